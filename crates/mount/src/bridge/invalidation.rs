@@ -81,7 +81,7 @@ struct PagesExceptRead {
 }
 
 /// A notification to the kernel.
-enum Notice {
+enum KernelNotification {
     All(InodeId),
     ExceptRead(PagesExceptRead),
 }
@@ -148,8 +148,8 @@ impl InvalidationQueue {
             while let Some(changes) = changes.upgrade() {
                 let inode = match changes.next() {
                     None => return,
-                    Some(Notice::All(inode)) => inode,
-                    Some(Notice::ExceptRead(around)) => {
+                    Some(KernelNotification::All(inode)) => inode,
+                    Some(KernelNotification::ExceptRead(around)) => {
                         around.drop_pages(&notifier);
                         let mut state = changes.state.lock();
                         state.around.pop_front();
@@ -179,21 +179,21 @@ impl InvalidationQueue {
     }
 
     /// Waits for a pending inode, and returns it.
-    fn next(&self) -> Option<Notice> {
+    fn next(&self) -> Option<KernelNotification> {
         let mut state = self.state.lock();
         while !state.ended {
             if let Some(around) = state.around.front().cloned() {
                 state.around_since = Some(Instant::now());
-                return Some(Notice::ExceptRead(around));
+                return Some(KernelNotification::ExceptRead(around));
             }
             if let Some(link) = state.links.pop_first().map(InodeId) {
                 state.notifying = Some(link);
-                return Some(Notice::All(link));
+                return Some(KernelNotification::All(link));
             }
             match state.pending.next(Instant::now()) {
                 Ok(inode) => {
                     state.notifying = Some(inode);
-                    return Some(Notice::All(inode));
+                    return Some(KernelNotification::All(inode));
                 }
                 Err(Some(due)) => {
                     self.moved.wait_until(&mut state, due);

@@ -41,7 +41,7 @@ pub(crate) struct RecordLimits {
 }
 
 /// The record of a client of this run.
-struct ClientRecord {
+struct StoredClient {
     principal: Principal,
     /// The instance.
     client: Clientid,
@@ -58,7 +58,7 @@ struct RecordsFile {
     stale_lines: usize,
     limits: RecordLimits,
     /// The clients that this run has recorded.
-    recorded: HashMap<Box<[u8]>, ClientRecord>,
+    recorded: HashMap<Box<[u8]>, StoredClient>,
     /// What the last run has left, until the grace period ends.
     last: LastRun,
 }
@@ -123,7 +123,7 @@ impl ClientRecords {
             return Err(records.failed(ErrorKind::QuotaExceeded.into()));
         }
         records.append(&line_of(&client.owner, client.principal))?;
-        let record = ClientRecord { principal: client.principal, client: id };
+        let record = StoredClient { principal: client.principal, client: id };
         let before = records.recorded.insert(client.owner.clone(), record);
         records.stale_lines += usize::from(before.is_some());
         Ok(true)

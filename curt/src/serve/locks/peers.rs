@@ -27,7 +27,7 @@ use curt_xdr::{Encode, put_fixed};
 use parking_lot::{Condvar, Mutex};
 
 use super::monitor::MonitorThread;
-use super::ports::{Peer, Program, Protocol};
+use super::ports::{CallTransport, Peer, Program};
 
 /// The threads.
 const THREADS: usize = 4;
@@ -411,7 +411,7 @@ impl HostState {
             Some(connection) => connection,
             empty @ None => {
                 let peer = Peer { address, local: LocalAddress { ip: self.local, is_port_reserved: false } };
-                let connected = peer.connect(NLM, [Protocol::Tcp, Protocol::Udp]);
+                let connected = peer.connect(NLM, [CallTransport::Tcp, CallTransport::Udp]);
                 empty.insert(connected.map_err(Failure::not_sent)?)
             }
         };

@@ -296,7 +296,7 @@ impl FileOperations for NfsV3 {
         // A time not later than that of sending: older cached data never count as newer than the
         // reply.
         let sink = sink.map(|sink| {
-            Arc::new(ReadResultsSink { sink: Arc::clone(sink), asked, sent_at: self.rpc.now() })
+            Arc::new(ReadReplySink { sink: Arc::clone(sink), asked, sent_at: self.rpc.now() })
                 as Arc<dyn ReplySink>
         });
         let arguments = ReadArguments { file: nfs_fh3(file)?, offset: range.start, count };
@@ -697,13 +697,13 @@ fn page<'a, E: Decode<'a>>(
 const READ_HEAD: usize = 4 + 4 + 84 + 4 + 4 + 4;
 
 /// Decodes results for a [`ReadSink`]; a malformed reply is left to the caller.
-struct ReadResultsSink {
+struct ReadReplySink {
     sink: Arc<dyn ReadSink>,
     asked: usize,
     sent_at: Instant,
 }
 
-impl ReplySink for ReadResultsSink {
+impl ReplySink for ReadReplySink {
     fn consume(&self, results: &[u8]) -> bool {
         let Ok(outcome) = decode_all::<NfsResult<ReadOk<'_>, ReadFail>>(results) else {
             return false;

@@ -31,7 +31,7 @@ use curt_xdr::{Decode, DecodeError, Encode, Opaque};
 use super::{
     NfsV4,
     delegation::DelegationEpoch,
-    open::{OpenKey, OpenResult, PiggybackedKind, PiggybackedOperation, SentOpen, UsableOpen, wire},
+    open::{GrantedOpen, OpenKey, PiggybackedKind, PiggybackedOperation, SentOpen, UsableOpen, wire},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{CompoundSink, outcome},
     session::{Need, Purpose, SlotGuard, SlotTurn},
@@ -226,7 +226,10 @@ impl HeadShape {
 }
 
 /// Decodes SEQUENCE and what follows it, which all have succeeded. Returns the result of the OPEN.
-fn skip_head(results: &mut CompoundResults<'_>, head: &HeadShape) -> Result<Option<OpenResult>, DecodeError> {
+fn skip_head(
+    results: &mut CompoundResults<'_>,
+    head: &HeadShape,
+) -> Result<Option<GrantedOpen>, DecodeError> {
     let malformed = |error| match error {
         ResultError::Decode(error) => error,
         _ => DecodeError::Short,
@@ -242,7 +245,7 @@ fn skip_head(results: &mut CompoundResults<'_>, head: &HeadShape) -> Result<Opti
         return Ok(None);
     }
     let ok: OpenOk4<'_> = results.next(Nfs4Operation::Open).map_err(malformed)?;
-    Ok(Some(OpenResult::from(&ok)))
+    Ok(Some(GrantedOpen::from(&ok)))
 }
 
 /// What becomes of a compound after one attempt.
@@ -267,7 +270,7 @@ struct SequencedSink {
 #[derive(Clone, Copy)]
 struct ConsumedHead {
     sequence: SequenceOk4,
-    opened: Option<OpenResult>,
+    opened: Option<GrantedOpen>,
 }
 
 impl ReplySink for SequencedSink {
@@ -512,7 +515,7 @@ impl NfsV4 {
     }
 
     /// A delayed OPEN was executed.
-    fn opened_within(&self, open: &UsedOpen<'_>, opened: OpenResult) {
+    fn opened_within(&self, open: &UsedOpen<'_>, opened: GrantedOpen) {
         if let Some(delayed) = &open.delayed {
             let owner = OpenOwner { number: open.key.owner, credential: &delayed.credential };
             let wish = SentOpen { access: ShareAccess::Read, wanted_delegation: delayed.wanted_delegation };
@@ -614,7 +617,7 @@ impl NfsV4 {
         if open.delayed.is_some() {
             let opened = outcome(results.next::<OpenOk4<'_>>(Nfs4Operation::Open));
             match self.decoded(opened)? {
-                Ok(ok) => self.opened_within(open, OpenResult::from(&ok)),
+                Ok(ok) => self.opened_within(open, GrantedOpen::from(&ok)),
                 Err(status) => return Ok(HeadOutcome::Refused(status)),
             }
         }

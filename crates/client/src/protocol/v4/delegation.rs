@@ -41,7 +41,7 @@ pub(super) struct DelegationTable {
 #[derive(Debug, Default)]
 struct Delegations {
     is_allowed: bool,
-    files: HashMap<FileHandle, FileDelegation>,
+    files: HashMap<FileHandle, DelegationRecord>,
     held: usize,
     /// Those that are held, the oldest first; others are skipped.
     order: VecDeque<(FileHandle, [u8; 12])>,
@@ -61,7 +61,7 @@ struct Delegations {
 pub(super) struct DelegationEpoch(u64);
 
 #[derive(Debug)]
-struct FileDelegation {
+struct DelegationRecord {
     stateid: Stateid,
     owner: u32,
     credential: Arc<RpcCredential>,
@@ -103,7 +103,7 @@ pub(super) struct OpenedForDelegation<'a> {
     pub(super) is_written_here: bool,
 }
 
-impl FileDelegation {
+impl DelegationRecord {
     /// It ends: it is to be returned once that is reported.
     fn end(&mut self, file: &FileHandle) -> ReturnedDelegation {
         self.held.end();
@@ -273,7 +273,7 @@ impl DelegationTable {
             return None;
         }
         let held = HeldDelegation::new(&self.lease);
-        let delegation = FileDelegation {
+        let delegation = DelegationRecord {
             stateid: offered.stateid,
             owner: open.key.owner,
             credential: Arc::clone(open.credential),

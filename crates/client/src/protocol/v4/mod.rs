@@ -66,7 +66,7 @@ use self::{
     delegation::DelegationTable,
     identity::ClientIdentity,
     lock_states::LockStateTable,
-    open::{OpenKey, OpenResult, OpenTable, SentOpen},
+    open::{GrantedOpen, OpenKey, OpenTable, SentOpen},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{CompoundSink, Judged, Results, done, fault, optional, outcome},
     session::SessionMonitor,
@@ -264,7 +264,7 @@ impl NfsV4 {
             }
             let created = created(results, |handle| {
                 let sent = SentOpen { access, wanted_delegation: None };
-                self.opened(handle, owner, sent, OpenResult::from(&ok));
+                self.opened(handle, owner, sent, GrantedOpen::from(&ok));
             })?;
             results.pass(Nfs4Operation::Restorefh)?.ok();
             Ok((Ok(created), directory_step(Some(ok.directory), results.attributes()?)))
@@ -779,7 +779,7 @@ impl OpenOperations for NfsV4 {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
             let sent = SentOpen { access, wanted_delegation };
-            self.opened(file, owner, sent, OpenResult::from(&ok));
+            self.opened(file, owner, sent, GrantedOpen::from(&ok));
             let granted: AccessOk4 = done!(results.next(Nfs4Operation::Access), None);
             let granted = Access::from_bits(granted.access).common(rights);
             let about = results.attributes()?;

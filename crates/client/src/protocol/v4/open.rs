@@ -92,7 +92,7 @@ pub(super) struct SentOpen {
 
 /// The result of an OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OpenResult {
+pub(super) struct GrantedOpen {
     stateid: Stateid,
     is_preserved: bool,
     may_notify: bool,
@@ -109,7 +109,7 @@ pub(super) struct OfferedDelegation {
     pub(super) is_recalled: bool,
 }
 
-impl From<&OpenOk4<'_>> for OpenResult {
+impl From<&OpenOk4<'_>> for GrantedOpen {
     fn from(ok: &OpenOk4<'_>) -> Self {
         let offered = |stateid, is_read, is_recalled| {
             (Some(OfferedDelegation { stateid, is_read, is_recalled }), GrantOutcome::Granted)
@@ -367,7 +367,7 @@ impl OpenTable {
         file: &FileHandle,
         owner: OpenOwner<'_>,
         access: ShareAccess,
-        result: OpenResult,
+        result: GrantedOpen,
         now: Instant,
     ) {
         let key = OpenKey { file: file.clone(), owner: owner.number };

@@ -21,7 +21,7 @@ use curt_xdr::{Opaque, VarArray};
 use super::{
     NfsV4, callback,
     compound::{CompoundRequest, RECOVERY_PAUSE, REPEATABLE},
-    open::{OpenKey, OpenResult, OpenToRestore, SentOpen, wire},
+    open::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
     results::outcome,
     session::{Need, SLOTS_MAX},
 };
@@ -295,7 +295,7 @@ impl NfsV4 {
             (Ok(()), Ok(ok)) => {
                 let owner = OpenOwner { number: open.key.owner, credential: &open.credential };
                 let sent = SentOpen { access, wanted_delegation: None };
-                self.opened(&open.key.file, owner, sent, OpenResult::from(&ok));
+                self.opened(&open.key.file, owner, sent, GrantedOpen::from(&ok));
                 Ok(())
             }
             (Err(status), _) | (_, Err(status)) => Err(status),

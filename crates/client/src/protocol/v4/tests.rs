@@ -23,7 +23,7 @@ use curt_xdr::{Encode, VarArray};
 use super::{
     callback::{self, CallbackService},
     lock_states::{self, LockPlace, LockStateTable, LockUse, StateidRejection, Unlockable},
-    open::{OpenKey, OpenResult, OpenTable, PiggybackedKind, UsableOpen},
+    open::{GrantedOpen, OpenKey, OpenTable, PiggybackedKind, UsableOpen},
 };
 use crate::protocol::{
     CallbackId, HeldDelegation, LockEvents, OpenContext, OpenOwner, ShareAccess, WireLock, WireOwner,
@@ -60,7 +60,7 @@ impl Rig {
             delegation: OpenDelegation::None,
         };
         let owner = OpenOwner { number: 1, credential: &self.credential };
-        self.table.opened(&self.file, owner, access, OpenResult::from(&ok), self.now);
+        self.table.opened(&self.file, owner, access, GrantedOpen::from(&ok), self.now);
     }
 
     fn riders(&self, after: Duration) -> Vec<(PiggybackedKind, u32)> {

@@ -17,7 +17,7 @@ use super::{
     NfsV4, RESULTS_SMALL,
     compound::{CompoundRequest, REPEATABLE},
     delegation::{DelegationEpoch, OpenedForDelegation},
-    open::{OpenKey, OpenResult, SentOpen},
+    open::{GrantedOpen, OpenKey, SentOpen},
 };
 use crate::protocol::{HeldDelegation, OpenOwner, RpcCaller, ShareAccess};
 
@@ -45,7 +45,7 @@ impl NfsV4 {
         file: &FileHandle,
         owner: OpenOwner<'_>,
         sent: SentOpen,
-        result: OpenResult,
+        result: GrantedOpen,
     ) -> Option<Arc<HeldDelegation>> {
         self.opens.opened(file, owner, sent.access, result, self.rpc.now());
         let key = OpenKey { file: file.clone(), owner: owner.number };

@@ -10,7 +10,7 @@ use super::queue::{
     ClientQueue, LocalPoll, PendingGrant, Transmission, WaitQueue, Waiter, WaiterState, exclude,
 };
 use super::ranges::{Barrier, RangeSet};
-use super::table::{LockTable, NotGranted, Slot, local_holder, weakened};
+use super::table::{FileSlot, LockTable, NotGranted, local_holder, weakened};
 use super::values::{CallbackStyle, LockCallback};
 
 /// The first interval at which a lock that a local process holds is tried again. Each further one
@@ -60,7 +60,7 @@ impl LockTable {
     /// Grants to waiters, or notifies them of, what they can have now that `freed` is less locked.
     pub(super) fn promote(
         &mut self,
-        slot: Slot,
+        slot: FileSlot,
         freed: RangeSet,
         now: Instant,
         callbacks: &mut Vec<LockCallback>,
@@ -76,7 +76,7 @@ impl LockTable {
     /// One pass over the queue. Returns what became less locked by the grants themselves.
     fn promote_in(
         &mut self,
-        slot: Slot,
+        slot: FileSlot,
         queue: &mut WaitQueue,
         freed: &RangeSet,
         now: Instant,
@@ -132,14 +132,14 @@ impl LockTable {
     }
 
     /// Whether no further waiter can get any of the bytes.
-    fn is_over(&self, slot: Slot, pass: &mut Pass, queue: &WaitQueue, freed: &RangeSet) -> bool {
+    fn is_over(&self, slot: FileSlot, pass: &mut Pass, queue: &WaitQueue, freed: &RangeSet) -> bool {
         let may_pass = || self.owners.any_waits_more_than_once() || self.any_holder_waits(slot, queue);
         pass.barrier.closes(freed) && !*pass.may_pass.get_or_insert_with(may_pass)
     }
 
     /// Whether an owner that waits in the queue may hold a lock of the file. Looks at the fewer:
     /// the locks, or the waiters.
-    pub(super) fn any_holder_waits(&self, slot: Slot, queue: &WaitQueue) -> bool {
+    pub(super) fn any_holder_waits(&self, slot: FileSlot, queue: &WaitQueue) -> bool {
         let held = &self.files[slot.0 as usize].held;
         if held.len() > queue.len {
             return queue.iter().any(|waiter| held.holds(waiter.wanted.owner));
@@ -152,7 +152,7 @@ impl LockTable {
     #[expect(clippy::too_many_arguments, reason = "the waiter, and what the pass has found so far")]
     fn consider(
         &mut self,
-        slot: Slot,
+        slot: FileSlot,
         waiter: &mut Waiter,
         passed: &RangeSet,
         freed: &RangeSet,
