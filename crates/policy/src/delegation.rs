@@ -18,7 +18,7 @@ pub const DELEGATIONS_MAX: usize = 5_000;
 /// arrived.
 pub const EARLY_RECALLS_MAX: usize = 64;
 
-/// OPENs without a delegation in a row after which none is expected.
+/// Consecutive OPENs without a delegation after which none is expected.
 const REFUSALS_MAX: u32 = 4;
 
 /// What decides whether an OPEN asks for a delegation.
@@ -119,7 +119,7 @@ pub const fn surplus(held: usize, limit: usize) -> usize {
 /// Whether a server is expected to delegate what is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GrantExpectation {
-    /// Refusals in a row.
+    /// Consecutive refusals.
     refusals: u32,
 }
 

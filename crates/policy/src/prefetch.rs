@@ -200,7 +200,7 @@ fn with_room(bytes: u32) -> u32 {
 /// Detects whether the names of a listing are looked up one by one in its order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookupOrder {
-    /// The place of the last lookup in the listing, the number of lookups in a row, and in total.
+    /// The place of the last lookup in the listing, the number of consecutive lookups, and of all.
     at: u32,
     count: u32,
     all: u32,
@@ -247,7 +247,7 @@ pub struct PrefetchBenefit {
     /// Names in their replies, and single requests that were saved since.
     names: u32,
     spared: u32,
-    /// Whether a request was saved since the last fill, and the number of fills in a row without
+    /// Whether a request was saved since the last fill, and the number of consecutive fills without
     /// benefit.
     has_spared: bool,
     failures: u8,
@@ -325,7 +325,7 @@ impl PrefetchBenefit {
         self.fills >= MOUNT_FILLS_MIN && !self.pays(unit) && self.misses < MOUNT_MISSES
     }
 
-    /// `misses`, doubled for each failure in a row.
+    /// `misses`, doubled for each consecutive failure.
     fn doubled(&self, misses: u32) -> u32 {
         misses.saturating_mul(1 << self.failures.min(DOUBLINGS_MAX))
     }

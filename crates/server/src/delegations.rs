@@ -91,7 +91,7 @@ struct WaitingTable {
     next: u64,
     /// Sends recalls; without it no call waits.
     recalls: Option<Arc<dyn RecallSender>>,
-    /// The service is gone.
+    /// The service has ended.
     is_over: bool,
 }
 

@@ -446,7 +446,7 @@ mod tests {
         assert_eq!(recorded(), 1);
         assert!(run.service.expire_client(again.id.0));
         assert_eq!(recorded(), 0);
-        // A client that has not found a file leaves in order.
+        // A client whose OPEN found no file destroys its client ID.
         let idle = run.new_client(b"idle");
         run.service.begin_open(&idle, false).unwrap();
         assert_eq!(recorded(), 1);

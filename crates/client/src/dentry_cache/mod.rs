@@ -610,7 +610,8 @@ struct KernelDentry {
     begin: Moment,
     end: Moment,
     directory: Weak<Inode>,
-    /// Other directories in which LOOKUP found the object meanwhile: callers may have come by any.
+    /// Other directories in which LOOKUP found the object meanwhile: callers may have passed any of
+    /// them.
     others: Box<[Weak<Inode>]>,
 }
 

@@ -115,7 +115,7 @@ pub(crate) struct FileDelegation {
 }
 
 /// A file was opened together with the look-up of its name, and not used since. Relaxed accesses:
-/// it stands for itself.
+/// no other data depend on it.
 #[derive(Debug, Default)]
 pub(crate) struct OpenedAtLookup(AtomicBool);
 

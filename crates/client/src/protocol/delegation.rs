@@ -96,7 +96,7 @@ impl HeldDelegation {
         self.is_held.store(false, Ordering::Release);
     }
 
-    /// It has saved a request. Relaxed: it stands for itself.
+    /// It has saved a request. Relaxed: no other data depend on it.
     pub fn note_use(&self) {
         if !self.was_used.load(Ordering::Relaxed) {
             self.was_used.store(true, Ordering::Relaxed);

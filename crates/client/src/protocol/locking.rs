@@ -62,7 +62,7 @@ pub trait LockOperations {
         true
     }
 
-    /// Passes what the server says about locks of its own accord to `events` from now on.
+    /// Passes callbacks of the server about locks to `events` from now on.
     fn report_lock_events(&self, _events: Weak<dyn LockEvents>) {}
 }
 
@@ -122,13 +122,13 @@ pub struct RemoteLock {
     pub lock_type: LockType,
 }
 
-/// Receives what a server says about locks of its own accord.
+/// Receives a server's callbacks about locks.
 pub trait LockEvents: Send + Sync {
     /// The server has granted a LOCK that it had blocked. Returns whether this is confirmed to the
     /// server.
     fn granted(&self, file: &FileHandle, lock: &WireLock, callback: CallbackId) -> bool;
 
-    /// The server is said to have restarted: it has forgotten all locks. This is checked before
+    /// The server reportedly has restarted: it has lost all locks. This is checked before
     /// locks are reclaimed.
     fn server_restarted(&self);
 

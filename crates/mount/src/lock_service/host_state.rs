@@ -175,7 +175,7 @@ impl KeptState {
         text
     }
 
-    /// `None` if it is nonsense.
+    /// `None` if it is malformed.
     fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         let (boot, number) = lines.next()?.strip_prefix("boot ")?.rsplit_once(' ')?;

@@ -454,7 +454,7 @@ fn unlock_recorded(mut record: File, first_svid: i32) -> io::Result<Option<usize
     Ok(Some(count))
 }
 
-/// Whether the server has confirmed an UNLOCK. A file that is gone has no locks.
+/// Whether the server has confirmed an UNLOCK. A removed file has no locks.
 fn confirm(answer: LockAnswer) -> io::Result<()> {
     match answer.map_err(io::Error::other)? {
         LockReply::Granted | LockReply::Refused(LockError::Failed(Fault::Stale)) => Ok(()),

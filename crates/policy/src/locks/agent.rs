@@ -284,8 +284,8 @@ impl LockAgent {
         (is_confirmed, self.take_actions())
     }
 
-    /// The server says that a lock may be free that `wire_owner` was denied: it is asked again.
-    /// Returns whether a waiter exists.
+    /// The server reports that a lock may be free that `wire_owner` was denied: it is requested
+    /// again. Returns whether a waiter exists.
     pub fn available(&mut self, file: LockFileId, wire_owner: LockOwner) -> (bool, Vec<LockAction>) {
         let mut is_awaited = false;
         let count = self.files.get(&file).map_or(0, |table| table.waiters.len());
@@ -746,7 +746,7 @@ impl LockAgent {
     }
 
     /// The waiter that an owner may pass its lock on to, the lock, and the first time and number of
-    /// such passes in a row.
+    /// such consecutive passes.
     fn next_owner(
         &self,
         id: LockCallId,
@@ -873,7 +873,7 @@ impl LockAgent {
         let Some((range, needed)) = release.steps.front().copied() else { return };
         let error = match reply {
             LockReply::Granted => None,
-            // The file is gone, and its locks with it.
+            // The file was removed, and its locks with it.
             LockReply::Refused(LockError::Failed(Fault::Stale)) if needed.is_none() => None,
             LockReply::Denied | LockReply::Refused(_) if needed.is_some() => {
                 // A write lock that may have become weaker cannot be had back.

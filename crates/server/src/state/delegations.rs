@@ -9,7 +9,7 @@
 //! A delegation whose recall is not answered for the time of a lease is overdue, and is revoked; if
 //! a process of this machine waits for it, before the kernel lets that process go on. A file whose
 //! delegations were recalled gets none for some time, because its writer usually changes it again
-//! soon, as a rule.
+//! soon.
 //!
 //! The order of locks: a shard of this table, then a shard of the table of shares.
 

@@ -1,4 +1,4 @@
-//! What a filehandle of a compound stands for.
+//! The object that a filehandle of a compound refers to.
 
 use curt_proto::nfs4::NfsStat4;
 use curt_types::FileHandle;

@@ -130,7 +130,7 @@ pub(super) fn share_mode(access: ShareAccess4, deny: u32) -> Result<ShareMode, O
     Ok(ShareMode { access: bits(access.access())?, deny: bits(deny)? })
 }
 
-/// What a client says of delegations in OPEN.
+/// The delegation that a client wants in OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WantedDelegation {
     /// Nothing: it takes one, and no reason why there is none.

@@ -113,7 +113,7 @@ struct Measured {
     fuse_requests: u64,
 }
 
-/// What JSON says of one work in one place.
+/// One work in one place, in JSON.
 #[derive(Debug, Serialize)]
 struct WallRow {
     work: String,

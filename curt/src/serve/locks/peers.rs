@@ -97,7 +97,7 @@ struct PeerHost {
 struct HostState {
     connection: Option<SingleCalls>,
     local: Option<IpAddr>,
-    /// Calls in a row that failed.
+    /// Consecutive failed calls.
     failures: u32,
     retry_at: Option<Instant>,
     last_call: Option<Instant>,

@@ -384,7 +384,7 @@ impl NfsV4 {
         let results = self.call_once(caller, Nfs4Operation::Sequence, &call, HEAD_MAX, None)?;
         let mut results = self.decoded(CompoundResults::new(results.reply.results()))?;
         let status = self.decoded(outcome(results.next::<SequenceOk4>(Nfs4Operation::Sequence)))?;
-        // The kept reply of the request in doubt says that it was executed.
+        // The cached reply shows that the request in doubt was executed.
         match status.err().unwrap_or(NfsStat4::Ok) {
             NfsStat4::Delay => {
                 drop(slot);

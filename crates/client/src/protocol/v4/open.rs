@@ -97,7 +97,7 @@ pub(super) struct GrantedOpen {
     is_preserved: bool,
     may_notify: bool,
     pub(super) delegation: Option<OfferedDelegation>,
-    /// What the server says about delegations.
+    /// The server's answer about delegations.
     pub(super) granting: GrantOutcome,
 }
 
@@ -520,7 +520,7 @@ impl OpenTable {
         }
     }
 
-    /// The server has forgotten this client: opens without users are gone, the others have to be
+    /// The server has no state of this client: opens without users are lost, the others have to be
     /// reclaimed.
     pub(super) fn forgotten_by_server(&self) {
         let opens = &mut *self.0.lock();

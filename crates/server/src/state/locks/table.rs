@@ -189,7 +189,7 @@ impl LockTable {
         let known = entry.queue.as_deref_mut().filter(|_| self.owners.waits(wanted.owner));
         let mut known = known.and_then(|queue| queue.find_request(&wanted));
         if let Some(waiter) = &mut known {
-            // If it was notified, others took the range before the client came back.
+            // If it was notified, others took the range before the client asked again.
             waiter.state = WaiterState::Waiting;
             waiter.poll = waiter.poll.or(poll);
             waiter.set_timer(now, &mut self.timers);
@@ -213,7 +213,7 @@ impl LockTable {
         if !account.allows(Counted::Waiters, 1) {
             return LockOutcome::Denied(match style {
                 CallbackStyle::Granted => LockDenial::NoLocks,
-                // The client asks again in its own time.
+                // The client polls.
                 CallbackStyle::Notified => LockDenial::Conflict(holder),
             });
         }

@@ -30,7 +30,7 @@ struct Waiting<C> {
     answering: HashSet<Clientid>,
     /// Threads that call other clients.
     slow_threads: usize,
-    /// The service is gone.
+    /// The service has ended.
     is_over: bool,
 }
 
