@@ -3,7 +3,8 @@
 //! Owns what makes a listing complete, what ends that, and which names it does not cover. A name
 //! that a complete directory does not contain is a negative entry like one that was looked up:
 //! [`crate::names::decide_lookup`] decides by the label given here, with the same lifetime, racy
-//! guard, invalidation when the directory's stamp changes, and `lookupcache=pos`.
+//! guard, invalidation when the directory's stamp changes, and `lookupcache=pos`. A name that has
+//! vanished from the directory is looked up all the same ([`answers_for`]).
 //!
 //! Invariant: a pass yields a label only if all replies from the first name to the last showed the
 //! same state of the directory, and no change of this client was in progress meanwhile. The label
@@ -13,7 +14,7 @@
 
 use crate::{
     attributes::{AttributeState, MutationTicket},
-    names::{self, DentryUpdate, LookupFinding, NameLabel},
+    names::{self, DentryState, DentryUpdate, LookupFinding, NameLabel},
     time::Moment,
 };
 
@@ -122,6 +123,17 @@ impl ListingScan {
             | ListingScanProgress::Inconsistent => None,
         }
     }
+}
+
+/// Whether a complete directory answers for a name that it does not contain. `former` is the
+/// outdated entry of the name.
+///
+/// The server decides about a name that existed: another client may be replacing it by removing and
+/// creating it, and a listing of the moment in between would hide it until the directory's
+/// attributes expire.
+#[must_use]
+pub const fn answers_for(former: DentryState) -> bool {
+    !matches!(former, DentryState::Positive)
 }
 
 /// Whether a directory that is complete under `label` is still complete after a change of this

@@ -166,14 +166,26 @@ fn solidity(
     age: Duration,
     options: &CacheOptions,
 ) -> RacyState {
-    let changed_at = directory.changed_at(label.sent_at, options);
-    if !clock.is_racy(changed_at, label.sent_at, options.racy_guard) {
+    if !is_racy(label, directory, clock, options) {
         RacyState::Solid
     } else if age <= clock.guard() {
         RacyState::RacyYoung
     } else {
         RacyState::RacyOld
     }
+}
+
+/// Whether what was learned of `directory` under `label` may have missed a change with the same
+/// stamp.
+#[must_use]
+pub fn is_racy(
+    label: NameLabel,
+    directory: &AttributeState,
+    clock: &ServerClock,
+    options: &CacheOptions,
+) -> bool {
+    let changed_at = directory.changed_at(label.sent_at, options);
+    clock.is_racy(changed_at, label.sent_at, options.racy_guard)
 }
 
 /// The decision for a lookup.

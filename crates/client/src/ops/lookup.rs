@@ -11,6 +11,7 @@ use curt_observe::{Cause, ClientCounter, probe, scope};
 use curt_policy::{
     AccessDecision, AccessReason, Moment, MutationTicket, NameLabel,
     access::AllowedBy,
+    complete_directory,
     kernel_cache::attribute_lifetime,
     names::{
         CreateProbe, CreateSigns, DentryState, DentryUpdate, LookupDecision, LookupFinding, LookupHit,
@@ -74,8 +75,9 @@ type ResolvedReply = (ResolvedName, Option<LookupResult>);
 /// The next step of a lookup.
 enum LookupStep {
     Serve(AllowedBy, ResolvedReply),
-    /// Send LOOKUP although the entry could be served.
-    Confirm(AllowedBy, CachedDentry),
+    /// Send LOOKUP for this reason, although the lookup could be served. The entry is that of the
+    /// name.
+    Confirm(AllowedBy, LookupReason, CachedDentry),
     Revalidate,
     AskAccess(AccessReason),
     Deny,
@@ -313,18 +315,13 @@ fn resolve_by(
                 op.sb.count_allowed(allowed_by, why);
                 return Ok(resolved);
             }
-            LookupStep::Confirm(allowed_by, cached) => {
+            LookupStep::Confirm(allowed_by, reason, cached) => {
                 op.sb.count_allowed(allowed_by, why);
-                count_lookup(op.sb, LookupReason::Unknown, Some(&cached));
+                count_lookup(op.sb, reason, Some(&cached));
                 let _why = scope::with_cause(Cause::NameAgain);
-                let resolved = revalidate_name(
-                    op,
-                    directory,
-                    name,
-                    LookupReason::Unknown,
-                    Some(cached),
-                    SpeculativeOpen::Nothing,
-                )?;
+                let beside = SpeculativeOpen::Nothing;
+                let resolved = revalidate_name(op, directory, name, reason, Some(cached), beside)?;
+                names::compare_with_listing(op.sb, directory, name, reason, &resolved);
                 return Ok((resolved, None));
             }
             LookupStep::Deny => {
@@ -467,6 +464,11 @@ fn next_step(op: &Op<'_>, name: NameInDirectory<'_>, round: LookupRound) -> Resu
     if let LookupDecision::Lookup(reason) = decision {
         return Ok(LookupStep::Lookup(reason, cached));
     }
+    if let (LookupDecision::Serve(served), Some(former)) = (decision, &cached)
+        && !complete_directory::answers_for(former.state())
+    {
+        return Ok(LookupStep::Confirm(served.allowed_by, reason, former.clone()));
+    }
     let (mut reply, mut spared, mut dropped) = (None, None, Vec::new());
     if let LookupDecision::Serve(_) = decision {
         dropped = op.sb.dentries.keep_missing(name, absence.label);
@@ -533,7 +535,7 @@ fn step(
         }
         (LookupDecision::Confirm(served), Some(cached)) => {
             note_hit(sb, name, served.hit, &cached);
-            LookupStep::Confirm(served.allowed_by, cached)
+            LookupStep::Confirm(served.allowed_by, LookupReason::Unknown, cached)
         }
         (LookupDecision::Serve(_) | LookupDecision::Confirm(_), None) => {
             LookupStep::Lookup(LookupReason::Unknown, None)

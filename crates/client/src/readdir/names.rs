@@ -11,7 +11,7 @@ use std::sync::Arc;
 use curt_observe::{ClientCounter, probe};
 use curt_policy::{
     Freshness, MutationTicket, NameLabel, complete_directory,
-    names::{DentryUpdate, LookupReason},
+    names::{DentryUpdate, LookupReason, is_racy},
     prefetch::PrefetchBenefit,
 };
 use curt_types::FileKind;
@@ -198,18 +198,22 @@ pub(crate) fn compare_with_listing(
         }
     };
     let denied = negative_from_listing(sb, directory, name);
-    if denied.is_none_or(|absence| absence.label.epoch != label.epoch) {
+    let Some(absence) = denied.filter(|absence| absence.label.epoch == label.epoch) else {
         return;
-    }
+    };
     sb.count(ClientCounter::NegFalse);
-    let former = {
+    let fsid = directory.fsid().unwrap_or(0);
+    let (is_racy, former) = {
+        let clock = sb.core.clocks.of(fsid);
         let mut facts = directory.facts();
+        let is_racy =
+            why == LookupReason::Racy || is_racy(absence.label, &facts.state, &clock, &sb.core.options());
         let state = facts.by_type.directory();
-        state.hides_names = why != LookupReason::Racy;
-        state.invalidate_listing("it has names that it does not list")
+        state.hides_names = !is_racy;
+        (is_racy, state.invalidate_listing("it has names that it does not list"))
     };
     drop(former);
-    if why == LookupReason::Racy {
-        sb.core.clocks.proven_coarse(directory.fsid().unwrap_or(0));
+    if is_racy {
+        sb.core.clocks.proven_coarse(fsid);
     }
 }

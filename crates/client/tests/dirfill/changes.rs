@@ -196,3 +196,37 @@ fn an_open_revalidates_its_file_although_the_directory_was_just_listed() {
     }
     assert_eq!(world.sent(), "GETATTR 10");
 }
+
+// SEMANTICS: name-3.
+#[test]
+fn a_listing_between_the_removal_and_the_new_creation_of_a_known_name_does_not_hide_it() {
+    for tick in [Duration::from_nanos(1), Duration::from_millis(10)] {
+        let (world, id, number) = world();
+        world.ticks(tick);
+        world.look(id, number, &ALL);
+        let former = world.id(id, "a").unwrap();
+        world.seconds(61);
+        world.happens(|tree| tree.remove(number, "a"));
+        assert!(!world.list(id).unwrap().contains(&"a".to_owned()));
+        world.happens(|tree| tree.file(number, "a"));
+        let found = world.id(id, "a").unwrap_or_else(|| panic!("it exists, {}", world.sent()));
+        assert_ne!(found, former);
+    }
+}
+
+/// A directory that lists all its names is asked once about a name that has vanished, and never
+/// about one that was not there.
+#[test]
+fn a_complete_directory_does_not_answer_for_a_name_that_has_vanished() {
+    let (world, id, number) = world();
+    world.look(id, number, &ALL);
+    world.seconds(61);
+    world.happens(|tree| tree.remove(number, "b"));
+    // Makes the directory complete again.
+    assert!(world.look(id, number, &["a", "unknown"]).contains("READDIRPLUS 1"));
+    assert_eq!(world.look(id, number, &["unseen"]), "");
+    assert_eq!(world.id(id, "b"), None);
+    assert_eq!(world.sent(), "LOOKUP 1");
+    assert_eq!(world.id(id, "b"), None);
+    assert_eq!(world.sent(), "");
+}

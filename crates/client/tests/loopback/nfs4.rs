@@ -266,18 +266,18 @@ const GRACE: u32 = 10_013;
 const PUTFH: u32 = 22;
 const OPEN: u32 = 18;
 
-#[test]
-fn a_grace_period_of_minutes_is_awaited() {
+/// How long a look-up takes whose PUTFH is refused `count` times with `status`.
+fn lookup_refused(status: u32, count: u32) -> Duration {
     let world = World::new();
     let way = Way::new(&world);
     let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
-    let left = AtomicU32::new(20);
+    let left = AtomicU32::new(count);
     way.spoil(move |reply| {
         let mut reply = reply?;
         if left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
             reply.truncate(4 * HEAD);
-            reply.extend([PUTFH, GRACE].iter().flat_map(|word| word.to_be_bytes()));
-            set_word(&mut reply, 0, GRACE);
+            reply.extend([PUTFH, status].iter().flat_map(|word| word.to_be_bytes()));
+            set_word(&mut reply, 0, status);
             set_word(&mut reply, 2, 2);
         }
         Ok(reply)
@@ -285,7 +285,21 @@ fn a_grace_period_of_minutes_is_awaited() {
     let before = world.clock.passed();
     let found = mounted.lookup(&root(), mounted.client.root(), "name");
     assert_eq!(found.unwrap_err(), Errno::NOENT);
-    assert!(world.clock.passed() - before > Duration::from_secs(60), "GRACE is awaited");
+    world.clock.passed() - before
+}
+
+#[test]
+fn a_grace_period_of_minutes_is_awaited() {
+    assert!(lookup_refused(GRACE, 1) >= Duration::from_millis(100));
+    assert!(lookup_refused(GRACE, 20) > Duration::from_secs(60));
+}
+
+/// A recall takes a round trip or two, a tape minutes.
+#[test]
+fn a_request_that_waits_for_a_recall_is_repeated_at_once_and_one_for_a_tape_rarely() {
+    let once = lookup_refused(DELAY, 1);
+    assert!(once >= Duration::from_millis(1) && once < Duration::from_millis(10), "{once:?}");
+    assert!(lookup_refused(DELAY, 20) > Duration::from_secs(40));
 }
 
 // SEMANTICS: sessions-6.

@@ -252,8 +252,8 @@ fn skip_head(
 enum Attempt {
     /// It has a reply.
     Done(CompoundReply),
-    /// The server asks for time.
-    Wait,
+    /// The server asks for time: this much at least.
+    Wait(Duration),
     /// Something was repaired, or has to be by [`Need`].
     Again,
     /// What rode in it was refused: it is sent without.
@@ -327,7 +327,7 @@ impl NfsV4 {
         purpose: Purpose,
     ) -> Result<Option<CompoundReply>, CallError> {
         let interrupt = request.caller.interrupt;
-        let (mut repairs, mut wait) = (0, JUKEBOX_DELAY_MIN);
+        let (mut repairs, mut wait) = (0, Duration::ZERO);
         let mut lost_at: Option<Instant> = None;
         let mut carries = request.carries && purpose == Purpose::Ordinary;
         loop {
@@ -351,7 +351,8 @@ impl NfsV4 {
                     reply.call.lost_at = reply.call.lost_at.or(lost_at);
                     return Ok(Some(reply));
                 }
-                Attempt::Wait => {
+                Attempt::Wait(least) => {
+                    wait = wait.max(least);
                     self.rpc.pause(wait, interrupt);
                     if interrupt.is_raised() {
                         return Err(CallError::Interrupted);
@@ -634,7 +635,8 @@ impl NfsV4 {
         generation: u64,
     ) -> Option<Attempt> {
         match (status, &head.open) {
-            (NfsStat4::Delay | NfsStat4::Grace, _) => Some(Attempt::Wait),
+            (NfsStat4::Delay, _) => Some(Attempt::Wait(DELAY_MIN)),
+            (NfsStat4::Grace, _) => Some(Attempt::Wait(JUKEBOX_DELAY_MIN)),
             // An earlier copy was executed, and does no harm if it is repeated; its reply is lost.
             (NfsStat4::RetryUncachedRep, _) if !request.keeps_reply => Some(Attempt::Again),
             (
@@ -669,7 +671,7 @@ impl NfsV4 {
             // The request that is in doubt may still be executed: the same number again.
             NfsStat4::Delay => {
                 slot.refused();
-                Ok(Attempt::Wait)
+                Ok(Attempt::Wait(JUKEBOX_DELAY_MIN))
             }
             NfsStat4::ConnNotBoundToSession => {
                 slot.refused();
@@ -774,3 +776,7 @@ pub(super) fn lost(now: Instant) -> CompoundReply {
 
 /// The longest pause between two attempts of recovery.
 pub(super) const RECOVERY_PAUSE: Duration = JUKEBOX_DELAY_MIN;
+/// The first pause after NFS4ERR_DELAY; each is twice the one before, up to [`JUKEBOX_DELAY_MAX`].
+/// The usual reason is a delegation that is being recalled, which takes the other client a round
+/// trip or two.
+const DELAY_MIN: Duration = Duration::from_millis(2);
