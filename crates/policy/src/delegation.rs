@@ -67,7 +67,7 @@ impl DelegationOffer {
 
 /// What the client has of a delegation that is recalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RecalledHolding {
+pub enum RecalledDelegation {
     /// It holds it.
     Held,
     /// It has given it back, and the server may not know yet.
@@ -98,15 +98,15 @@ pub enum RecallDecision {
 }
 
 /// Decides what is done about a recall.
-pub const fn decide_recall(holding: RecalledHolding) -> RecallDecision {
+pub const fn decide_recall(holding: RecalledDelegation) -> RecallDecision {
     match holding {
-        RecalledHolding::Held => RecallDecision::Return,
-        RecalledHolding::Returning => RecallDecision::Wait,
-        RecalledHolding::Unknown { is_opening: false, .. } => RecallDecision::Refuse,
-        RecalledHolding::Unknown { is_opening: true, remembered } if remembered < EARLY_RECALLS_MAX => {
+        RecalledDelegation::Held => RecallDecision::Return,
+        RecalledDelegation::Returning => RecallDecision::Wait,
+        RecalledDelegation::Unknown { is_opening: false, .. } => RecallDecision::Refuse,
+        RecalledDelegation::Unknown { is_opening: true, remembered } if remembered < EARLY_RECALLS_MAX => {
             RecallDecision::Remember
         }
-        RecalledHolding::Unknown { is_opening: true, .. } => RecallDecision::Delay,
+        RecalledDelegation::Unknown { is_opening: true, .. } => RecallDecision::Delay,
     }
 }
 
@@ -205,9 +205,9 @@ mod tests {
 
     #[test]
     fn a_recall_is_remembered_only_while_a_reply_may_bring_its_delegation() {
-        let unknown = |is_opening, remembered| RecalledHolding::Unknown { is_opening, remembered };
-        assert_eq!(decide_recall(RecalledHolding::Held), RecallDecision::Return);
-        assert_eq!(decide_recall(RecalledHolding::Returning), RecallDecision::Wait);
+        let unknown = |is_opening, remembered| RecalledDelegation::Unknown { is_opening, remembered };
+        assert_eq!(decide_recall(RecalledDelegation::Held), RecallDecision::Return);
+        assert_eq!(decide_recall(RecalledDelegation::Returning), RecallDecision::Wait);
         assert_eq!(decide_recall(unknown(false, 0)), RecallDecision::Refuse);
         assert_eq!(decide_recall(unknown(true, EARLY_RECALLS_MAX - 1)), RecallDecision::Remember);
         assert_eq!(decide_recall(unknown(true, EARLY_RECALLS_MAX)), RecallDecision::Delay);

@@ -109,7 +109,7 @@ pub enum OpenServed {
     Sloppy,
 }
 
-/// The most opens that one compound closes beside its own work.
+/// The most opens that one compound closes in addition to its own operations.
 pub const CLOSES_MAX: usize = 4;
 
 /// The same of a compound without other work.
@@ -156,7 +156,8 @@ const OPEN_READ_MAX: u64 = 128 << 10;
 /// before.
 const LOOKUP_READ_MAX: u32 = 64 << 10;
 
-/// What a LOOKUP of an unknown name does beside, in case that it finds a file which is opened next.
+/// The additional operations of a LOOKUP of an unknown name, in case that it finds a file which is
+/// opened next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum SpeculativeOpen {
@@ -177,10 +178,10 @@ pub struct LookupBenefits<'a> {
     pub reads: &'a mut OpenReadBenefit,
 }
 
-/// Decides what a LOOKUP of an unknown name does beside. With a delegation, the open that follows
-/// asks nothing, and no later one does. Without, an open with close-to-open has to ask in any case,
-/// and reads then; otherwise the name, the rights and the data are all that it takes to open and
-/// read a file.
+/// Decides on the additional operations of a LOOKUP of an unknown name. With a delegation, the open
+/// that follows asks nothing, and no later one does. Without, an open with close-to-open has to ask
+/// in any case, and reads then; otherwise the name, the rights and the data are all that it takes
+/// to open and read a file.
 pub const fn decide_speculative_open(
     options: &CacheOptions,
     benefits: LookupBenefits<'_>,

@@ -2,10 +2,10 @@
 //! LOOKUP, the attributes of all its objects instead of one GETATTR, and the size of such a
 //! request. Nothing here changes a result.
 //!
-//! There is one decision, [`decide`], for every [`Want`], and one budget: a request costs as much
-//! as `request_bytes` bytes of names that are not used. How many names will be used is estimated
-//! from the single requests so far, the directory's own size, and the benefit of earlier replies in
-//! the directory, in its siblings and on the mount.
+//! There is one decision, [`decide`], for every [`PrefetchReason`], and one budget: a request costs
+//! as much as `request_bytes` bytes of names that are not used. How many names will be used is
+//! estimated from the single requests so far, the directory's own size, and the benefit of earlier
+//! replies in the directory, in its siblings and on the mount.
 //!
 //! - Without earlier replies, names are requested together after as many single requests as cost
 //!   about the same. After a reply without benefit, they are requested again when the next reply
@@ -63,7 +63,7 @@ const DOUBLINGS_MAX: u8 = 12;
 
 /// The reason for a prefetch decision.
 #[derive(Clone, Copy, Debug)]
-pub enum Want<'a> {
+pub enum PrefetchReason<'a> {
     /// A reader will need the names after the cached ones soon.
     NextNames {
         /// Names of the cached ones that the reader has returned.
@@ -115,25 +115,29 @@ impl CacheOptions {
 
 /// Decides whether to prefetch. Returns the approximate size of the request in bytes.
 #[must_use]
-pub fn decide(want: Want<'_>, options: &CacheOptions) -> Option<u32> {
+pub fn decide(want: PrefetchReason<'_>, options: &CacheOptions) -> Option<u32> {
     match want {
-        Want::NextNames { had, of, is_undisturbed } => {
+        PrefetchReason::NextNames { had, of, is_undisturbed } => {
             let is_wanted = is_undisturbed && had * 2 >= of && options.listing == ListingMode::Continue;
             is_wanted.then_some(SIZE_MIN)
         }
-        Want::NameInOrder(order) => {
+        PrefetchReason::NameInOrder(order) => {
             let is_wanted = order.count >= MISSES_MAX && options.plus != PlusMode::Never;
             is_wanted.then(|| next_size(order.bytes.max(SIZE_FIRST_MAX / 2), PLUS_SIZE_MAX))
         }
-        Want::Name(_) | Want::ListedName(_) | Want::Attributes(_) if !options.fills() => None,
-        Want::Name(view) => {
+        PrefetchReason::Name(_) | PrefetchReason::ListedName(_) | PrefetchReason::Attributes(_)
+            if !options.fills() =>
+        {
+            None
+        }
+        PrefetchReason::Name(view) => {
             let is_wanted = view.record.own.misses >= view.misses_needed();
             is_wanted.then(|| view.record.next_bytes(view.size))
         }
-        Want::ListedName(view) => {
+        PrefetchReason::ListedName(view) => {
             (view.record.own.misses >= view.part_misses_needed()).then_some(PLUS_SIZE_MAX)
         }
-        Want::Attributes(view) => view.record.refresh_bytes(request_bytes(view.round_trip)),
+        PrefetchReason::Attributes(view) => view.record.refresh_bytes(request_bytes(view.round_trip)),
     }
 }
 

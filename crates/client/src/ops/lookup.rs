@@ -633,7 +633,7 @@ pub(crate) fn revalidate_name(
     }
 }
 
-/// Decides what the look-up of a name does beside, in case that it finds a file.
+/// Decides whether the look-up of a name also opens or reads the file that it finds.
 fn decide_beside(op: &Op<'_>, name: &[u8], former: Option<&CachedDentry>) -> SpeculativeOpen {
     if former.is_some_and(|former| former.child.is_some()) || name == b".." {
         return SpeculativeOpen::Nothing;
@@ -662,7 +662,7 @@ pub(crate) fn send_lookup(
     send_lookup_beside(op, directory, name, former, SpeculativeOpen::Nothing)
 }
 
-/// The same, with what is wanted beside.
+/// The same, with additional operations.
 fn send_lookup_beside(
     op: &Op<'_>,
     directory: &Arc<Inode>,

@@ -53,7 +53,7 @@ impl LeaseEnd {
         self.end.fetch_max(end.nanoseconds(), Ordering::Release);
     }
 
-    /// The server has lost state of this client: what it is has to be found out first.
+    /// The server has lost some state of this client, which is to be determined first.
     pub fn doubt(&self) {
         self.end.store(0, Ordering::Release);
     }

@@ -55,8 +55,8 @@ pub trait OpenOperations: FileOperations {
     /// Ends the use of an open. Must not wait: the server learns of it with a later request.
     fn close(&self, _file: &FileHandle, _owner: u32, _access: ShareAccess) {}
 
-    /// As [`FileOperations::find`], with what an open of a file that is found needs beside, if that
-    /// takes no further request.
+    /// As [`FileOperations::find`], with the further results that an open of the found file needs,
+    /// if they take no further request.
     fn find_to_open(
         &self,
         caller: RpcCaller<'_>,
@@ -111,7 +111,7 @@ pub struct NewOpen<'a> {
     pub access: ShareAccess,
 }
 
-/// What is wanted beside the look-up of a file that is opened next.
+/// The additional operations of a look-up of a file that is opened next.
 #[derive(Clone, Copy, Debug)]
 pub struct LookupToOpen<'a> {
     /// The rights that are asked about.

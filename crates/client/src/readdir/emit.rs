@@ -6,7 +6,7 @@ use curt_observe::{Cause, ClientCounter, probe, scope};
 use curt_policy::{
     NameDecision, NameView,
     names::{DentryState, LookupTime, decide_lookup},
-    prefetch::{Want, decide},
+    prefetch::{PrefetchReason, decide},
     readdir::{ListingContinuation, decide_continuation, names_between_decisions},
 };
 use curt_types::Access;
@@ -220,7 +220,7 @@ impl ReaddirCall<'_> {
         let inode = &self.directory.inode;
         let ticket = self.at.listing.state.lock().last_ticket;
         let is_undisturbed = ticket.is_some_and(|ticket| inode.facts().state.is_undisturbed(ticket));
-        let want = Want::NextNames { had, of, is_undisturbed };
+        let want = PrefetchReason::NextNames { had, of, is_undisturbed };
         if decide(want, &self.op.sb.core.options()).is_some() {
             send_readahead(self.op, inode, &self.at.listing);
         }

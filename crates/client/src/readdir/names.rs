@@ -3,8 +3,8 @@
 //!
 //! A name is cached only with a handle and attributes that match and belong to the directory's own
 //! file system, whatever the reply proves about the directory as a whole. Policy decides when a
-//! directory is complete ([`curt_policy::complete`]); lookups of missing names are answered from
-//! such a listing, and results of LOOKUPs are compared with it.
+//! directory is complete ([`curt_policy::complete_directory`]); lookups of missing names are
+//! answered from such a listing, and results of LOOKUPs are compared with it.
 
 use std::sync::Arc;
 

@@ -876,7 +876,7 @@ impl LockAgent {
             // The file was removed, and its locks with it.
             LockReply::Refused(LockError::Failed(Fault::Stale)) if needed.is_none() => None,
             LockReply::Denied | LockReply::Refused(_) if needed.is_some() => {
-                // A write lock that may have become weaker cannot be had back.
+                // A write lock that may have become weaker cannot be restored.
                 let wire_owner = release.wire_owner;
                 table.downgrade(wire_owner, range);
                 None

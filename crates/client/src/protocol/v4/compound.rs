@@ -54,7 +54,7 @@ pub(super) type Append<'a> = &'a (dyn Fn(&mut CompoundEncoder<'_>, Stateid) + Sy
 #[derive(Clone, Copy)]
 pub(super) struct CompoundRequest<'a> {
     pub(super) caller: RpcCaller<'a>,
-    /// What it is counted as.
+    /// The operation that it counts as.
     pub(super) operation: Nfs4Operation,
     /// Its operations.
     pub(super) append: Append<'a>,

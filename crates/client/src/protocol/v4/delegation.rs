@@ -17,7 +17,7 @@ use std::{
 };
 
 use curt_policy::delegation::{
-    DELEGATIONS_MAX, DelegationOffer, GrantExpectation, GrantOutcome, RecallDecision, RecalledHolding,
+    DELEGATIONS_MAX, DelegationOffer, GrantExpectation, GrantOutcome, RecallDecision, RecalledDelegation,
     decide_recall, surplus,
 };
 use curt_proto::nfs4::{NfsStat4, Stateid};
@@ -318,9 +318,9 @@ impl DelegationTable {
         let mut state = self.state.lock();
         let known = state.files.get(file).filter(|known| known.stateid.other == stateid.other);
         let holding = match known {
-            Some(known) if known.is_returning => RecalledHolding::Returning,
-            Some(_) => RecalledHolding::Held,
-            None => RecalledHolding::Unknown {
+            Some(known) if known.is_returning => RecalledDelegation::Returning,
+            Some(_) => RecalledDelegation::Held,
+            None => RecalledDelegation::Unknown {
                 is_opening: !state.opening.is_empty(),
                 remembered: state.early_recalls.len(),
             },

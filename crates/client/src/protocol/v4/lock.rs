@@ -62,7 +62,7 @@ fn reply_of(status: NfsStat4) -> LockReply {
         NfsStat4::Openmode => LockError::OpenMode,
         // The server has no ranges as large as this.
         NfsStat4::BadRange => LockError::Failed(Fault::Fbig),
-        // By these servers say that they have no resources for another lock, or no locks at all.
+        // Servers return these if they have no resources for another lock, or no locks at all.
         NfsStat4::Serverfault | NfsStat4::Resource | NfsStat4::LockNotsupp | NfsStat4::Notsupp => {
             LockError::NoLocks
         }

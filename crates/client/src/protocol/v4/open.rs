@@ -46,7 +46,7 @@ pub(super) struct OpenKey {
 
 /// What must be done before an open can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum OpenValidity {
     /// Nothing.
     Valid,
     /// The server was restarted: it has to be reclaimed.
@@ -61,7 +61,7 @@ enum Standing {
 struct Open {
     credential: Arc<RpcCredential>,
     stateid: Stateid,
-    standing: Standing,
+    standing: OpenValidity,
     /// The accesses of the OPENs that the server has executed: bit `n` for the share access `n`.
     /// None: the server has no such open.
     opened: u8,
@@ -205,7 +205,7 @@ impl Open {
         Self {
             credential: Arc::clone(credential),
             stateid: Stateid::ANONYMOUS,
-            standing: Standing::Valid,
+            standing: OpenValidity::Valid,
             opened: 0,
             users: [0; 3],
             pins: 0,
@@ -340,7 +340,7 @@ impl OpenTable {
     pub(super) fn delay(&self, key: &OpenKey, credential: &Arc<RpcCredential>) -> bool {
         let opens = &mut *self.0.lock();
         let open = opens.get_or_make(key, credential);
-        if open.standing == Standing::Lost {
+        if open.standing == OpenValidity::Lost {
             return false;
         }
         let users = &mut open.users[ShareAccess::Read as usize];
@@ -353,7 +353,7 @@ impl OpenTable {
     pub(super) fn share(&self, key: &OpenKey, access: ShareAccess) -> bool {
         let opens = &mut *self.0.lock();
         let Some(open) = opens.opens.get_mut(key) else { return false };
-        let is_open = open.has_opened(access) && open.standing != Standing::Lost;
+        let is_open = open.has_opened(access) && open.standing != OpenValidity::Lost;
         if is_open {
             open.users[access as usize] = open.users[access as usize].saturating_add(1);
             (open.idle_since, open.had_users) = (None, true);
@@ -373,7 +373,7 @@ impl OpenTable {
         let key = OpenKey { file: file.clone(), owner: owner.number };
         let opens = &mut *self.0.lock();
         let open = opens.get_or_make(&key, owner.credential);
-        let is_same = open.stateid.other == result.stateid.other && open.standing == Standing::Valid;
+        let is_same = open.stateid.other == result.stateid.other && open.standing == OpenValidity::Valid;
         if !is_same {
             open.opened = 0;
         }
@@ -381,7 +381,7 @@ impl OpenTable {
         if !is_same || result.stateid.seqid.wrapping_sub(open.stateid.seqid) < u32::MAX / 2 {
             open.stateid = result.stateid;
         }
-        open.standing = Standing::Valid;
+        open.standing = OpenValidity::Valid;
         (open.is_preserved, open.may_notify) = (result.is_preserved, result.may_notify);
         open.opened |= 1 << wire(access);
         open.had_users = open.is_used();
@@ -414,7 +414,7 @@ impl OpenTable {
         if open.delegation.as_ref().is_some_and(|delegation| !delegation.is_held()) {
             open.delegation = None;
         }
-        if open.is_used() || open.opened == 0 || open.standing != Standing::Valid {
+        if open.is_used() || open.opened == 0 || open.standing != OpenValidity::Valid {
             return;
         }
         let is_new = open.idle_since.is_none();
@@ -437,7 +437,7 @@ impl OpenTable {
             }
             return is_too_wide;
         }
-        if open.standing != Standing::Valid || open.opened == 0 {
+        if open.standing != OpenValidity::Valid || open.opened == 0 {
             // The server does not have it.
             opens.remove(key);
             return false;
@@ -452,12 +452,12 @@ impl OpenTable {
         match opens.opens.get(key) {
             None => UsableOpen::None,
             Some(open) => match open.standing {
-                Standing::Valid if open.is_delayed() => UsableOpen::Delayed(Arc::clone(&open.credential)),
-                Standing::Valid if open.opened == 0 => UsableOpen::None,
-                Standing::Valid => UsableOpen::Stateid(Stateid { seqid: 0, ..open.stateid }),
+                OpenValidity::Valid if open.is_delayed() => UsableOpen::Delayed(Arc::clone(&open.credential)),
+                OpenValidity::Valid if open.opened == 0 => UsableOpen::None,
+                OpenValidity::Valid => UsableOpen::Stateid(Stateid { seqid: 0, ..open.stateid }),
                 // Reclaiming ends before any other request is sent.
-                Standing::Reclaim | Standing::Reopen => UsableOpen::Reopen,
-                Standing::Lost => UsableOpen::Lost,
+                OpenValidity::Reclaim | OpenValidity::Reopen => UsableOpen::Reopen,
+                OpenValidity::Lost => UsableOpen::Lost,
             },
         }
     }
@@ -478,7 +478,7 @@ impl OpenTable {
         if open.is_used() {
             return false;
         }
-        if open.standing != Standing::Valid || open.opened == 0 {
+        if open.standing != OpenValidity::Valid || open.opened == 0 {
             opens.remove(key);
             return false;
         }
@@ -506,16 +506,16 @@ impl OpenTable {
     pub(super) fn doubt(&self, key: &OpenKey, stateid: Stateid) {
         if let Some(open) = self.0.lock().opens.get_mut(key)
             && open.stateid.other == stateid.other
-            && open.standing == Standing::Valid
+            && open.standing == OpenValidity::Valid
         {
-            open.standing = Standing::Reopen;
+            open.standing = OpenValidity::Reopen;
         }
     }
 
     /// The file of an open cannot be opened again.
     pub(super) fn lose(&self, key: &OpenKey) {
         if let Some(open) = self.0.lock().opens.get_mut(key) {
-            open.standing = Standing::Lost;
+            open.standing = OpenValidity::Lost;
             tracing::warn!(owner = key.owner, "an open file was lost at the server: its users get EIO");
         }
     }
@@ -525,9 +525,9 @@ impl OpenTable {
     pub(super) fn forgotten_by_server(&self) {
         let opens = &mut *self.0.lock();
         opens.retain(Open::is_used);
-        let of_server = |open: &&mut Open| open.standing != Standing::Lost && open.opened != 0;
+        let of_server = |open: &&mut Open| open.standing != OpenValidity::Lost && open.opened != 0;
         for open in opens.opens.values_mut().filter(of_server) {
-            open.standing = Standing::Reclaim;
+            open.standing = OpenValidity::Reclaim;
             open.delegation = None;
         }
         opens.idle.clear();
@@ -538,7 +538,7 @@ impl OpenTable {
     /// An open that has to be reclaimed.
     pub(super) fn next_to_reclaim(&self) -> Option<OpenToRestore> {
         let opens = self.0.lock();
-        let (key, open) = opens.opens.iter().find(|(_, open)| open.standing == Standing::Reclaim)?;
+        let (key, open) = opens.opens.iter().find(|(_, open)| open.standing == OpenValidity::Reclaim)?;
         Some(to_restore(key, open))
     }
 
@@ -550,7 +550,7 @@ impl OpenTable {
     /// An open could not be reclaimed: it is opened again when it is used.
     pub(super) fn not_reclaimed(&self, key: &OpenKey) {
         if let Some(open) = self.0.lock().opens.get_mut(key) {
-            open.standing = Standing::Reopen;
+            open.standing = OpenValidity::Reopen;
         }
     }
 
@@ -558,11 +558,11 @@ impl OpenTable {
     /// forgotten, or delayed if it is used.
     pub(super) fn forget(&self, key: &OpenKey) {
         let opens = &mut *self.0.lock();
-        let Some(open) = opens.opens.get_mut(key).filter(|open| open.standing != Standing::Valid) else {
+        let Some(open) = opens.opens.get_mut(key).filter(|open| open.standing != OpenValidity::Valid) else {
             return;
         };
         if open.is_used() {
-            (open.standing, open.opened, open.stateid) = (Standing::Valid, 0, Stateid::ANONYMOUS);
+            (open.standing, open.opened, open.stateid) = (OpenValidity::Valid, 0, Stateid::ANONYMOUS);
         } else {
             opens.remove(key);
         }
@@ -571,7 +571,7 @@ impl OpenTable {
     /// All opens that the server should know, with their stateids.
     pub(super) fn held(&self) -> Vec<(OpenKey, Stateid)> {
         let opens = self.0.lock();
-        let is_held = |open: &Open| open.standing == Standing::Valid && open.opened != 0;
+        let is_held = |open: &Open| open.standing == OpenValidity::Valid && open.opened != 0;
         let valid = opens.opens.iter().filter(|(_, open)| is_held(open));
         valid.map(|(key, open)| (key.clone(), open.stateid)).collect()
     }
@@ -597,7 +597,7 @@ impl OpenTable {
         while let Some(key) = opens.too_wide.pop_front() {
             if let Some(open) = opens.opens.get_mut(&key)
                 && let Some(narrower) = open.narrower().filter(|_| open.is_used())
-                && open.standing == Standing::Valid
+                && open.standing == OpenValidity::Valid
             {
                 if riders.len() >= most || *open.credential != *credential {
                     opens.too_wide.push_front(key);

@@ -1,4 +1,4 @@
-//! The results of READ, as the only operation that is asked for and beside others.
+//! The results of READ, alone or together with other operations.
 
 use std::{sync::Arc, time::Instant};
 

@@ -7,7 +7,7 @@
 //! fails too, its users alone get EIO.
 
 use curt_proto::nfs4::{
-    BindConnToSessionArgs4, BindConnToSessionOk4, CallbackSecurity, CallbackSysCredentials,
+    BindConnToSessionArgs4, BindConnToSessionOk4, CallbackSecParms4, CallbackSysCredentials,
     ChannelAttributes, ChannelDirFromClient, ClientOwner, Clientid, CreateSessionArgs4, CreateSessionFlags,
     CreateSessionOk4, DelegationType, DestroyClientidArgs4, DestroySessionArgs4, ExchangeIdArgs4,
     ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, ImplementationId, Nfs4Operation, NfsFh4, NfsStat4,
@@ -189,7 +189,7 @@ impl NfsV4 {
             fore: limits,
             back: callback::limits(),
             callback_program: callback::PROGRAM,
-            callback_security: VarArray::new(vec![CallbackSecurity::Sys(sys), CallbackSecurity::None])
+            callback_security: VarArray::new(vec![CallbackSecParms4::Sys(sys), CallbackSecParms4::None])
                 .unwrap_or_default(),
         };
         let answer =

@@ -1,4 +1,4 @@
-//! What is sent for the sake of opens, delegations and the lease, and what OPEN brings beside.
+//! Requests that maintain opens, delegations and the lease, and the delegation in an OPEN reply.
 
 use std::{
     sync::{Arc, Weak, atomic::Ordering::Relaxed},

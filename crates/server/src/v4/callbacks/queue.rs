@@ -36,7 +36,7 @@ struct Waiting<C> {
 
 /// A callback that a thread has taken.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Taken<C> {
+pub(super) struct DequeuedCallback<C> {
     pub(super) client: Clientid,
     pub(super) callback: C,
     is_slow: bool,
@@ -55,7 +55,7 @@ impl<C> CallbackQueue<C> {
     }
 
     /// The next callback; none at the end.
-    pub(super) fn next(&self) -> Option<Taken<C>> {
+    pub(super) fn next(&self) -> Option<DequeuedCallback<C>> {
         let mut waiting = self.waiting.lock();
         loop {
             if waiting.is_over {
@@ -81,7 +81,7 @@ impl<C> CallbackQueue<C> {
     }
 }
 
-impl<C> Taken<C> {
+impl<C> DequeuedCallback<C> {
     /// The client, and whether its callback counts as one of a slow client.
     pub(super) fn split(self) -> (Clientid, C, bool) {
         (self.client, self.callback, self.is_slow)
@@ -109,14 +109,14 @@ impl<C> Waiting<C> {
         queue.push_back(callback);
     }
 
-    fn take(&mut self) -> Option<Taken<C>> {
+    fn take(&mut self) -> Option<DequeuedCallback<C>> {
         let may_be_slow = self.slow_threads < THREADS_FOR_SLOW;
         let at = self.ready.iter().position(|client| may_be_slow || self.answering.contains(client))?;
         let client = self.ready.remove(at)?;
         let callback = self.callbacks.get_mut(&client)?.pop_front()?;
         let is_slow = !self.answering.contains(&client);
         self.slow_threads += usize::from(is_slow);
-        Some(Taken { client, callback, is_slow })
+        Some(DequeuedCallback { client, callback, is_slow })
     }
 
     fn finish(&mut self, client: Clientid, was_slow: bool, has_answered: bool) {
@@ -158,7 +158,7 @@ mod tests {
         assert!(waiting.take().is_none());
         add(&mut waiting, 9);
         let taken = waiting.take().unwrap();
-        assert_eq!(taken, Taken { client: Clientid(9), callback: 9, is_slow: false });
+        assert_eq!(taken, DequeuedCallback { client: Clientid(9), callback: 9, is_slow: false });
         waiting.finish(Clientid(1), true, false);
         assert_eq!(waiting.take().unwrap().client, Clientid(3));
         // The one that does not answer any more is as slow as others.
