@@ -51,6 +51,10 @@ pub(crate) struct MountCore {
     lookup_reads: Mutex<OpenReadBenefit>,
     /// The measured benefit of opening files together with the look-ups of their names.
     lookup_opens: Mutex<OpenReadBenefit>,
+    /// The same together with opens of files that are listed beside them.
+    sibling_opens: Mutex<OpenReadBenefit>,
+    /// The measured benefit of listing directories together with their opens.
+    open_lists: Mutex<OpenReadBenefit>,
     /// The measured benefit of prefetching attributes with listings.
     prefetch_benefit: Mutex<PrefetchBenefit>,
     /// The file system of the mount's root, and its largest file size.
@@ -104,6 +108,8 @@ impl MountCore {
             open_reads: Mutex::default(),
             lookup_reads: Mutex::default(),
             lookup_opens: Mutex::default(),
+            sibling_opens: Mutex::default(),
+            open_lists: Mutex::default(),
             prefetch_benefit: Mutex::default(),
             root_fsid,
             file_size_max: limits.file_size_max,
@@ -179,6 +185,16 @@ impl MountCore {
     /// names.
     pub(crate) fn lookup_opens<T>(&self, with: impl FnOnce(&mut OpenReadBenefit) -> T) -> T {
         with(&mut self.lookup_opens.lock())
+    }
+
+    /// The same together with opens of files that are listed beside them.
+    pub(crate) fn sibling_opens<T>(&self, with: impl FnOnce(&mut OpenReadBenefit) -> T) -> T {
+        with(&mut self.sibling_opens.lock())
+    }
+
+    /// Reads or updates the measured benefit of listing directories together with their opens.
+    pub(crate) fn open_lists<T>(&self, with: impl FnOnce(&mut OpenReadBenefit) -> T) -> T {
+        with(&mut self.open_lists.lock())
     }
 
     /// Records the write verifier of a reply; a different one means that the server has restarted.

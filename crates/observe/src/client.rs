@@ -20,6 +20,10 @@ counter_table! {
         LookupReadUsed "lookup_read_used" Events "What was read together with a look-up was used.";
         OpenDelegated "open_delegated" Events "An open was granted by a delegation, without a request.";
         LookupOpen "lookup_open" Events "A file was opened together with the look-up of its name, to get a delegation.";
+        SiblingOpen "sibling_open" Events "A file was opened together with one that is listed beside it, to get a delegation.";
+        SiblingOpenUsed "sibling_open_used" Events "A file that was opened together with another was opened by a program.";
+        OpenList "open_list" Events "A directory was listed together with its open.";
+        OpenListUsed "open_list_used" Events "A directory that was listed together with its open was read by a program.";
         LookupOpenUsed "lookup_open_used" Events "A file that was opened together with its look-up was opened by a program.";
         DelegationGranted "delegation_granted" Events "The server granted a read delegation.";
         DelegationRecalled "delegation_recalled" Events "The server recalled a delegation.";

@@ -76,6 +76,8 @@ pub enum RecalledDelegation {
     Unknown {
         /// Replies to OPENs that may have granted it have not arrived.
         is_opening: bool,
+        /// Such a reply was not waited for.
+        is_reply_lost: bool,
         /// Recalls that are remembered.
         remembered: usize,
     },
@@ -93,6 +95,8 @@ pub enum RecallDecision {
     Remember,
     /// NFS4ERR_DELAY: too many are remembered.
     Delay,
+    /// It is returned as the recall names it.
+    ReturnUnknown,
     /// NFS4ERR_BAD_STATEID.
     Refuse,
 }
@@ -102,8 +106,13 @@ pub const fn decide_recall(holding: RecalledDelegation) -> RecallDecision {
     match holding {
         RecalledDelegation::Held => RecallDecision::Return,
         RecalledDelegation::Returning => RecallDecision::Wait,
+        RecalledDelegation::Unknown { is_opening: false, is_reply_lost: true, .. } => {
+            RecallDecision::ReturnUnknown
+        }
         RecalledDelegation::Unknown { is_opening: false, .. } => RecallDecision::Refuse,
-        RecalledDelegation::Unknown { is_opening: true, remembered } if remembered < EARLY_RECALLS_MAX => {
+        RecalledDelegation::Unknown { is_opening: true, remembered, .. }
+            if remembered < EARLY_RECALLS_MAX =>
+        {
             RecallDecision::Remember
         }
         RecalledDelegation::Unknown { is_opening: true, .. } => RecallDecision::Delay,
@@ -205,12 +214,16 @@ mod tests {
 
     #[test]
     fn a_recall_is_remembered_only_while_a_reply_may_bring_its_delegation() {
-        let unknown = |is_opening, remembered| RecalledDelegation::Unknown { is_opening, remembered };
+        let is_reply_lost = false;
+        let unknown =
+            |is_opening, remembered| RecalledDelegation::Unknown { is_opening, is_reply_lost, remembered };
         assert_eq!(decide_recall(RecalledDelegation::Held), RecallDecision::Return);
         assert_eq!(decide_recall(RecalledDelegation::Returning), RecallDecision::Wait);
         assert_eq!(decide_recall(unknown(false, 0)), RecallDecision::Refuse);
         assert_eq!(decide_recall(unknown(true, EARLY_RECALLS_MAX - 1)), RecallDecision::Remember);
         assert_eq!(decide_recall(unknown(true, EARLY_RECALLS_MAX)), RecallDecision::Delay);
+        let lost = RecalledDelegation::Unknown { is_opening: false, is_reply_lost: true, remembered: 0 };
+        assert_eq!(decide_recall(lost), RecallDecision::ReturnUnknown);
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub mod kernel_cache;
 pub mod locks;
 pub mod names;
 pub mod open;
+pub mod open_order;
 pub mod options;
 pub mod prefetch;
 pub mod readdir;

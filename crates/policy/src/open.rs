@@ -149,8 +149,9 @@ impl IdleOpen {
     }
 }
 
-/// The largest file that is read together with its open, in bytes.
-const OPEN_READ_MAX: u64 = 128 << 10;
+/// The largest file that is read together with its open, in bytes, unless READ is smaller: that of
+/// a READ at most, so that nothing of it is left for another request.
+const OPEN_READ_MAX: u64 = 1 << 20;
 
 /// The largest file that is read by a look-up of its name, in bytes: not even its type is known
 /// before.
@@ -216,6 +217,8 @@ pub enum OpenTime {
 pub struct OpenedFile {
     /// Its last known size.
     pub size: u64,
+    /// The largest READ, in bytes.
+    pub read_max: u32,
     /// Data of it were read or written here, and are valid as far as is known.
     pub has_data: bool,
     /// OPEN is expected to bring a delegation.
@@ -240,7 +243,7 @@ pub fn decide_open_time(
     match decision {
         OpenDecision::Serve(_) | OpenDecision::Deny => OpenTime::Later,
         OpenDecision::Revalidate | OpenDecision::Ask(_) => {
-            let is_small = (1..=OPEN_READ_MAX).contains(&file.size);
+            let is_small = (1..=OPEN_READ_MAX.min(file.read_max as u64)).contains(&file.size);
             let expects_read = is_small && !file.has_data && !intent.direct && reads.is_expected();
             if expects_read {
                 OpenTime::WithRead(file.size)
@@ -340,7 +343,8 @@ fn served(view: &OpenView, intent: OpenIntent, options: &CacheOptions) -> Option
 mod tests {
     use super::*;
 
-    const SMALL: OpenedFile = OpenedFile { size: 100, has_data: false, is_delegated_by_open: false };
+    const SMALL: OpenedFile =
+        OpenedFile { size: 100, read_max: 2 << 20, has_data: false, is_delegated_by_open: false };
 
     fn time(decision: OpenDecision, intent: OpenIntent, file: OpenedFile) -> OpenTime {
         decide_open_time(decision, intent, file, &mut OpenReadBenefit::default())
@@ -372,6 +376,10 @@ mod tests {
             assert_eq!(sized(0), OpenTime::Later);
             assert_eq!(sized(OPEN_READ_MAX), OpenTime::WithRead(OPEN_READ_MAX));
             assert_eq!(sized(OPEN_READ_MAX + 1), OpenTime::Later);
+            let read_max = 4096;
+            let at_once = |size| time(ask, read, OpenedFile { size, read_max, ..SMALL });
+            assert_eq!(at_once(4096), OpenTime::WithRead(4096));
+            assert_eq!(at_once(4097), OpenTime::Later);
         }
         assert_eq!(time(served, read, SMALL), OpenTime::Later);
         assert_eq!(time(OpenDecision::Deny, read, SMALL), OpenTime::Later);

@@ -5,7 +5,7 @@
 //! same compound behind OPEN is known to be of the time of the delegation, and is dated so
 //! ([`Inode::absorb_opened`]), unless a change of this client came between.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use curt_observe::{ClientCounter, events::handle_hash, probe};
 use curt_policy::{Delegation, LockingState, Moment, MutationTicket};
@@ -92,6 +92,14 @@ impl DelegationEvents for InodeRegistry {
         probe!(NfsDelegation { fhandle: handle_hash(file.as_bytes()), reason: "granted" });
         if let Some(inode) = self.find(file) {
             inode.hold_delegation(delegation);
+        }
+    }
+
+    /// Only what recovers the session is sent meanwhile: no change of this client comes between.
+    fn confirmed(&self, file: &FileHandle, attributes: &Attributes, sent_at: Instant) {
+        if let Some(inode) = self.find(file) {
+            let ticket = inode.facts().state.ticket();
+            let _ = inode.absorb_opened(attributes, self.core.moment(sent_at), ticket);
         }
     }
 

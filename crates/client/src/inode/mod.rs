@@ -18,7 +18,7 @@ use std::{
     fmt,
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicU8, AtomicU32, Ordering::Relaxed},
+        atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering::Relaxed},
     },
 };
 
@@ -50,6 +50,9 @@ pub(crate) struct Inode {
     lookups: AtomicU32,
     /// The flags; outside the facts, where they would take eight bytes. All accesses are relaxed.
     flags: AtomicU8,
+    /// Its place in that listing in which it was last returned; the largest value stands for all
+    /// from there on. Relaxed accesses: a wrong place is noticed by its name.
+    listed_at: AtomicU16,
 }
 
 #[cfg(test)]
@@ -94,6 +97,7 @@ impl Inode {
             data: OnceLock::new(),
             lookups: AtomicU32::new(0),
             flags: AtomicU8::new(0),
+            listed_at: AtomicU16::new(0),
         }
     }
 
@@ -406,9 +410,10 @@ impl Inode {
 
     /// Records that its attributes were fetched with those of others in the directory `home`.
     /// Returns whether it had been used since the previous such fetch.
-    pub(crate) fn mark_refreshed_in(&self, home: &Arc<Self>) -> bool {
+    pub(crate) fn mark_refreshed_in(&self, home: &Arc<Self>, place: u32) -> bool {
         self.clear(InodeFlag::Stale);
         let mut facts = self.facts();
+        self.listed_at.store(u16::try_from(place).unwrap_or(u16::MAX), Relaxed);
         let is_known = facts.listed_in.as_ref().is_some_and(|known| known.as_ptr() == Arc::as_ptr(home));
         let former = if is_known { None } else { facts.listed_in.replace(Arc::downgrade(home)) };
         drop(facts);
@@ -433,6 +438,11 @@ impl Inode {
     /// The directory in whose listing it was last returned.
     pub(crate) fn listed_in(&self) -> Option<Arc<Self>> {
         self.facts().listed_in.as_ref()?.upgrade()
+    }
+
+    /// The same, with its place in the listing.
+    pub(crate) fn listed_at(&self) -> Option<(Arc<Self>, u32)> {
+        self.listed_in().map(|home| (home, self.listed_at.load(Relaxed).into()))
     }
 
     /// Clears that directory, because the inode was moved or removed.

@@ -6,13 +6,14 @@
 
 use std::sync::{
     Arc, Weak,
-    atomic::{AtomicBool, Ordering::Relaxed},
+    atomic::{AtomicU8, Ordering::Relaxed},
 };
 
 use curt_policy::{
     Epoch, Moment, NameLabel,
     kernel_cache::NameLifetimes,
     names::CreateProbe,
+    open_order::{NameOrder, OpenOrder},
     prefetch::{LookupOrder, PrefetchRecord},
 };
 
@@ -46,6 +47,8 @@ pub(crate) struct DirectoryState {
     pub(crate) names_last: u32,
     /// Listed names that were looked up one by one.
     pub(crate) lookup_order: LookupOrder,
+    /// Listed files that were opened one by one.
+    pub(crate) open_orders: [OpenOrder; NameOrder::ALL.len()],
     /// The history of prefetches of its names.
     pub(crate) prefetch: PrefetchRecord,
     /// When its names were last fetched together because one was needed.
@@ -103,7 +106,7 @@ pub(crate) struct OpenState {
     pub(crate) silly: Option<SillyName>,
     /// Its delegation.
     pub(crate) delegation: Option<FileDelegation>,
-    pub(crate) opened_at_lookup: OpenedAtLookup,
+    pub(crate) opened_ahead: OpenedAhead,
 }
 
 /// The delegation of a file.
@@ -114,18 +117,31 @@ pub(crate) struct FileDelegation {
     pub(super) since: Moment,
 }
 
-/// A file was opened together with the look-up of its name, and not used since. Relaxed accesses:
-/// no other data depend on it.
+/// A file was opened before a program has opened it, and not used since. Relaxed accesses: it
+/// stands for itself.
 #[derive(Debug, Default)]
-pub(crate) struct OpenedAtLookup(AtomicBool);
+pub(crate) struct OpenedAhead(AtomicU8);
 
-impl OpenedAtLookup {
-    pub(crate) fn set(&self) {
-        self.0.store(true, Relaxed);
+/// With what a file was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenedWith {
+    /// The look-up of its name.
+    Lookup = 1,
+    /// The open of a file that is listed beside it.
+    Sibling = 2,
+}
+
+impl OpenedAhead {
+    pub(crate) fn set(&self, with: OpenedWith) {
+        self.0.store(with as u8, Relaxed);
     }
 
-    pub(crate) fn take(&self) -> bool {
-        self.0.load(Relaxed) && self.0.swap(false, Relaxed)
+    pub(crate) fn take(&self) -> Option<OpenedWith> {
+        if self.0.load(Relaxed) == 0 {
+            return None;
+        }
+        let with = self.0.swap(0, Relaxed);
+        [OpenedWith::Lookup, OpenedWith::Sibling].into_iter().find(|known| *known as u8 == with)
     }
 }
 

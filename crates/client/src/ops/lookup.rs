@@ -27,7 +27,7 @@ use crate::{
     data::DataOwner,
     dentry_cache::{CachedDentry, NameInDirectory, ResolvedName},
     errno,
-    inode::{Inode, InodeFacts, InodeFlag, TypeState},
+    inode::{Inode, InodeFacts, InodeFlag, TypeState, type_state::OpenedWith},
     ops::{close::OpenGuard, getattr, kernel_names, open_retry, permission, readlink},
     protocol::{FoundToOpen, LookupToOpen, NfsReply, OpenOwner, ReadData},
     readdir::{
@@ -737,7 +737,7 @@ fn absorb_found(op: &Op<'_>, inode: &Arc<Inode>, found: FoundToOpen, sent_at: In
         inode.absorb_answer(&op.identity, rights, granted.common(rights), dated);
     }
     if was_opened {
-        inode.facts().by_type.file().opened_at_lookup.set();
+        inode.facts().by_type.file().opened_ahead.set(OpenedWith::Lookup);
         op.sb.core.lookup_opens(|opens| opens.ended(false));
         op.sb.count(ClientCounter::LookupOpen);
     }

@@ -24,6 +24,7 @@ pub(crate) mod rename;
 pub(crate) mod retransmitted;
 pub(crate) mod server_open;
 pub(crate) mod setattr;
+pub(crate) mod siblings;
 pub(crate) mod statfs;
 pub(crate) mod write;
 

@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use crate::{
     api::{InodeId, OpenFlags, PageCacheState},
     data::{DataOwner, OpenMode},
-    inode::{Inode, InodeFlag, single_flight::InFlightCall},
+    inode::{Inode, InodeFlag, single_flight::InFlightCall, type_state::OpenedWith},
     open_file::{OpenFile, OpenFileLocks, OpenResult},
     ops::{
         close::OpenGuard,
@@ -133,9 +133,16 @@ pub(crate) fn opened(
         if flags.write {
             file.write_opens += 1;
         }
-        if file.opened_at_lookup.take() && !flags.write {
-            op.sb.core.lookup_opens(OpenReadBenefit::used_late);
-            op.sb.count(ClientCounter::LookupOpenUsed);
+        match file.opened_ahead.take().filter(|_| !flags.write) {
+            Some(OpenedWith::Lookup) => {
+                op.sb.core.lookup_opens(OpenReadBenefit::used_late);
+                op.sb.count(ClientCounter::LookupOpenUsed);
+            }
+            Some(OpenedWith::Sibling) => {
+                op.sb.core.sibling_opens(OpenReadBenefit::used_late);
+                op.sb.count(ClientCounter::SiblingOpenUsed);
+            }
+            None => {}
         }
         file.first_user.get_or_insert(op.identity.number);
         file.copies_invalidated
@@ -205,6 +212,7 @@ fn open_time(op: &Op<'_>, inode: &Inode, flags: OpenFlags) -> OpenTime {
     let is_written = inode.facts().by_type.file_if_any().is_some_and(|file| file.write_opens > 0);
     let file = OpenedFile {
         size: inode.attributes().map_or(0, |known| known.size),
+        read_max: op.sb.core.data.options().read_size,
         has_data: inode
             .data_if_any()
             .is_some_and(|data| data.pages_since().is_some() || data.has_unwritten()),
@@ -216,7 +224,7 @@ fn open_time(op: &Op<'_>, inode: &Inode, flags: OpenFlags) -> OpenTime {
     op.sb.core.open_reads(|reads| rules::decide_open_time(decision, intent, file, reads))
 }
 
-fn open_decision(op: &Op<'_>, inode: &Inode, intent: OpenIntent) -> OpenDecision {
+pub(crate) fn open_decision(op: &Op<'_>, inode: &Inode, intent: OpenIntent) -> OpenDecision {
     let now = op.now();
     let written_here = inode.data_if_any().is_some_and(|data| data.has_unsent() || data.has_unwritten());
     let facts = inode.facts();

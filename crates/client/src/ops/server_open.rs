@@ -14,7 +14,8 @@ use crate::{
     errno,
     inode::Inode,
     open_file::OpenFile,
-    protocol::{OpenOwner, ReadData, ShareAccess},
+    ops::siblings::{self, Siblings},
+    protocol::{OpenOwner, ReadData, ShareAccess, WantedWithOpen},
     superblock::{Op, Superblock},
 };
 
@@ -99,13 +100,15 @@ fn send_open(
     time: OpenTime,
 ) -> Result<bool, Errno> {
     let OpenTime::WithRead(size) = time else {
-        return send_open_alone(op, inode, owner, access, None).map(|_| false);
+        return send_open_alone(op, inode, owner, access, None, &Siblings::default()).map(|_| false);
     };
     let of_data = Arc::clone(inode) as Arc<dyn DataOwner>;
     let mut refused = None;
     inode.facts().by_type.file().first_user.get_or_insert(op.identity.number);
+    let siblings =
+        if access == ShareAccess::Read { siblings::expected(op, inode, size) } else { Siblings::default() };
     let has_read = op.sb.core.data.read_beside(&of_data, size, |read| {
-        let answer = send_open_alone(op, inode, owner, access, read);
+        let answer = send_open_alone(op, inode, owner, access, read, &siblings);
         answer.map_err(|error| refused = Some(error)).ok().flatten()
     });
     match refused {
@@ -126,11 +129,14 @@ fn send_open_alone(
     owner: OpenOwner<'_>,
     access: ShareAccess,
     read: Option<u32>,
+    siblings: &Siblings,
 ) -> Result<Option<(ReadData, Instant)>, Errno> {
     let rights = Access::worth_asking(FileKind::Regular);
     let _why = scope::with_cause(Cause::OpenCheck);
     let ticket = inode.facts().state.ticket();
-    let answer = op.protocol().open(op.rpc_caller(), inode.handle(), owner, access, rights, read);
+    let beside = siblings.requests();
+    let wanted = WantedWithOpen { rights, read, siblings: &beside };
+    let answer = op.protocol().open(op.rpc_caller(), inode.handle(), owner, access, wanted);
     let answer = answer.map_err(errno::of_call)?;
     let mut sent_at = op.sb.core.moment(answer.sent_at);
     if let Some(attributes) = &answer.attributes {
@@ -139,6 +145,7 @@ fn send_open_alone(
     match answer.outcome {
         Ok(opened) => {
             inode.absorb_answer(&op.identity, rights, opened.granted, sent_at);
+            siblings::absorb(op, inode, siblings, opened.siblings, answer.sent_at);
             let read_at = op.sb.core.instant(sent_at).max(answer.sent_at);
             Ok(opened.data.map(|data| (data, read_at)))
         }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use curt_policy::Moment;
-use curt_types::FileHandle;
+use curt_types::{Attributes, FileHandle};
 
 /// Read delegations. A version without them uses the defaults.
 pub trait DelegationOperations {
@@ -132,6 +132,10 @@ pub enum DelegationEnd {
 pub trait DelegationEvents: Send + Sync {
     /// The server has granted a delegation.
     fn granted(&self, file: &FileHandle, delegation: &Arc<HeldDelegation>);
+
+    /// A delegation of before a restart of the server was granted again, and this is the file since
+    /// then.
+    fn confirmed(&self, _file: &FileHandle, _attributes: &Attributes, _sent_at: Instant) {}
 
     /// A delegation has ended.
     fn ended(&self, file: &FileHandle, why: DelegationEnd);

@@ -87,6 +87,11 @@ pub trait FileOperations {
         true
     }
 
+    /// Whether a listing can return the caller's rights as well.
+    fn lists_with_rights(&self) -> bool {
+        false
+    }
+
     /// Lists names of a directory; returns its attributes as well.
     fn list(
         &self,
@@ -215,6 +220,8 @@ pub struct ListRequest {
     pub size: u32,
     /// With handles and attributes (READDIRPLUS).
     pub plus: bool,
+    /// The caller's rights that are requested as well ([`FileOperations::lists_with_rights`]).
+    pub rights: Option<Access>,
 }
 
 /// One entry of a listing.
@@ -241,6 +248,8 @@ pub struct ReaddirPage {
     pub names: Vec<ReaddirEntry>,
     /// The last entry ends the listing.
     pub end: bool,
+    /// The subset of [`ListRequest::rights`] that the caller has, if they were requested.
+    pub granted: Option<Access>,
 }
 
 impl ReaddirPage {

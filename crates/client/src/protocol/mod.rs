@@ -41,7 +41,7 @@ pub use locking::{
 };
 pub use opens::{
     FoundToOpen, LookupToOpen, NewOpen, OpenCaller, OpenContext, OpenOperations, OpenOwner, OpenReply,
-    ShareAccess,
+    ShareAccess, SiblingToOpen, WantedWithOpen,
 };
 pub use rpc_client::{RpcCaller, RpcClient};
 

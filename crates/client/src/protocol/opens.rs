@@ -35,19 +35,18 @@ pub trait OpenOperations: FileOperations {
     }
 
     /// Opens a file, which [`OpenOperations::share_open`] then finds. Returns the subset of
-    /// `rights` that the owner has, and the file's attributes; with `read` perhaps also as many of
-    /// the file's first bytes, which are of this state of the file.
+    /// the rights that the owner has, and the file's attributes; perhaps also the further results,
+    /// with the data of this state of the file.
     fn open(
         &self,
         caller: RpcCaller<'_>,
         file: &FileHandle,
         _owner: OpenOwner<'_>,
         _access: ShareAccess,
-        rights: Access,
-        _read: Option<u32>,
+        wanted: WantedWithOpen<'_>,
     ) -> Answer<OpenReply, Option<Attributes>> {
-        let answer = self.access(caller, file, rights)?;
-        let outcome = answer.outcome.map(|granted| OpenReply { granted, data: None });
+        let answer = self.access(caller, file, wanted.rights)?;
+        let outcome = answer.outcome.map(|granted| OpenReply { granted, data: None, siblings: Vec::new() });
         let NfsReply { sent_at, lost_at, attributes, .. } = answer;
         Ok(NfsReply { sent_at, lost_at, outcome, attributes })
     }
@@ -143,6 +142,26 @@ impl From<LookupReply> for FoundToOpen {
     }
 }
 
+/// The further results that are wanted with an open.
+#[derive(Clone, Copy, Debug)]
+pub struct WantedWithOpen<'a> {
+    /// The rights that are requested.
+    pub rights: Access,
+    /// This number of the file's first bytes.
+    pub read: Option<u32>,
+    /// Other files, which are opened for reading by the same owner to get delegations.
+    pub siblings: &'a [SiblingToOpen<'a>],
+}
+
+/// A file that is opened and read with another.
+#[derive(Clone, Copy, Debug)]
+pub struct SiblingToOpen<'a> {
+    /// The file.
+    pub file: &'a FileHandle,
+    /// The number of bytes.
+    pub read: u32,
+}
+
 /// The result of an open.
 #[derive(Clone, Debug)]
 pub struct OpenReply {
@@ -150,6 +169,8 @@ pub struct OpenReply {
     pub granted: Access,
     /// The file's first bytes, if the server returned them.
     pub data: Option<ReadData>,
+    /// The first of [`WantedWithOpen::siblings`] that were opened.
+    pub siblings: Vec<FoundToOpen>,
 }
 
 /// The opener of a file, which each READ, WRITE and COMMIT carries. NFSv3 has no OPEN: it uses the

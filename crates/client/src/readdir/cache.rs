@@ -19,7 +19,9 @@ use std::{
 
 use curt_observe::{ClientCounter, events::Event, probe};
 use curt_policy::{
-    AttributeState, Epoch, Moment, MutationTicket, NameLabel, complete_directory::ListingScan,
+    AttributeState, Epoch, Moment, MutationTicket, NameLabel,
+    complete_directory::ListingScan,
+    open_order::{ListingDirection, NAMES_SORTED_MAX, NameOrder},
     readdir::NAMES_WITHOUT_STAT_MAX,
 };
 use curt_rpc::client::{CallError, Interrupt};
@@ -49,6 +51,8 @@ pub(super) struct ListingGap {
     pub(super) cookie: ReaddirCookie,
     /// The number of replies before it.
     pub(super) index: usize,
+    /// The ordinal of its first name.
+    pub(super) first: u32,
     /// The names are also for other readers: the listing begins at the beginning of the directory.
     pub(super) is_shared: bool,
 }
@@ -56,7 +60,7 @@ pub(super) struct ListingGap {
 impl ListingGap {
     /// The first names of a directory.
     pub(super) fn at_start() -> Self {
-        Self { cookie: ReaddirCookie::default(), index: 0, is_shared: true }
+        Self { cookie: ReaddirCookie::default(), index: 0, first: 0, is_shared: true }
     }
 }
 
@@ -79,6 +83,8 @@ pub(crate) struct ReaddirReply {
     pub(super) size: u32,
     pub(super) origin: ListingOrigin,
     pub(super) sent_at: Moment,
+    /// The ordinal of its first name in the listing.
+    pub(super) first: u32,
 }
 
 /// Why there is no reply.
@@ -270,6 +276,8 @@ pub(super) struct ListingState {
     /// The same by name, built on first use, for the first `names_indexed` names.
     pub(super) names: Option<HashTable<u32>>,
     pub(super) names_indexed: u32,
+    /// The ordinals in the order of the names, built on first use.
+    sorted: Box<[u32]>,
     /// The cookie for the names after the last one, and the size of the last request in bytes.
     pub(super) end: ReaddirCookie,
     pub(super) size: u32,
@@ -308,6 +316,30 @@ impl ListingState {
     pub(super) fn entry(&self, ordinal: u32) -> Option<ListedEntry<'_>> {
         let (chunk, index) = chunk_of(&self.slots, ordinal)?;
         chunk.entry(index)
+    }
+
+    /// Brings the names into the order of their bytes. `false`: they are too many, or not all
+    /// known.
+    fn sort_names(&mut self) -> bool {
+        if !self.is_complete || self.is_evicted || self.count > NAMES_SORTED_MAX {
+            return false;
+        }
+        if self.sorted.len() != self.count as usize {
+            let mut sorted: Vec<u32> = (0..self.count).collect();
+            sorted.sort_by_cached_key(|ordinal| {
+                self.entry(*ordinal).map(|entry| Box::<[u8]>::from(entry.name))
+            });
+            self.sorted = sorted.into();
+        }
+        true
+    }
+
+    /// The ordinal of the name at a place of an order.
+    fn ordinal_at(&self, order: NameOrder, place: u32) -> Option<u32> {
+        match order {
+            NameOrder::Listed => Some(place),
+            NameOrder::Sorted => self.sorted.get(place as usize).copied(),
+        }
     }
 
     /// Marks a name as removed; false if it is removed already or evicted.
@@ -438,6 +470,42 @@ impl DirectoryListing {
         }
     }
 
+    /// The name at an ordinal, if it is there.
+    pub(super) fn name_at(&self, ordinal: u32) -> Option<Box<[u8]>> {
+        self.state.lock().entry(ordinal).filter(|entry| !entry.is_gone).map(|entry| entry.name.into())
+    }
+
+    /// The place in an order of the name at an ordinal.
+    pub(crate) fn place_in(&self, order: NameOrder, ordinal: u32) -> Option<u32> {
+        let state = &mut *self.state.lock();
+        match order {
+            NameOrder::Listed => Some(ordinal),
+            NameOrder::Sorted if !state.sort_names() => None,
+            NameOrder::Sorted => {
+                let place = state.sorted.iter().position(|at| *at == ordinal)?;
+                u32::try_from(place).ok()
+            }
+        }
+    }
+
+    /// At most `most` of the names next to a place of an order, each with its place.
+    pub(super) fn names_beside(
+        &self,
+        order: NameOrder,
+        place: u32,
+        direction: ListingDirection,
+        most: usize,
+    ) -> Vec<(u32, Box<[u8]>)> {
+        let state = self.state.lock();
+        let step = |at: &u32| match direction {
+            ListingDirection::Forward => at.checked_add(1),
+            ListingDirection::Backward => at.checked_sub(1),
+        };
+        let places = std::iter::successors(step(&place), step).take(most);
+        let entries = places.map_while(|at| Some((at, state.entry(state.ordinal_at(order, at)?)?)));
+        entries.filter(|(_, entry)| !entry.is_gone).map(|(at, entry)| (at, entry.name.into())).collect()
+    }
+
     /// The ordinal of the name after `cookie`.
     pub(super) fn find(&self, cookie: u64) -> Option<u32> {
         if cookie == self.start.cookie {
@@ -491,7 +559,7 @@ impl DirectoryListing {
             let verifier = state.verifier_before(ordinal);
             ReaddirCookie { cookie, verifier }
         };
-        Some(ListingGap { cookie, index: slot, is_shared: self.is_whole() })
+        Some(ListingGap { cookie, index: slot, first: ordinal, is_shared: self.is_whole() })
     }
 
     /// Adds a reply's names at the end; false if the server lists in a loop. `size` bytes were

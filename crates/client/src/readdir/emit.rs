@@ -1,11 +1,15 @@
 //! Returns names to a reader: from the cache, from the pass, from the server.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use curt_observe::{Cause, ClientCounter, probe, scope};
 use curt_policy::{
-    NameDecision, NameView,
+    NameDecision, NameView, OpenDecision, OpenIntent,
     names::{DentryState, LookupTime, decide_lookup},
+    open::OpenReadBenefit,
     prefetch::{PrefetchReason, decide},
     readdir::{ListingContinuation, decide_continuation, names_between_decisions},
 };
@@ -17,7 +21,7 @@ use super::{
     OpenDirectory,
     cache::{DirectoryListing, ListedEntry, ListingChunk, ListingStep},
     cursor::{CursorPosition, ReaddirCursor},
-    fetch::{ListingExtension, extend_listing, send_readahead},
+    fetch::{ListingExtension, extend_listing, list_with_rights, send_readahead},
 };
 use crate::{
     api::{DirEmit, DirEntry, FoundInode, InodeId},
@@ -248,6 +252,10 @@ impl ReaddirCall<'_> {
 
 /// Begins a pass: with the cached listing if that is valid.
 fn begin_reading(op: &Op<'_>, directory: &OpenDirectory) -> Result<(), Errno> {
+    if directory.was_listed.swap(false, Relaxed) {
+        op.sb.count(ClientCounter::OpenListUsed);
+        op.sb.core.open_lists(OpenReadBenefit::used_late);
+    }
     let cached = fresh_listing(op, &directory.inode)?;
     probe!(NfsReaddirPass { dir: directory.inode.event_fileid(), hit: cached.is_some() });
     let listing = cached.unwrap_or_else(|| DirectoryListing::from_start(&op.sb.listing_memory));
@@ -332,13 +340,37 @@ fn continue_reading(op: &Op<'_>, directory: &OpenDirectory, cookie: u64) -> Resu
 pub fn opendir(op: &Op<'_>, id: InodeId) -> Result<OpenDirectory, Errno> {
     let inode = op.sb.find_directory(id)?;
     kernel_names::check_path(op, &inode)?;
-    let intent = curt_policy::OpenIntent { read: true, ..curt_policy::OpenIntent::default() };
+    let intent = OpenIntent { read: true, ..OpenIntent::default() };
     debug_assert_eq!(intent.needs(), Access::READ, "listing takes the right to read");
+    let listed = list_at_open(op, &inode, intent)?;
     open::decide_open(op, &inode, intent)?;
-    let nothing = DirectoryListing::from_start(&op.sb.listing_memory);
-    Ok(OpenDirectory {
-        inode,
-        identity: Arc::clone(&op.identity),
-        cursor: Mutex::new(ReaddirCursor::new(nothing)),
-    })
+    let was_listed = AtomicBool::new(listed.is_some());
+    let listing = listed.unwrap_or_else(|| DirectoryListing::from_start(&op.sb.listing_memory));
+    let (identity, cursor) = (Arc::clone(&op.identity), Mutex::new(ReaddirCursor::new(listing)));
+    Ok(OpenDirectory { inode, identity, was_listed, cursor })
+}
+
+/// Lists a directory with the request that its open takes, if no listing of it is known. The
+/// listing serves the first reader as any other cached one does.
+fn list_at_open(
+    op: &Op<'_>,
+    inode: &Arc<Inode>,
+    intent: OpenIntent,
+) -> Result<Option<Arc<DirectoryListing>>, Errno> {
+    let has_to_ask =
+        matches!(open::open_decision(op, inode, intent), OpenDecision::Revalidate | OpenDecision::Ask(_));
+    // A server that does not answer in time is asked for attributes alone.
+    if !has_to_ask || op.sb.soft_revalidation.is_some() || !op.protocol().lists_with_rights() {
+        return Ok(None);
+    }
+    let is_known = inode.facts().by_type.directory().current_listing().is_some();
+    if is_known || !op.sb.core.open_lists(OpenReadBenefit::is_expected) {
+        return Ok(None);
+    }
+    let listed = list_with_rights(op, inode)?;
+    if listed.is_some() {
+        op.sb.count(ClientCounter::OpenList);
+        op.sb.core.open_lists(|lists| lists.ended(false));
+    }
+    Ok(listed)
 }

@@ -12,7 +12,7 @@ use curt_policy::{
     readdir::{ListingDecision, decide_listing, first_size, next_size, size_max},
 };
 use curt_rpc::client::Interrupt;
-use curt_types::{Access, Fault};
+use curt_types::{Access, Fault, FileKind};
 use rustix::io::Errno;
 
 use super::{
@@ -38,6 +38,8 @@ pub(super) struct ReaddirRequester {
     core: Arc<MountCore>,
     pub(super) inode: Arc<Inode>,
     identity: Arc<InternedCaller>,
+    /// The rights that are asked about beside.
+    rights: Option<Access>,
 }
 
 /// What the caller does to get the names after a listing.
@@ -114,7 +116,8 @@ impl DirectoryListing {
         if state.is_complete {
             return FetchStart::AtEnd;
         }
-        let gap = ListingGap { cookie: state.end, index: state.slots.len(), is_shared: self.is_whole() };
+        let (index, first) = (state.slots.len(), state.count);
+        let gap = ListingGap { cookie: state.end, index, first, is_shared: self.is_whole() };
         let size = size(state.end, state.size);
         FetchStart::Send(FetchGuard::new(self, state), gap, size)
     }
@@ -122,7 +125,8 @@ impl DirectoryListing {
 
 impl ReaddirRequester {
     pub(super) fn new(op: &Op<'_>, inode: &Arc<Inode>) -> Self {
-        Self { core: Arc::clone(&op.sb.core), inode: Arc::clone(inode), identity: Arc::clone(&op.identity) }
+        let (core, identity) = (Arc::clone(&op.sb.core), Arc::clone(&op.identity));
+        Self { core, inode: Arc::clone(inode), identity, rights: None }
     }
 
     /// Whether to request the names after `cookie` with attributes.
@@ -173,7 +177,7 @@ impl ReaddirRequester {
         let plus = decision == ListingDecision::Plus;
         trace!(NfsReaddirCacheFill or NfsReaddirUncached, subject:
             verifier: u64::from_be_bytes(gap.cookie.verifier.0), dtsize: size, plus: plus, cache_index: gap.index);
-        let reply = self.send(gap.cookie, size, plus, interrupt);
+        let reply = self.send(gap, size, plus, interrupt);
         let done = reply.as_ref();
         trace!(NfsReaddirCacheFillDone or NfsReaddirUncachedDone, subject:
             entries: done.map_or(0, |reply| reply.page.names.len()), eof: done.is_ok_and(|reply| reply.page.end),
@@ -182,12 +186,14 @@ impl ReaddirRequester {
         reply
     }
 
-    fn send(&self, place: ReaddirCookie, size: u32, plus: bool, interrupt: &Interrupt) -> ReaddirResult {
-        let Self { core, inode, identity } = self;
+    fn send(&self, gap: ListingGap, size: u32, plus: bool, interrupt: &Interrupt) -> ReaddirResult {
+        let ListingGap { cookie: place, first, .. } = gap;
+        let Self { core, inode, identity, rights } = self;
         let ticket = inode.facts().state.ticket();
         let caller = RpcCaller { credential: &identity.credential, interrupt };
         core.count(if plus { ClientCounter::ListingPlus } else { ClientCounter::ListingPlain });
-        let request = ListRequest { cookie: place.cookie, verifier: place.verifier, size, plus };
+        let request =
+            ListRequest { cookie: place.cookie, verifier: place.verifier, size, plus, rights: *rights };
         let answer = core.protocol.list(caller, inode.handle(), request);
         let answer = answer.map_err(ReaddirError::Failed)?;
         let sent_at = core.moment(answer.sent_at);
@@ -195,6 +201,9 @@ impl ReaddirRequester {
         let is_adopted = about.is_some_and(|attributes| inode.absorb(attributes, sent_at).adopted);
         let page = answer.outcome.map_err(|status| ReaddirError::Refused(status, sent_at))?;
         inode.prove(identity, Access::READ, sent_at);
+        if let (Some(rights), Some(granted)) = (*rights, page.granted) {
+            inode.absorb_answer(identity, rights, granted, sent_at);
+        }
         // The names are judged at the time of the reply.
         let mut facts = inode.facts();
         let state = facts.by_type.directory();
@@ -202,7 +211,7 @@ impl ReaddirRequester {
         state.names_last = u32::try_from(page.names.len()).unwrap_or(u32::MAX);
         let label = complete_directory::reply_label(ticket, &facts.state, is_adopted, sent_at);
         let origin = ListingOrigin { label, ticket, epoch: facts.contents() };
-        Ok(ReaddirReply { page, plus, size, origin, sent_at })
+        Ok(ReaddirReply { page, plus, size, origin, sent_at, first })
     }
 
     /// As [`Self::fetch`], with retries in more bytes if `size` was too small: while the server
@@ -232,6 +241,26 @@ impl ReaddirRequester {
                 result => return result,
             }
         }
+    }
+
+    /// Caches what a reader's request has returned.
+    ///
+    /// # Errors
+    /// EIO: the server lists names in a loop.
+    fn take_in(
+        &self,
+        sb: &Superblock,
+        listing: &Arc<DirectoryListing>,
+        reply: &ReaddirReply,
+    ) -> Result<(), Errno> {
+        if reply.plus {
+            prime(sb, &self.inode, reply, PrimeCounting::Nothing);
+        }
+        self.enter(sb, listing, reply)?;
+        if names::note_completeness(sb, &self.inode, listing) {
+            self.inode.facts().by_type.directory().prefetch.listed(listing.count());
+        }
+        Ok(())
     }
 
     /// Adds a reply's names to the listing, and caches the listing for other readers of the
@@ -274,6 +303,29 @@ impl ReaddirRequester {
             drop(former);
         }
         Ok(())
+    }
+}
+
+/// Requests the first names of a directory together with the rights of its opener. `None`: the
+/// server has refused one of the two, and the opener has to ask for its rights alone.
+///
+/// # Errors
+/// No answer; EIO: the server lists names in a loop.
+pub(super) fn list_with_rights(
+    op: &Op<'_>,
+    inode: &Arc<Inode>,
+) -> Result<Option<Arc<DirectoryListing>>, Errno> {
+    let rights = Some(Access::worth_asking(FileKind::Directory));
+    let requester = ReaddirRequester { rights, ..ReaddirRequester::new(op, inode) };
+    let listing = DirectoryListing::from_start(&op.sb.listing_memory);
+    let FetchStart::Send(_turn, gap, size) = begin(op.sb, inode, &listing) else {
+        return Ok(None);
+    };
+    let decision = requester.decide(gap.cookie.cookie);
+    match requester.fetch_retrying(op, gap, size, decision) {
+        Ok(reply) => requester.take_in(op.sb, &listing, &reply).map(|()| Some(listing)),
+        Err(ReaddirError::Refused(..) | ReaddirError::Stuck) => Ok(None),
+        Err(error @ ReaddirError::Failed(_)) => Err(error.errno()),
     }
 }
 
@@ -324,16 +376,7 @@ pub(super) fn extend_listing(
         }
     };
     match reply {
-        Ok(reply) => {
-            if reply.plus {
-                prime(op.sb, inode, &reply, PrimeCounting::Nothing);
-            }
-            requester.enter(op.sb, listing, &reply)?;
-            if names::note_completeness(op.sb, inode, listing) {
-                inode.facts().by_type.directory().prefetch.listed(listing.count());
-            }
-            Ok(ListingExtension::Extended)
-        }
+        Ok(reply) => requester.take_in(op.sb, listing, &reply).map(|()| ListingExtension::Extended),
         Err(error) if error.is_bad_cookie() && listing.end().cookie != 0 => {
             op.sb.count(ClientCounter::ListingBadCookie);
             probe!(NfsReaddirBadCookie { dir: inode.event_fileid(), cookie: listing.end().cookie });

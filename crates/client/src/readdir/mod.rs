@@ -33,7 +33,7 @@ pub(crate) mod memory;
 pub(crate) mod names;
 pub(crate) mod prefetch;
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use cursor::ReaddirCursor;
 use parking_lot::Mutex;
@@ -45,6 +45,8 @@ use crate::{api::InodeId, caller::InternedCaller, inode::Inode};
 pub struct OpenDirectory {
     inode: Arc<Inode>,
     identity: Arc<InternedCaller>,
+    /// It was listed together with its open, and not read since.
+    was_listed: AtomicBool,
     cursor: Mutex<ReaddirCursor>,
 }
 

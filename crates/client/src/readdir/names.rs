@@ -12,6 +12,7 @@ use curt_observe::{ClientCounter, probe};
 use curt_policy::{
     Freshness, MutationTicket, NameLabel, complete_directory,
     names::{DentryUpdate, LookupReason, is_racy},
+    open_order::{ListingDirection, NAMES_SEARCHED_MAX, NameOrder},
     prefetch::PrefetchBenefit,
 };
 use curt_types::FileKind;
@@ -65,7 +66,7 @@ pub(super) fn prime(
     }
     let fsid = directory.fsid();
     let (mut primed, mut expired) = (0, 0);
-    for listed in &reply.page.names {
+    for (place, listed) in (reply.first..).zip(&reply.page.names) {
         let (Some(handle), Some(attributes)) = (&listed.handle, &listed.attributes) else {
             continue;
         };
@@ -82,7 +83,7 @@ pub(super) fn prime(
         }
         let was_expired = count == PrimeCounting::Expired && is_due(sb, &child);
         let _ = child.absorb(attributes, reply.sent_at);
-        let was_used = child.mark_refreshed_in(directory);
+        let was_used = child.mark_refreshed_in(directory, place);
         expired += u32::from(was_expired && was_used);
         if let Some(label) = label {
             primed += u64::from(prime_name(sb, directory, listed, &child, label, reply.origin.ticket, count));
@@ -148,6 +149,34 @@ pub(super) fn note_completeness(sb: &Superblock, directory: &Inode, listing: &Ar
         probe!(NfsDirComplete { dir: directory.event_fileid(), entries: listing.count() });
     }
     is_complete
+}
+
+/// The listing that has `child` of a directory at `ordinal`.
+pub(crate) fn listing_with(
+    sb: &Superblock,
+    directory: &Inode,
+    child: &Arc<Inode>,
+    ordinal: u32,
+) -> Option<Arc<DirectoryListing>> {
+    let listing = directory.facts().by_type.directory_if_any()?.settled_listing(b"").cloned()?;
+    // It may be another than the one in which the ordinal was.
+    let found = sb.dentries.find(directory.id(), &listing.name_at(ordinal)?)?.child?;
+    Arc::ptr_eq(&found, child).then_some(listing)
+}
+
+/// The objects next to a place of an order, each with its place.
+pub(crate) fn listed_beside(
+    sb: &Superblock,
+    directory: &Inode,
+    listing: &DirectoryListing,
+    order: NameOrder,
+    place: u32,
+    direction: ListingDirection,
+) -> impl Iterator<Item = (u32, Arc<Inode>)> {
+    let beside = listing.names_beside(order, place, direction, NAMES_SEARCHED_MAX);
+    let id = directory.id();
+    let found = move |name: &[u8]| sb.dentries.find(id, name).and_then(|cached| cached.child);
+    beside.into_iter().filter_map(move |(place, name)| found(&name).map(|child| (place, child)))
 }
 
 /// The negative entry for a name that a complete `directory` does not contain.

@@ -233,7 +233,8 @@ impl FileOperations for MadeUpVersion {
                 handle: Some(handle(id)),
                 attributes: Some(tree.attributes(&handle(id))),
             });
-            let page = ReaddirPage { verifier: CookieVerifier([0; 8]), names: names.collect(), end: true };
+            let (verifier, names) = (CookieVerifier([0; 8]), names.collect());
+            let page = ReaddirPage { verifier, names, end: true, granted: None };
             (Ok(page), Some(tree.attributes(directory)))
         })
     }

@@ -690,7 +690,7 @@ fn page<'a, E: Decode<'a>>(
         names.push(name);
     }
     let end = entries.eof().ok_or(DecodeError::Short)?;
-    Ok(ReaddirPage { verifier: ok.verifier.into(), names, end })
+    Ok(ReaddirPage { verifier: ok.verifier.into(), names, end, granted: None })
 }
 
 /// Bytes in READ results besides the data: status, attributes, count, eof, length.

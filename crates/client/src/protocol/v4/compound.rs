@@ -30,11 +30,10 @@ use curt_xdr::{Decode, DecodeError, Encode, Opaque};
 
 use super::{
     NfsV4,
-    delegation::DelegationEpoch,
     open::{GrantedOpen, OpenKey, PiggybackedKind, PiggybackedOperation, SentOpen, UsableOpen, wire},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{CompoundSink, outcome},
-    session::{Need, Purpose, SlotGuard, SlotTurn},
+    session::{Generation, Need, Purpose, SlotGuard, SlotTurn},
 };
 use crate::protocol::{
     OpenOwner, RpcCaller, ShareAccess,
@@ -80,6 +79,7 @@ pub(super) struct CompoundRequest<'a> {
 #[derive(Debug)]
 pub(super) struct CompoundReply {
     pub(super) call: CallResult,
+    generation: Generation,
     head: HeadShape,
     /// Why none of the intent's own operations was executed, if their open is the reason.
     refused: Option<NfsStat4>,
@@ -104,8 +104,7 @@ struct UsedOpen<'a> {
 #[derive(Clone)]
 struct DelayedOpen {
     credential: Arc<RpcCredential>,
-    /// It asks for a delegation.
-    wanted_delegation: Option<DelegationEpoch>,
+    wants_delegation: bool,
 }
 
 /// The operations of a [`Head`].
@@ -157,7 +156,7 @@ impl Encode for CompoundCall<'_> {
                 let name = owner_name(open.key.owner);
                 let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
                 let arguments = open_arguments(self.client, &name, ShareAccess::Read, how, claim);
-                operations.push(&with_wish(arguments, delayed.wanted_delegation.is_some()));
+                operations.push(&with_wish(arguments, delayed.wants_delegation));
             }
         }
         (self.append)(&mut operations, self.head.stateid());
@@ -193,6 +192,11 @@ impl CompoundReply {
         let mut results = CompoundResults::new(self.call.reply.results())?;
         skip_head(&mut results, &self.head)?;
         Ok(results)
+    }
+
+    /// The session that has executed it.
+    pub(super) const fn generation(&self) -> Generation {
+        self.generation
     }
 
     /// Why none of the intent's own operations was executed, if their open is the reason: then
@@ -416,8 +420,8 @@ impl NfsV4 {
             }
             Some((key, UsableOpen::Stateid(stateid))) => Some(UsedOpen { key, stateid, delayed: None }),
             Some((key, UsableOpen::Delayed(credential))) => {
-                let wanted_delegation = self.wants_delegation(&key.file, ShareAccess::Read);
-                let delayed = Some(DelayedOpen { credential, wanted_delegation });
+                let wants_delegation = self.wants_delegation(&key.file, ShareAccess::Read);
+                let delayed = Some(DelayedOpen { credential, wants_delegation });
                 Some(UsedOpen { key, stateid: Stateid::CURRENT, delayed })
             }
             Some((_, UsableOpen::Lost)) => {
@@ -431,7 +435,7 @@ impl NfsV4 {
             }
         };
         let is_opening = open.as_ref().is_some_and(|open| open.delayed.is_some());
-        let _opening = is_opening.then(|| self.delegations.begin_opening());
+        let opening = is_opening.then(|| self.delegations.begin_opening());
         let riders = self.riders(request, &slot, carries);
         let sent = SentCompound { request, slot, head: Head { riders, open } };
         let shape = sent.head.shape();
@@ -447,6 +451,9 @@ impl NfsV4 {
         let result = match result {
             Ok(result) => result,
             Err(error) => {
+                if let Some(opening) = opening {
+                    opening.lose_reply(request.caller.credential);
+                }
                 self.put_back_riders(sent.head.riders);
                 return Err(error);
             }
@@ -462,9 +469,9 @@ impl NfsV4 {
             self.rode(rider, Ok(rider.stateid), generation);
         }
         if let (Some(open), Some(opened)) = (&sent.head.open, consumed.opened) {
-            self.opened_within(open, opened);
+            self.opened_within(open, opened, generation);
         }
-        Ok(Attempt::Done(CompoundReply { call: result, head: shape, refused: None }))
+        Ok(Attempt::Done(CompoundReply { call: result, generation, head: shape, refused: None }))
     }
 
     /// The operations for opens that are added to this compound.
@@ -504,7 +511,7 @@ impl NfsV4 {
     }
 
     /// A rider was executed, or refused with this status.
-    fn rode(&self, rider: &PiggybackedOperation, outcome: Result<Stateid, NfsStat4>, generation: u64) {
+    fn rode(&self, rider: &PiggybackedOperation, outcome: Result<Stateid, NfsStat4>, generation: Generation) {
         match rider.returned() {
             Some(returned) => {
                 if self.delegations.returned(returned, outcome.map(|_| ())) {
@@ -516,11 +523,12 @@ impl NfsV4 {
     }
 
     /// A delayed OPEN was executed.
-    fn opened_within(&self, open: &UsedOpen<'_>, opened: GrantedOpen) {
+    fn opened_within(&self, open: &UsedOpen<'_>, opened: GrantedOpen, generation: Generation) {
         if let Some(delayed) = &open.delayed {
             let owner = OpenOwner { number: open.key.owner, credential: &delayed.credential };
-            let wish = SentOpen { access: ShareAccess::Read, wanted_delegation: delayed.wanted_delegation };
-            self.opened(&open.key.file, owner, wish, opened);
+            let wants_delegation = delayed.wants_delegation;
+            let sent = SentOpen { access: ShareAccess::Read, wants_delegation, generation };
+            self.opened(&open.key.file, owner, sent, opened);
         }
     }
 
@@ -586,7 +594,7 @@ impl NfsV4 {
         {
             return Ok(attempt);
         }
-        Ok(Attempt::Done(CompoundReply { call: result, head: shape, refused }))
+        Ok(Attempt::Done(CompoundReply { call: result, generation, head: shape, refused }))
     }
 
     /// Judges what precedes the operations of the intent.
@@ -594,7 +602,7 @@ impl NfsV4 {
         &self,
         results: &mut CompoundResults<'_>,
         head: &mut Head<'_>,
-        generation: u64,
+        generation: Generation,
     ) -> Result<HeadOutcome, CallError> {
         let mut riders = std::mem::take(&mut head.riders).into_iter();
         while let Some(rider) = riders.next() {
@@ -618,7 +626,7 @@ impl NfsV4 {
         if open.delayed.is_some() {
             let opened = outcome(results.next::<OpenOk4<'_>>(Nfs4Operation::Open));
             match self.decoded(opened)? {
-                Ok(ok) => self.opened_within(open, GrantedOpen::from(&ok)),
+                Ok(ok) => self.opened_within(open, GrantedOpen::from(&ok), generation),
                 Err(status) => return Ok(HeadOutcome::Refused(status)),
             }
         }
@@ -632,7 +640,7 @@ impl NfsV4 {
         request: &CompoundRequest<'_>,
         head: &Head<'_>,
         status: NfsStat4,
-        generation: u64,
+        generation: Generation,
     ) -> Option<Attempt> {
         match (status, &head.open) {
             (NfsStat4::Delay, _) => Some(Attempt::Wait(DELAY_MIN)),
@@ -769,6 +777,7 @@ pub(super) fn lost(now: Instant) -> CompoundReply {
     let reply = curt_rpc::client::CallReply::from_results(Vec::new());
     CompoundReply {
         call: CallResult { reply, sent_at: now, lost_at: None },
+        generation: Generation::default(),
         head: HeadShape::default(),
         refused: Some(NfsStat4::Io),
     }

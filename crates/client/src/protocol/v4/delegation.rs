@@ -6,7 +6,10 @@
 //! forgets it. The least recently used ones are returned first, by second chance.
 //!
 //! A recall can arrive before the reply to the OPEN that granted the delegation. As long as such
-//! replies are outstanding, recalls of unknown delegations are remembered.
+//! replies are outstanding, recalls of unknown delegations are remembered: of all of them, whether
+//! or not the server says by referring triples which it means (section 2.10.6.3), since a slot is
+//! free before its reply is dealt with. A reply that nobody waits for any more, as its caller was
+//! interrupted, may have granted a delegation too: what is unknown and recalled is returned then.
 //!
 //! What ends is reported before its DELEGRETURN can be sent, with no lock held. Sends nothing.
 
@@ -22,10 +25,13 @@ use curt_policy::delegation::{
 };
 use curt_proto::nfs4::{NfsStat4, Stateid};
 use curt_rpc::auth::RpcCredential;
-use curt_types::FileHandle;
+use curt_types::{Attributes, FileHandle};
 use parking_lot::Mutex;
 
-use super::open::{OfferedDelegation, OpenKey};
+use super::{
+    open::{OfferedDelegation, OpenKey},
+    session::Generation,
+};
 use crate::protocol::delegation::{DelegationEnd, DelegationEvents, HeldDelegation, LeaseEnd};
 
 /// The delegations of a client.
@@ -52,13 +58,21 @@ struct Delegations {
     last_opening: u64,
     /// Recalls of unknown delegations, each with the last OPEN that may get it.
     early_recalls: Vec<([u8; 12], u64)>,
+    /// The credential of the last OPEN whose reply was not waited for.
+    lost_reply: Option<Arc<RpcCredential>>,
     expectation: GrantExpectation,
-    epoch: DelegationEpoch,
+    /// The first session since the server has forgotten them.
+    valid_since: Generation,
+    /// Those that it has forgotten, until they are reclaimed.
+    to_reclaim: VecDeque<DelegationToReclaim>,
 }
 
-/// Counts how often the server has forgotten the client's delegations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct DelegationEpoch(u64);
+/// A delegation of before a restart of the server.
+#[derive(Clone, Debug)]
+pub(super) struct DelegationToReclaim {
+    pub(super) key: OpenKey,
+    pub(super) credential: Arc<RpcCredential>,
+}
 
 #[derive(Debug)]
 struct DelegationRecord {
@@ -85,6 +99,13 @@ pub(super) struct OpeningGuard<'a> {
     number: u64,
 }
 
+impl OpeningGuard<'_> {
+    /// The OPEN may have been executed, and its reply is not waited for.
+    pub(super) fn lose_reply(&self, credential: &RpcCredential) {
+        self.table.state.lock().lost_reply = Some(Arc::new(credential.clone()));
+    }
+}
+
 impl Drop for OpeningGuard<'_> {
     fn drop(&mut self) {
         let state = &mut *self.table.state.lock();
@@ -98,8 +119,9 @@ impl Drop for OpeningGuard<'_> {
 pub(super) struct OpenedForDelegation<'a> {
     pub(super) key: &'a OpenKey,
     pub(super) credential: &'a Arc<RpcCredential>,
-    /// It asked for a delegation, at this time.
-    pub(super) wanted: Option<DelegationEpoch>,
+    pub(super) was_wanted: bool,
+    /// The session that has executed it.
+    pub(super) generation: Generation,
     pub(super) is_written_here: bool,
 }
 
@@ -174,17 +196,13 @@ impl DelegationTable {
     pub(super) fn allow(&self, is_allowed: bool) {
         self.state.lock().is_allowed = is_allowed;
         if !is_allowed {
+            self.state.lock().to_reclaim.clear();
             self.limit(0);
         }
     }
 
     pub(super) fn is_allowed(&self) -> bool {
         self.state.lock().is_allowed
-    }
-
-    /// To be passed to [`Self::opened`] with the reply to an OPEN that is sent now.
-    pub(super) fn epoch(&self) -> DelegationEpoch {
-        self.state.lock().epoch
     }
 
     /// Whether the server is expected to delegate what is opened.
@@ -236,8 +254,10 @@ impl DelegationTable {
         let file = &open.key.file;
         let mut state = self.state.lock();
         // A reply of before the server has forgotten its delegations is about nothing any more.
-        let was_wanted = open.wanted == Some(state.epoch);
-        if was_wanted {
+        if open.generation < state.valid_since {
+            return None;
+        }
+        if open.was_wanted {
             state.expectation.opened(outcome);
         }
         let offered = offered?;
@@ -252,7 +272,7 @@ impl DelegationTable {
         }
         let has_another = state.files.get(file).is_some_and(|former| !former.is_returning);
         let offer = DelegationOffer {
-            was_wanted: was_wanted && state.is_allowed,
+            was_wanted: open.was_wanted && state.is_allowed,
             is_read: offered.is_read,
             is_recalled: offered.is_recalled || early.is_some(),
             has_another,
@@ -322,6 +342,7 @@ impl DelegationTable {
             Some(_) => RecalledDelegation::Held,
             None => RecalledDelegation::Unknown {
                 is_opening: !state.opening.is_empty(),
+                is_reply_lost: state.lost_reply.is_some(),
                 remembered: state.early_recalls.len(),
             },
         };
@@ -344,6 +365,18 @@ impl DelegationTable {
                 NfsStat4::Ok
             }
             RecallDecision::Delay => NfsStat4::Delay,
+            RecallDecision::ReturnUnknown => {
+                let Some(credential) = state.lost_reply.clone() else { return NfsStat4::BadStateid };
+                let key = OpenKey { file: file.clone(), owner: u32::MAX };
+                let is_waiting = |waiting: &ReturnedDelegation| waiting.stateid.other == stateid.other;
+                if !state.to_return.iter().any(is_waiting) {
+                    let returned = ReturnedDelegation { key, stateid, credential, is_tied: false };
+                    state.to_return.push_back(returned);
+                }
+                drop(state);
+                self.return_now();
+                NfsStat4::Ok
+            }
             RecallDecision::Refuse => NfsStat4::BadStateid,
         }
     }
@@ -427,20 +460,70 @@ impl DelegationTable {
         }
     }
 
-    /// The server knows none of them any more.
-    pub(super) fn forgotten_by_server(&self) {
+    /// The server knows none of them any more. Those that were held can be reclaimed in the session
+    /// `next` or a later one; until then nothing is served by them.
+    pub(super) fn forgotten_by_server(&self, next: Generation) {
         self.lease.doubt();
         let mut state = self.state.lock();
-        let lost: Vec<_> = state.end_surplus(0).into_iter().map(|ended| ended.key.file).collect();
+        let lost = state.end_surplus(0);
+        let reclaimed = lost.iter().map(|ended| DelegationToReclaim {
+            key: ended.key.clone(),
+            credential: Arc::clone(&ended.credential),
+        });
+        if state.is_allowed {
+            state.to_reclaim.extend(reclaimed);
+            state.to_reclaim.truncate(DELEGATIONS_MAX);
+        }
         state.files.clear();
         state.order.clear();
         state.to_return.clear();
         state.early_recalls.clear();
+        state.lost_reply = None;
         state.expectation = GrantExpectation::default();
-        state.epoch.0 += 1;
+        state.valid_since = next;
         drop(state);
-        for file in lost {
-            self.report_end(&file, DelegationEnd::Lost);
+        for ended in lost {
+            self.report_end(&ended.key.file, DelegationEnd::Lost);
+        }
+    }
+
+    /// Whether the delegation that came with an open has to be reclaimed with it: then that is
+    /// done.
+    pub(super) fn take_reclaim(&self, key: &OpenKey) -> bool {
+        let state = &mut *self.state.lock();
+        let position = state.to_reclaim.iter().position(|waiting| waiting.key == *key);
+        position.is_some_and(|position| state.to_reclaim.remove(position).is_some())
+    }
+
+    /// Takes delegations of one owner that are to be reclaimed, at most this number.
+    pub(super) fn take_to_reclaim(&self, most: usize) -> Vec<DelegationToReclaim> {
+        let state = &mut *self.state.lock();
+        let owner = state.to_reclaim.front().map(|waiting| waiting.key.owner);
+        let mut taken = Vec::new();
+        while taken.len() < most
+            && let Some(waiting) = state.to_reclaim.pop_front_if(|waiting| Some(waiting.key.owner) == owner)
+        {
+            taken.push(waiting);
+        }
+        taken
+    }
+
+    /// These are still to be reclaimed.
+    pub(super) fn put_back_to_reclaim(&self, waiting: impl DoubleEndedIterator<Item = DelegationToReclaim>) {
+        let state = &mut *self.state.lock();
+        waiting.rev().for_each(|waiting| state.to_reclaim.push_front(waiting));
+    }
+
+    /// Nothing can be reclaimed any more.
+    pub(super) fn end_reclaiming(&self) {
+        self.state.lock().to_reclaim.clear();
+    }
+
+    /// Reports the attributes of a file whose delegation was reclaimed, read behind that.
+    pub(super) fn report_confirmed(&self, file: &FileHandle, attributes: &Attributes, sent_at: Instant) {
+        let events = self.events.lock().as_ref().and_then(Weak::upgrade);
+        if let Some(events) = events {
+            events.confirmed(file, attributes, sent_at);
         }
     }
 }
@@ -505,15 +588,21 @@ mod tests {
         }
 
         fn opened(&self, number: u32, was_wanted: bool) -> Option<Arc<HeldDelegation>> {
-            self.opened_of(number, was_wanted.then(|| self.table.epoch()))
+            self.opened_in(number, was_wanted, Generation::default().next())
         }
 
-        fn opened_of(&self, number: u32, wanted: Option<DelegationEpoch>) -> Option<Arc<HeldDelegation>> {
+        fn opened_in(
+            &self,
+            number: u32,
+            was_wanted: bool,
+            generation: Generation,
+        ) -> Option<Arc<HeldDelegation>> {
             let key = OpenKey { file: file(number), owner: 1 };
             let open = OpenedForDelegation {
                 key: &key,
                 credential: &self.credential,
-                wanted,
+                was_wanted,
+                generation,
                 is_written_here: false,
             };
             let offered = OfferedDelegation { stateid: stateid(number), is_read: true, is_recalled: false };
@@ -555,6 +644,20 @@ mod tests {
         assert_eq!(rig.table.recall(&file(9), stateid(9)), NfsStat4::Delay);
         drop(second);
         assert_eq!(rig.table.recall(&file(9), stateid(9)), NfsStat4::BadStateid);
+    }
+
+    #[test]
+    fn a_recall_of_what_an_interrupted_open_may_have_brought_is_answered_by_its_return() {
+        let rig = Rig::new();
+        let opening = rig.table.begin_opening();
+        opening.lose_reply(&rig.credential);
+        drop(opening);
+        for _ in 0..2 {
+            assert_eq!(rig.table.recall(&file(1), stateid(1)), NfsStat4::Ok);
+        }
+        assert_eq!(rig.returns(), [1], "once");
+        rig.table.forgotten_by_server(Generation::default().next());
+        assert_eq!(rig.table.recall(&file(1), stateid(1)), NfsStat4::BadStateid);
     }
 
     #[test]
@@ -621,14 +724,34 @@ mod tests {
         let (revoked, forgotten) = (rig.opened(1, true).unwrap(), rig.opened(2, true).unwrap());
         rig.table.lose(&file(1), stateid(1));
         assert!(!revoked.is_held() && forgotten.is_held());
-        rig.table.forgotten_by_server();
+        let (first, next) = (Generation::default().next(), Generation::default().next().next());
+        rig.table.forgotten_by_server(next);
         assert!(!forgotten.is_held());
         assert_eq!((rig.returns(), rig.table.all()), (vec![], vec![]));
         let lost: Vec<_> = rig.events.ended.lock().iter().map(|(why, _)| *why).collect();
         assert_eq!(lost, [DelegationEnd::Lost; 2]);
-        let epoch = rig.table.epoch();
-        rig.table.forgotten_by_server();
-        assert!(rig.opened_of(3, Some(epoch)).is_none(), "the reply is of before");
-        assert!(rig.opened(4, true).is_some());
+        assert!(rig.opened_in(3, true, first).is_none(), "the reply is of before");
+        assert_eq!(rig.returns(), [0_u32; 0], "the server does not know it");
+        assert!(rig.opened_in(4, true, next).is_some());
+    }
+
+    #[test]
+    fn what_the_server_has_forgotten_is_reclaimed_once() {
+        let rig = Rig::new();
+        for number in 1..=4 {
+            rig.opened(number, true).unwrap();
+        }
+        rig.table.give_up(&file(4));
+        rig.table.forgotten_by_server(Generation::default().next().next());
+        let key = |number| OpenKey { file: file(number), owner: 1 };
+        assert!(rig.table.take_reclaim(&key(2)), "with its open");
+        assert!(!rig.table.take_reclaim(&key(2)) && !rig.table.take_reclaim(&key(4)), "it was given up");
+        let taken = rig.table.take_to_reclaim(9);
+        let files = |taken: &[DelegationToReclaim]| taken.iter().map(|it| it.key.clone()).collect::<Vec<_>>();
+        assert_eq!(files(&taken), [key(1), key(3)]);
+        rig.table.put_back_to_reclaim(taken.into_iter());
+        assert_eq!(files(&rig.table.take_to_reclaim(1)), [key(1)]);
+        rig.table.end_reclaiming();
+        assert!(rig.table.take_to_reclaim(9).is_empty());
     }
 }

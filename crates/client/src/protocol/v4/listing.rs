@@ -43,7 +43,7 @@ pub(super) fn page(results: &mut Results<'_>, asked: Bitmap4) -> Result<ReaddirP
             attributes: attributes::object(&values),
         });
     };
-    Ok(ReaddirPage { verifier: verifier.into(), names, end })
+    Ok(ReaddirPage { verifier: verifier.into(), names, end, granted: None })
 }
 
 /// Adds the names of the directory itself and of its parent, after `cookie`.

@@ -271,7 +271,7 @@ impl NfsV4 {
             operations.push(&LocktArgs4 { kind, offset, length, owner: owner(client, &name) });
         };
         let reply = self.send(&question(caller, Nfs4Operation::Lockt, &append))?;
-        let mut results = Results(self.decoded(reply.results())?);
+        let mut results = Results(self.decoded(reply.results())?, reply.generation());
         if let Err(fault) = self.decoded(results.pass(Nfs4Operation::Putfh))? {
             return Ok(Err(LockError::Failed(fault)));
         }

@@ -76,8 +76,7 @@ impl NfsV4 {
         let results_max = RESULTS_SMALL.saturating_add(room).saturating_add(asked);
         let main = if beside.is_some() { LOOKUP_ATTRIBUTES_AT } else { REPEATABLE };
         let request = CompoundRequest { main, results_max, ..question(caller, operation, &append) };
-        let _opening = owner.map(|_| self.delegations.begin_opening());
-        let wanted_delegation = Some(self.delegations.epoch());
+        let opening = owner.map(|_| self.delegations.begin_opening());
         let answer = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let about = results.attributes()?;
@@ -92,7 +91,8 @@ impl NfsV4 {
                 let Some(ok) = optional(results.0.next::<OpenOk4<'_>>(Nfs4Operation::Open))? else {
                     return Ok((Ok(found), about));
                 };
-                let sent = SentOpen { access: ShareAccess::Read, wanted_delegation };
+                let (access, generation) = (ShareAccess::Read, results.1);
+                let sent = SentOpen { access, wants_delegation: true, generation };
                 found.delegation = self.opened(&found.found.handle, owner, sent, GrantedOpen::from(&ok));
                 found.was_opened = true;
                 found.granted = optional(results.0.next(Nfs4Operation::Access))?.map(granted);
@@ -100,7 +100,11 @@ impl NfsV4 {
             }
             found.data = read_results::read_beside(results, asked)?;
             Ok((Ok(found), about))
-        })?;
+        });
+        if let (Some(opening), Err(_)) = (&opening, &answer) {
+            opening.lose_reply(caller.credential);
+        }
+        let answer = answer?;
         if answer.outcome.as_ref().is_ok_and(|found| found.was_opened && found.delegation.is_none()) {
             self.close_soon();
         }

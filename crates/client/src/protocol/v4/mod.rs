@@ -5,7 +5,7 @@
 //! the session needs, `open` has the opens, `delegation` the read delegations, `lock_states` the
 //! locks and `lock` their requests, `callback` answers the server, `upkeep` is for opens,
 //! delegations and the lease, `attributes` converts.
-//! This file has the compounds of the intents, but for those in `lookup`, `many` and `lock`.
+//! This file has the compounds of the intents, but for those in `lookup`, `batch` and `lock`.
 //!
 //! Attributes that are to show a change come after it; those that label a result (names, rights,
 //! data) come before it. So a change of another client between the two is seen as a change later,
@@ -76,7 +76,8 @@ use super::{
     FileOperations, FoundToOpen, FsstatReply, LinkAttributes, ListRequest, LockAnswer, LockEvents, LockMode,
     LockOperations, LookupReply, LookupToOpen, NfsReply, OpenCaller, OpenOperations, OpenOwner, OpenReply,
     PathReply, Protocol, ReadData, ReadSink, ReaddirPage, RemoteLock, RenameAttributes, RpcCaller, RpcClient,
-    ShareAccess, WireLock, WireOwner, WriteReply, deadline::within, read_data::bytes_of,
+    ShareAccess, SiblingToOpen, WantedWithOpen, WireLock, WireOwner, WriteReply, deadline::within,
+    read_data::bytes_of,
 };
 use crate::threads::Background;
 
@@ -192,12 +193,39 @@ impl NfsV4 {
             return Ok((Err(fault(status)), A::default()));
         }
         let results = self.decoded(reply.results())?;
-        self.decoded(judge(&mut Results(results)))
+        self.decoded(judge(&mut Results(results, reply.generation())))
     }
 
     /// A local refusal, for a request that cannot be encoded.
     fn refusal<R, A: Default>(&self, fault: Fault) -> NfsReply<R, A> {
         NfsReply { sent_at: self.rpc.now(), lost_at: None, outcome: Err(fault), attributes: A::default() }
+    }
+
+    /// A file that was opened with another; `None` if it was not.
+    fn opened_beside(
+        &self,
+        results: &mut Results<'_>,
+        owner: OpenOwner<'_>,
+        sent: SentOpen,
+        rights: Access,
+        sibling: SiblingToOpen<'_>,
+    ) -> Result<Option<FoundToOpen>, DecodeError> {
+        if optional(results.0.next::<()>(Nfs4Operation::Putfh))?.is_none() {
+            return Ok(None);
+        }
+        let Some(ok) = optional(results.0.next::<OpenOk4<'_>>(Nfs4Operation::Open))? else {
+            return Ok(None);
+        };
+        let delegation = self.opened(sibling.file, owner, sent, GrantedOpen::from(&ok));
+        if delegation.is_none() {
+            self.close_soon();
+        }
+        let granted = optional(results.0.next::<AccessOk4>(Nfs4Operation::Access))?;
+        let granted = granted.map(|ok| Access::from_bits(ok.access).common(rights));
+        let found = LookupReply { handle: sibling.file.clone(), attributes: results.attributes()? };
+        let asked = usize::try_from(sibling.read).unwrap_or(usize::MAX);
+        let data = read_results::read_beside(results, asked)?;
+        Ok(Some(FoundToOpen { found, granted, data, was_opened: true, delegation }))
     }
 
     /// A file is created by OPEN.
@@ -262,8 +290,9 @@ impl NfsV4 {
                     return Ok((Ok(Err(fault)), Wcc::default()));
                 }
             }
+            let generation = results.1;
             let created = created(results, |handle| {
-                let sent = SentOpen { access, wanted_delegation: None };
+                let sent = SentOpen { access, wants_delegation: false, generation };
                 self.opened(handle, owner, sent, GrantedOpen::from(&ok));
             })?;
             results.pass(Nfs4Operation::Restorefh)?.ok();
@@ -526,6 +555,10 @@ impl FileOperations for NfsV4 {
         })
     }
 
+    fn lists_with_rights(&self) -> bool {
+        true
+    }
+
     fn list(
         &self,
         caller: RpcCaller<'_>,
@@ -550,6 +583,9 @@ impl FileOperations for NfsV4 {
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);
             get_attributes(operations, attributes::OBJECT);
+            if let Some(rights) = request.rights {
+                operations.push(&AccessArgs4 { access: rights.bits() });
+            }
             operations.push(&arguments);
             if dots {
                 operations.bare(Nfs4Operation::Lookupp);
@@ -560,11 +596,16 @@ impl FileOperations for NfsV4 {
         let question = question(caller, Nfs4Operation::Readdir, &append);
         // The root of all has no parent, which is no failure of the listing: READDIR must not be
         // executed again for it.
-        let question =
-            CompoundRequest { main: 2, results_max: size.saturating_add(RESULTS_SMALL), ..question };
+        let main = 2 + u32::from(request.rights.is_some());
+        let question = CompoundRequest { main, results_max: size.saturating_add(RESULTS_SMALL), ..question };
         self.ask(&question, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let about = results.attributes()?;
+            let mut granted = None;
+            if let Some(rights) = request.rights {
+                let ok: AccessOk4 = done!(results.next(Nfs4Operation::Access), about);
+                granted = Some(Access::from_bits(ok.access).common(rights));
+            }
             match outcome(results.0.status(Nfs4Operation::Readdir).and_then(|status| match status {
                 NfsStat4::Ok => Ok(()),
                 status => Err(curt_proto::nfs4::ResultError::Failed(status)),
@@ -574,7 +615,7 @@ impl FileOperations for NfsV4 {
                 Err(NfsStat4::NotSame) => return Ok((Err(Fault::BadCookie), about)),
                 Err(status) => return Ok((Err(fault(status)), about)),
             }
-            let mut page = listing::page(results, asked)?;
+            let mut page = ReaddirPage { granted, ..listing::page(results, asked)? };
             if dots {
                 let parent = match optional(results.0.next::<()>(Nfs4Operation::Lookupp)) {
                     Ok(Some(())) => results.values(attributes::FILEID)?.and_then(|values| values.fileid),
@@ -751,14 +792,19 @@ impl OpenOperations for NfsV4 {
         file: &FileHandle,
         owner: OpenOwner<'_>,
         access: ShareAccess,
-        rights: Access,
-        read: Option<u32>,
+        wanted: WantedWithOpen<'_>,
     ) -> Answer<OpenReply, Option<Attributes>> {
+        let WantedWithOpen { rights, read, siblings } = wanted;
         let name = owner_name(owner.number);
-        let client = self.session.lock().client;
-        let wanted_delegation = self.wants_delegation(file, access);
+        let (client, room) = {
+            let session = self.session.lock();
+            (session.client, session.operations_max.saturating_sub(1 + open::OPERATIONS) / open::OPERATIONS)
+        };
+        let wants_delegation = self.wants_delegation(file, access);
+        let room = if wants_delegation { usize::try_from(room).unwrap_or(0) } else { 0 };
+        let siblings = siblings.get(..room).unwrap_or(siblings);
         let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
-        let arguments = with_wish(arguments, wanted_delegation.is_some());
+        let arguments = with_wish(arguments, wants_delegation);
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, file);
             operations.push(&arguments);
@@ -767,25 +813,44 @@ impl OpenOperations for NfsV4 {
             if let Some(count) = read {
                 operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count });
             }
+            for sibling in siblings {
+                put_fh(operations, sibling.file);
+                operations.push(&arguments);
+                operations.push(&AccessArgs4 { access: rights.bits() });
+                get_attributes(operations, attributes::OBJECT);
+                operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count: sibling.read });
+            }
         };
         let asked = usize::try_from(read.unwrap_or(0)).unwrap_or(usize::MAX);
-        let results_max = (OPEN_RESULTS_MAX + RESULTS_SMALL).saturating_add(asked);
+        let length = |asked| (OPEN_RESULTS_MAX + RESULTS_SMALL).saturating_add(asked);
+        let beside = siblings.iter().map(|sibling| length(usize::try_from(sibling.read).unwrap_or(0)));
+        let results_max = beside.fold(length(asked), usize::saturating_add);
         // Another OPEN of the same owner changes nothing, but is not sent for the sake of what
         // follows it.
         let question = question(caller, Nfs4Operation::Open, &append);
-        let request = CompoundRequest { results_max, main: 1, ..question };
-        let _opening = wanted_delegation.map(|_| self.delegations.begin_opening());
-        self.ask(&request, |results| {
+        let carries = siblings.is_empty();
+        let request = CompoundRequest { results_max, main: 1, carries, ..question };
+        let opening = wants_delegation.then(|| self.delegations.begin_opening());
+        let answer = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
-            let sent = SentOpen { access, wanted_delegation };
+            let sent = SentOpen { access, wants_delegation, generation: results.1 };
             self.opened(file, owner, sent, GrantedOpen::from(&ok));
             let granted: AccessOk4 = done!(results.next(Nfs4Operation::Access), None);
             let granted = Access::from_bits(granted.access).common(rights);
             let about = results.attributes()?;
             let data = if read.is_some() { read_results::read_beside(results, asked)? } else { None };
-            Ok((Ok(OpenReply { granted, data }), about))
-        })
+            let mut opened = Vec::with_capacity(siblings.len());
+            for sibling in siblings {
+                let Some(found) = self.opened_beside(results, owner, sent, rights, *sibling)? else { break };
+                opened.push(found);
+            }
+            Ok((Ok(OpenReply { granted, data, siblings: opened }), about))
+        });
+        if let (Some(opening), Err(_)) = (&opening, &answer) {
+            opening.lose_reply(caller.credential);
+        }
+        answer
     }
 
     fn delay_open(&self, file: &FileHandle, owner: OpenOwner<'_>) -> bool {

@@ -34,7 +34,7 @@ use curt_rpc::auth::RpcCredential;
 use curt_types::FileHandle;
 use parking_lot::Mutex;
 
-use super::delegation::{DelegationEpoch, ReturnedDelegation};
+use super::{delegation::ReturnedDelegation, session::Generation};
 use crate::protocol::{HeldDelegation, OpenOwner, ShareAccess};
 
 /// An open: a file and an owner.
@@ -82,12 +82,16 @@ struct Open {
     had_users: bool,
 }
 
+/// The operations that open a file and read it, with their PUTFH.
+pub(super) const OPERATIONS: u32 = 5;
+
 /// An OPEN that was sent.
 #[derive(Clone, Copy)]
 pub(super) struct SentOpen {
     pub(super) access: ShareAccess,
-    /// It asked for a delegation, at this time.
-    pub(super) wanted_delegation: Option<DelegationEpoch>,
+    pub(super) wants_delegation: bool,
+    /// The session that has executed it.
+    pub(super) generation: Generation,
 }
 
 /// The result of an OPEN.
@@ -186,6 +190,8 @@ struct Opens {
     waiting: VecDeque<PiggybackedOperation>,
     /// The owners of the opens of each file.
     owners: HashMap<FileHandle, Vec<u32>>,
+    /// The first session since the server has forgotten this client.
+    valid_since: Generation,
 }
 
 /// The share access on the wire.
@@ -361,17 +367,21 @@ impl OpenTable {
         is_open
     }
 
-    /// The server has executed an OPEN. Without users the open is idle.
+    /// The server has executed an OPEN. Without users the open is idle. `false`: it has forgotten
+    /// it since.
     pub(super) fn opened(
         &self,
         file: &FileHandle,
         owner: OpenOwner<'_>,
-        access: ShareAccess,
+        sent: SentOpen,
         result: GrantedOpen,
         now: Instant,
-    ) {
+    ) -> bool {
         let key = OpenKey { file: file.clone(), owner: owner.number };
         let opens = &mut *self.0.lock();
+        if sent.generation < opens.valid_since {
+            return false;
+        }
         let open = opens.get_or_make(&key, owner.credential);
         let is_same = open.stateid.other == result.stateid.other && open.standing == OpenValidity::Valid;
         if !is_same {
@@ -383,11 +393,12 @@ impl OpenTable {
         }
         open.standing = OpenValidity::Valid;
         (open.is_preserved, open.may_notify) = (result.is_preserved, result.may_notify);
-        open.opened |= 1 << wire(access);
+        open.opened |= 1 << wire(sent.access);
         open.had_users = open.is_used();
         if !open.is_used() {
             opens.set_idle(&key, now);
         }
+        true
     }
 
     /// Whether a file is open for writing.
@@ -521,9 +532,10 @@ impl OpenTable {
     }
 
     /// The server has no state of this client: opens without users are lost, the others have to be
-    /// reclaimed.
-    pub(super) fn forgotten_by_server(&self) {
+    /// reclaimed in the session `next` or a later one.
+    pub(super) fn forgotten_by_server(&self, next: Generation) {
         let opens = &mut *self.0.lock();
+        opens.valid_since = next;
         opens.retain(Open::is_used);
         let of_server = |open: &&mut Open| open.standing != OpenValidity::Lost && open.opened != 0;
         for open in opens.opens.values_mut().filter(of_server) {

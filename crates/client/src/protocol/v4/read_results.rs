@@ -6,7 +6,10 @@ use curt_proto::nfs4::{CompoundResults, Nfs4Operation, NfsStat4, ReadOk4};
 use curt_types::Attributes;
 use curt_xdr::DecodeError;
 
-use super::results::{CompoundSink, Judged, Results, fault, optional, outcome};
+use super::{
+    results::{CompoundSink, Judged, Results, fault, optional, outcome},
+    session::Generation,
+};
 use crate::{
     data::shared_bytes::SharedBytes,
     protocol::{ReadData, ReadSink, read_data::is_valid_length},
@@ -64,7 +67,7 @@ pub(super) struct ReadResultsSink {
 
 impl CompoundSink for ReadResultsSink {
     fn consume(&self, results: CompoundResults<'_>) -> bool {
-        let results = &mut Results(results);
+        let results = &mut Results(results, Generation::default());
         let Ok(about) = results.attributes() else { return false };
         let Ok(Ok(ok)) = results.next::<ReadOk4<'_>>(Nfs4Operation::Read) else { return false };
         let bytes = ok.data.bytes();
@@ -106,7 +109,8 @@ mod tests {
     }
 
     fn read(reply: &[u8], asked: usize) -> Result<ReadResult, DecodeError> {
-        let mut results = Results(CompoundResults::new(reply).expect("its header is right"));
+        let mut results =
+            Results(CompoundResults::new(reply).expect("its header is right"), Generation::default());
         let (read, about) = read_results(&mut results, asked)?;
         assert_eq!(about.expect("the file has attributes").fileid, 9);
         Ok(read.expect("the READ succeeded"))

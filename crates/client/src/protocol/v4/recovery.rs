@@ -8,21 +8,23 @@
 
 use curt_proto::nfs4::{
     BindConnToSessionArgs4, BindConnToSessionOk4, CallbackSecParms4, CallbackSysCredentials,
-    ChannelAttributes, ChannelDirFromClient, ClientOwner, Clientid, CreateSessionArgs4, CreateSessionFlags,
-    CreateSessionOk4, DelegationType, DestroyClientidArgs4, DestroySessionArgs4, ExchangeIdArgs4,
-    ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, ImplementationId, Nfs4Operation, NfsFh4, NfsStat4,
-    OpaqueLimited, OpenArgs4, OpenClaim, OpenHow, OpenOk4, PutfhArgs4, ReclaimCompleteArgs4, SequenceId,
-    ShareAccess4, StateOwner, StateProtectArgs, Stateid, TestStateidArgs4, TestStateidOk4,
+    ChannelAttributes, ChannelDirFromClient, ClientOwner, Clientid, CompoundEncoder, CreateSessionArgs4,
+    CreateSessionFlags, CreateSessionOk4, DelegationType, DestroyClientidArgs4, DestroySessionArgs4,
+    ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, GetattrArgs4, ImplementationId,
+    Nfs4Operation, NfsFh4, NfsStat4, OpaqueLimited, OpenArgs4, OpenClaim, OpenHow, OpenOk4, PutfhArgs4,
+    ReclaimCompleteArgs4, SequenceId, ShareAccess4, StateOwner, StateProtectArgs, Stateid, TestStateidArgs4,
+    TestStateidOk4,
 };
 use curt_rpc::client::{CallError, Interrupt};
 use curt_types::FileHandle;
 use curt_xdr::{Opaque, VarArray};
 
 use super::{
-    NfsV4, callback,
+    NfsV4, attributes, callback,
     compound::{CompoundRequest, RECOVERY_PAUSE, REPEATABLE},
+    delegation::DelegationToReclaim,
     open::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
-    results::outcome,
+    results::{Results, outcome},
     session::{Need, SLOTS_MAX},
 };
 use crate::protocol::{OpenOwner, RpcCaller, ShareAccess};
@@ -41,6 +43,12 @@ const OPERATIONS_MAX: u32 = 64;
 
 /// Longest results of an OPEN, in bytes; a delegation has the name of a user.
 pub(super) const OPEN_RESULTS_MAX: usize = 4096;
+
+/// The operations that reclaim a delegation.
+const OPERATIONS_TO_RECLAIM: u32 = 3;
+
+/// The most delegations that one compound reclaims.
+const RECLAIMS_MAX: u32 = 16;
 
 /// Stateids of one TEST_STATEID.
 const TESTS_MAX: usize = 128;
@@ -150,9 +158,13 @@ impl NfsV4 {
         })?;
         match answer {
             Ok(Exchanged { client, sequence }) => {
-                if self.session.lock().exchanged(client, sequence) {
-                    self.opens.forgotten_by_server();
-                    self.delegations.forgotten_by_server();
+                let (is_new, next) = {
+                    let mut session = self.session.lock();
+                    (session.exchanged(client, sequence), session.generation().next())
+                };
+                if is_new {
+                    self.opens.forgotten_by_server(next);
+                    self.delegations.forgotten_by_server(next);
                     self.locks.forgotten_by_server();
                 }
                 Ok(())
@@ -216,7 +228,9 @@ impl NfsV4 {
     fn reclaim(&self, caller: RpcCaller<'_>) -> Result<(), RecoveryError> {
         while let Some(open) = self.opens.next_to_reclaim() {
             for access in &open.accesses {
-                let claim = OpenClaim::Previous(DelegationType::None);
+                let is_delegated = *access == ShareAccess::Read && self.delegations.take_reclaim(&open.key);
+                let kind = if is_delegated { DelegationType::Read } else { DelegationType::None };
+                let claim = OpenClaim::Previous(kind);
                 match self.send_reclaim(&open, *access, claim, caller.interrupt)? {
                     None => return Ok(()),
                     Some(Ok(())) => {}
@@ -231,7 +245,7 @@ impl NfsV4 {
                 self.opens.not_reclaimed(&open.key);
             }
         }
-        if !self.reclaim_locks(caller.interrupt)? {
+        if !self.reclaim_delegations(caller.interrupt)? || !self.reclaim_locks(caller.interrupt)? {
             return Ok(());
         }
         let complete = ReclaimCompleteArgs4 { one_file_system: false };
@@ -251,6 +265,7 @@ impl NfsV4 {
         let mut results = self.decoded(reply.results())?;
         match self.decoded(outcome(results.next::<()>(Nfs4Operation::ReclaimComplete)))? {
             Ok(()) | Err(NfsStat4::CompleteAlready | NfsStat4::Notsupp) => {
+                self.delegations.end_reclaiming();
                 self.session.lock().satisfied(Need::Reclaim);
                 Ok(())
             }
@@ -269,7 +284,7 @@ impl NfsV4 {
         let name = owner_name(open.key.owner);
         let client = self.session.lock().client;
         let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, claim);
-        let append = |operations: &mut curt_proto::nfs4::CompoundEncoder<'_>, _: Stateid| {
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
             operations.push(&arguments);
         };
@@ -286,6 +301,8 @@ impl NfsV4 {
             keeps_reply: true,
         };
         let is_recovery = matches!(claim, OpenClaim::Previous(_));
+        let wants_delegation = matches!(claim, OpenClaim::Previous(DelegationType::Read));
+        let _opening = wants_delegation.then(|| self.delegations.begin_opening());
         let reply = if is_recovery { self.send_in_recovery(&request)? } else { Some(self.send(&request)?) };
         let Some(reply) = reply else { return Ok(None) };
         let mut results = self.decoded(reply.results())?;
@@ -294,12 +311,98 @@ impl NfsV4 {
         Ok(Some(match (found, opened) {
             (Ok(()), Ok(ok)) => {
                 let owner = OpenOwner { number: open.key.owner, credential: &open.credential };
-                let sent = SentOpen { access, wanted_delegation: None };
+                let sent = SentOpen { access, wants_delegation, generation: reply.generation() };
                 self.opened(&open.key.file, owner, sent, GrantedOpen::from(&ok));
                 Ok(())
             }
             (Err(status), _) | (_, Err(status)) => Err(status),
         }))
+    }
+
+    /// Reclaims the delegations of files that nobody has open. `false`: the session was lost.
+    fn reclaim_delegations(&self, interrupt: &Interrupt) -> Result<bool, CallError> {
+        let operations = self.session.lock().operations_max.saturating_sub(1) / OPERATIONS_TO_RECLAIM;
+        let most = usize::try_from(operations.clamp(1, RECLAIMS_MAX)).unwrap_or(1);
+        loop {
+            let batch = self.delegations.take_to_reclaim(most);
+            if batch.is_empty() {
+                return Ok(true);
+            }
+            let reclaimed = self.reclaim_some(&batch, interrupt);
+            let (done, refused) = match reclaimed {
+                Ok(Some(reclaimed)) => reclaimed,
+                Ok(None) | Err(_) => (0, None),
+            };
+            // The first that is refused is lost, with all others if it is too late for them.
+            let is_over = matches!(refused, Some(NfsStat4::NoGrace | NfsStat4::ReclaimBad));
+            if is_over {
+                self.delegations.end_reclaiming();
+            } else {
+                let gone = done + usize::from(refused.is_some());
+                self.delegations
+                    .put_back_to_reclaim(batch.into_iter().skip(gone).collect::<Vec<_>>().into_iter());
+            }
+            if reclaimed?.is_none() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Reclaims delegations of one owner in one compound. Returns the number of files that were
+    /// opened, and why the next one was not. `None`: the session was lost.
+    fn reclaim_some(
+        &self,
+        batch: &[DelegationToReclaim],
+        interrupt: &Interrupt,
+    ) -> Result<Option<(usize, Option<NfsStat4>)>, CallError> {
+        let Some(DelegationToReclaim { key, credential }) = batch.first() else {
+            return Ok(Some((0, None)));
+        };
+        let owner = OpenOwner { number: key.owner, credential };
+        let name = owner_name(owner.number);
+        let client = self.session.lock().client;
+        let claim = OpenClaim::Previous(DelegationType::Read);
+        let arguments = open_arguments(client, &name, ShareAccess::Read, OpenHow::NoCreate, claim);
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            for waiting in batch {
+                operations.push(&PutfhArgs4 { object: NfsFh4::from(&waiting.key.file) });
+                operations.push(&arguments);
+                operations.push(&GetattrArgs4 { attributes: attributes::OBJECT });
+            }
+        };
+        let request = CompoundRequest {
+            caller: RpcCaller { credential, interrupt },
+            operation: Nfs4Operation::Open,
+            append: &append,
+            main: 1,
+            open: None,
+            lock: None,
+            results_max: 2 * OPEN_RESULTS_MAX * batch.len(),
+            sink: None,
+            carries: false,
+            keeps_reply: false,
+        };
+        let _opening = self.delegations.begin_opening();
+        let Some(reply) = self.send_in_recovery(&request)? else { return Ok(None) };
+        let mut results = Results(self.decoded(reply.results())?, reply.generation());
+        for (done, waiting) in batch.iter().enumerate() {
+            let found = self.decoded(outcome(results.0.next::<()>(Nfs4Operation::Putfh)))?;
+            let opened = self.decoded(outcome(results.0.next::<OpenOk4<'_>>(Nfs4Operation::Open)))?;
+            let ok = match (found, opened) {
+                (Ok(()), Ok(ok)) => ok,
+                (Err(status), _) | (_, Err(status)) => return Ok(Some((done, Some(status)))),
+            };
+            let sent = SentOpen { access: ShareAccess::Read, wants_delegation: true, generation: results.1 };
+            let file = &waiting.key.file;
+            let held = self.opened(file, owner, sent, GrantedOpen::from(&ok));
+            let about = self.decoded(results.attributes())?;
+            match (held, about) {
+                (Some(_), Some(about)) => self.delegations.report_confirmed(file, &about, reply.call.sent_at),
+                (None, _) => self.close_soon(),
+                (Some(_), None) => {}
+            }
+        }
+        Ok(Some((batch.len(), None)))
     }
 
     /// Opens a file again whose open the server does not know any more.

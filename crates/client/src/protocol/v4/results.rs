@@ -6,10 +6,14 @@ use curt_proto::nfs4::{
 use curt_types::{Attributes, Fault};
 use curt_xdr::{Decode, DecodeError};
 
-use super::attributes::{self, object_of};
+use super::{
+    attributes::{self, object_of},
+    session::Generation,
+};
 
-/// The results of a compound, operation by operation.
-pub(super) struct Results<'a>(pub(super) CompoundResults<'a>);
+/// The results of a compound, operation by operation, and the number of the session that executed
+/// it.
+pub(super) struct Results<'a>(pub(super) CompoundResults<'a>, pub(super) Generation);
 
 /// The outcome of a compound: a value or a fault, and attributes.
 pub(super) type Judged<T, A> = Result<(Result<T, Fault>, A), DecodeError>;

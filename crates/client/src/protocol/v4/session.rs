@@ -26,6 +26,17 @@ pub(super) const SLOTS_MAX: u32 = 128;
 /// The lease that is assumed until the server has returned its own.
 const LEASE_DEFAULT: Duration = Duration::from_secs(90);
 
+/// Counts the sessions of a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Generation(u64);
+
+impl Generation {
+    /// That of the next session.
+    pub(super) const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
 /// What must be done before requests can be sent. Each includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Need {
@@ -65,8 +76,7 @@ pub(super) struct SessionState {
     must_reclaim: bool,
     /// A thread does what is needed.
     is_recovering: bool,
-    /// Counts sessions.
-    generation: u64,
+    generation: Generation,
     pub(super) client: Clientid,
     /// That of the next CREATE_SESSION.
     pub(super) create_sequence: SequenceId,
@@ -106,7 +116,7 @@ struct Slot {
 #[derive(Debug)]
 pub(super) struct SlotGuard<'a> {
     monitor: &'a SessionMonitor,
-    generation: u64,
+    generation: Generation,
     index: usize,
     pub(super) arguments: SequenceArgs4,
     /// The most operations of a compound.
@@ -131,7 +141,7 @@ impl Default for SessionMonitor {
             need: Need::Client,
             must_reclaim: true,
             is_recovering: false,
-            generation: 0,
+            generation: Generation::default(),
             client: Clientid(0),
             create_sequence: SequenceId(0),
             session: SessionId([0; 16]),
@@ -229,7 +239,7 @@ impl SessionMonitor {
     }
 
     /// A request of this session has shown that something is needed.
-    pub(super) fn demand(&self, need: Need, generation: u64) {
+    pub(super) fn demand(&self, need: Need, generation: Generation) {
         let mut state = self.state.lock();
         if state.generation == generation {
             state.need = state.need.max(need);
@@ -245,7 +255,7 @@ impl SessionState {
     }
 
     /// The number of the session.
-    pub(super) const fn generation(&self) -> u64 {
+    pub(super) const fn generation(&self) -> Generation {
         self.generation
     }
 
@@ -261,7 +271,7 @@ impl SessionState {
     /// EXCHANGE_ID was answered. The server knows nothing of the client's state if it has given a
     /// new number.
     pub(super) fn exchanged(&mut self, client: Clientid, sequence: SequenceId) -> bool {
-        let is_new = self.generation == 0 || client != self.client;
+        let is_new = self.generation == Generation::default() || client != self.client;
         (self.client, self.create_sequence) = (client, sequence);
         self.must_reclaim |= is_new;
         self.need = Need::Session;
@@ -270,7 +280,7 @@ impl SessionState {
 
     /// CREATE_SESSION was answered.
     pub(super) fn created(&mut self, ok: &CreateSessionOk4, now: Instant) {
-        self.generation += 1;
+        self.generation = self.generation.next();
         self.session = ok.session;
         self.create_sequence = self.create_sequence.next();
         let count = usize::try_from(ok.fore.requests_max.clamp(1, SLOTS_MAX)).unwrap_or(1);
@@ -361,7 +371,7 @@ impl SessionState {
 
 impl SlotGuard<'_> {
     /// The session of the slot.
-    pub(super) const fn generation(&self) -> u64 {
+    pub(super) const fn generation(&self) -> Generation {
         self.generation
     }
 

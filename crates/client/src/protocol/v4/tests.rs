@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
 use std::{
+    cell::Cell,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -23,7 +24,8 @@ use curt_xdr::{Encode, VarArray};
 use super::{
     callback::{self, CallbackService},
     lock_states::{self, LockPlace, LockStateTable, LockUse, StateidRejection, Unlockable},
-    open::{GrantedOpen, OpenKey, OpenTable, PiggybackedKind, UsableOpen},
+    open::{GrantedOpen, OpenKey, OpenTable, PiggybackedKind, SentOpen, UsableOpen},
+    session::Generation,
 };
 use crate::protocol::{
     CallbackId, HeldDelegation, LockEvents, OpenContext, OpenOwner, ShareAccess, WireLock, WireOwner,
@@ -35,6 +37,7 @@ struct Rig {
     credential: Arc<RpcCredential>,
     file: FileHandle,
     now: Instant,
+    generation: Cell<Generation>,
 }
 
 impl Rig {
@@ -44,14 +47,21 @@ impl Rig {
             credential: Arc::new(RpcCredential::None),
             file: FileHandle::new(b"file").unwrap(),
             now: Instant::now(),
+            generation: Cell::default(),
         }
+    }
+
+    fn forgotten_by_server(&self) {
+        let next = self.generation.get().next();
+        self.table.forgotten_by_server(next);
+        self.generation.set(next);
     }
 
     fn key(&self) -> OpenKey {
         OpenKey { file: self.file.clone(), owner: 1 }
     }
 
-    fn opened(&self, other: u8, seqid: u32, access: ShareAccess) {
+    fn opened(&self, other: u8, seqid: u32, access: ShareAccess) -> bool {
         let ok = OpenOk4 {
             stateid: Stateid { seqid, other: [other; 12] },
             directory: ChangeInfo::default(),
@@ -60,7 +70,8 @@ impl Rig {
             delegation: OpenDelegation::None,
         };
         let owner = OpenOwner { number: 1, credential: &self.credential };
-        self.table.opened(&self.file, owner, access, GrantedOpen::from(&ok), self.now);
+        let sent = SentOpen { access, wants_delegation: false, generation: self.generation.get() };
+        self.table.opened(&self.file, owner, sent, GrantedOpen::from(&ok), self.now)
     }
 
     fn riders(&self, after: Duration) -> Vec<(PiggybackedKind, u32)> {
@@ -157,7 +168,7 @@ fn the_server_learns_of_a_delayed_open_when_it_is_used() {
     assert!(rig.table.delay(&rig.key(), &rig.credential));
     assert_eq!(rig.table.usable(&rig.key()), UsableOpen::Delayed(Arc::clone(&rig.credential)));
     assert!(rig.table.held().is_empty(), "the server has nothing to test");
-    rig.table.forgotten_by_server();
+    rig.forgotten_by_server();
     assert!(rig.table.next_to_reclaim().is_none(), "nor to reclaim");
     assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Delayed(_)), "it is still used");
     assert!(!rig.table.release(&rig.key(), ShareAccess::Read, rig.now), "nothing is closed");
@@ -228,15 +239,29 @@ fn a_stateid_that_the_server_has_forgotten_is_doubted_once() {
 fn what_the_server_has_forgotten_is_reclaimed_if_it_is_used() {
     let rig = Rig::new();
     rig.opened(3, 1, ShareAccess::Read);
-    rig.table.forgotten_by_server();
+    rig.forgotten_by_server();
     assert!(rig.table.next_to_reclaim().is_none());
     rig.opened(3, 1, ShareAccess::Read);
     assert!(rig.table.share(&rig.key(), ShareAccess::Read));
-    rig.table.forgotten_by_server();
+    rig.forgotten_by_server();
     let open = rig.table.next_to_reclaim().unwrap();
     assert_eq!(open.accesses, [ShareAccess::Read]);
     rig.opened(5, 1, ShareAccess::Read);
     assert!(rig.table.next_to_reclaim().is_none());
+}
+
+#[test]
+fn the_reply_to_an_open_of_before_a_restart_opens_nothing() {
+    let rig = Rig::new();
+    assert!(rig.opened(3, 1, ShareAccess::Read));
+    let former = rig.generation.get();
+    rig.forgotten_by_server();
+    let current = rig.generation.replace(former);
+    assert!(!rig.opened(4, 1, ShareAccess::Read), "the server does not know it");
+    assert!(!rig.table.share(&rig.key(), ShareAccess::Read));
+    rig.generation.set(current);
+    assert!(rig.opened(5, 1, ShareAccess::Read));
+    assert!(rig.table.share(&rig.key(), ShareAccess::Read));
 }
 
 const SESSION: SessionId = SessionId([7; 16]);

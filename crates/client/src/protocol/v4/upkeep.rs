@@ -16,7 +16,7 @@ use curt_types::FileHandle;
 use super::{
     NfsV4, RESULTS_SMALL,
     compound::{CompoundRequest, REPEATABLE},
-    delegation::{DelegationEpoch, OpenedForDelegation},
+    delegation::OpenedForDelegation,
     open::{GrantedOpen, OpenKey, SentOpen},
 };
 use crate::protocol::{HeldDelegation, OpenOwner, RpcCaller, ShareAccess};
@@ -29,14 +29,14 @@ const RENEWAL_PART: u32 = 2;
 
 impl NfsV4 {
     /// Whether an OPEN of a file, which is sent now, asks for a delegation.
-    pub(super) fn wants_delegation(&self, file: &FileHandle, access: ShareAccess) -> Option<DelegationEpoch> {
+    pub(super) fn wants_delegation(&self, file: &FileHandle, access: ShareAccess) -> bool {
         let wish = DelegationConditions {
             is_allowed: self.delegations.is_allowed(),
             can_be_recalled: self.session.lock().has_callbacks(),
             only_reads: access == ShareAccess::Read,
             is_written_here: self.opens.is_written(file),
         };
-        wish.is_wanted().then(|| self.delegations.epoch())
+        wish.is_wanted()
     }
 
     /// The server has executed an OPEN. Returns the delegation that the client has got.
@@ -47,12 +47,15 @@ impl NfsV4 {
         sent: SentOpen,
         result: GrantedOpen,
     ) -> Option<Arc<HeldDelegation>> {
-        self.opens.opened(file, owner, sent.access, result, self.rpc.now());
+        if !self.opens.opened(file, owner, sent, result, self.rpc.now()) {
+            return None;
+        }
         let key = OpenKey { file: file.clone(), owner: owner.number };
         let open = OpenedForDelegation {
             key: &key,
             credential: owner.credential,
-            wanted: sent.wanted_delegation,
+            was_wanted: sent.wants_delegation,
+            generation: sent.generation,
             is_written_here: self.opens.is_written(file),
         };
         let held = self.delegations.opened(&open, result.delegation, result.granting)?;

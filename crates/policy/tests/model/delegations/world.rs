@@ -342,7 +342,8 @@ impl Delegations {
             RecalledDelegation::Returning
         } else {
             let remembered = usize::from(client.early_recall.is_some());
-            RecalledDelegation::Unknown { is_opening: client.is_opening(), remembered }
+            let is_opening = client.is_opening();
+            RecalledDelegation::Unknown { is_opening, is_reply_lost: false, remembered }
         };
         state.server.recall = match decide_recall(holding) {
             RecallDecision::Return => {
@@ -359,8 +360,8 @@ impl Delegations {
                 }
                 Recall::Answered
             }
-            // It is sent again.
-            RecallDecision::Delay | RecallDecision::Refuse => Recall::None,
+            // It is sent again. No reply is lost here.
+            RecallDecision::ReturnUnknown | RecallDecision::Delay | RecallDecision::Refuse => Recall::None,
         };
     }
 

@@ -85,7 +85,7 @@ impl Rig {
 
     /// The names after `cookie`.
     fn list(&self, cookie: u64, verifier: CookieVerifier, plus: bool) -> ReaddirAnswer {
-        let request = ListRequest { cookie, verifier, size: 4096, plus };
+        let request = ListRequest { cookie, verifier, size: 4096, plus, rights: None };
         self.v3.list(self.caller(), &handle("directory"), request)
     }
 

@@ -1,0 +1,144 @@
+//! Files that are opened together with another, because a program opens a directory's files in an
+//! order.
+//!
+//! Policy decides; what is known of a file decides whether an OPEN is of use before a program opens
+//! it: it is a small file without data here, which nobody here has open, and not delegated yet.
+
+use std::{sync::Arc, time::Instant};
+
+use curt_observe::ClientCounter;
+use curt_policy::{
+    MutationTicket,
+    open_order::{ListingDirection, NameOrder, SiblingBudget},
+};
+use curt_types::{Access, FileKind};
+
+use crate::{
+    data::DataOwner,
+    inode::{Inode, InodeFlag, type_state::OpenedWith},
+    protocol::{FoundToOpen, SiblingToOpen},
+    readdir::{cache::DirectoryListing, names},
+    superblock::Op,
+};
+
+/// Files that are opened together with another.
+#[derive(Default)]
+pub(crate) struct Siblings(Vec<Sibling>);
+
+struct Sibling {
+    inode: Arc<Inode>,
+    order: NameOrder,
+    place: u32,
+    /// Taken before the request.
+    ticket: MutationTicket,
+    size: u32,
+}
+
+impl Siblings {
+    pub(crate) fn requests(&self) -> Vec<SiblingToOpen<'_>> {
+        let requests = self.0.iter();
+        requests.map(|it| SiblingToOpen { file: it.inode.handle(), read: it.size }).collect()
+    }
+}
+
+/// The files that are opened together with `inode`, which is read with `size` bytes.
+pub(crate) fn expected(op: &Op<'_>, inode: &Arc<Inode>, size: u64) -> Siblings {
+    if !op.options.uses_delegations() || !op.protocol().expects_delegations() {
+        return Siblings::default();
+    }
+    let found = inode.listed_at().and_then(|(home, ordinal)| {
+        let listing = names::listing_with(op.sb, &home, inode, ordinal)?;
+        let (order, place, direction) = next_in_order(op, &home, &listing, ordinal)?;
+        let mut budget = SiblingBudget::beside(size);
+        let mut siblings = Vec::new();
+        for (place, inode) in names::listed_beside(op.sb, &home, &listing, order, place, direction) {
+            if !budget.has_room() {
+                break;
+            }
+            if let Some((size, ticket)) = size_to_open(&inode).filter(|(size, _)| budget.take((*size).into()))
+            {
+                siblings.push(Sibling { inode, order, place, ticket, size });
+            }
+        }
+        Some(siblings)
+    });
+    Siblings(found.unwrap_or_default())
+}
+
+/// Records an open of what is listed at `ordinal`. Returns the order, the place and the direction
+/// in which the next opens are expected.
+fn next_in_order(
+    op: &Op<'_>,
+    home: &Inode,
+    listing: &DirectoryListing,
+    ordinal: u32,
+) -> Option<(NameOrder, u32, ListingDirection)> {
+    let places = NameOrder::ALL.map(|order| (order, listing.place_in(order, ordinal)));
+    let mut facts = home.facts();
+    let orders = &mut facts.by_type.directory().open_orders;
+    op.sb.core.sibling_opens(|benefit| {
+        let mut next = None;
+        for (order, place) in places {
+            let Some(place) = place else { continue };
+            if let Some(direction) = orders[order as usize].opened(place, benefit) {
+                next.get_or_insert((order, place, direction));
+            }
+        }
+        next
+    })
+}
+
+/// The size of a file whose OPEN is of use, and a ticket.
+fn size_to_open(inode: &Arc<Inode>) -> Option<(u32, MutationTicket)> {
+    if inode.has(InodeFlag::Stale) || inode.data_if_any().is_some() {
+        return None;
+    }
+    let facts = inode.facts();
+    let known = facts.state.facts().filter(|known| known.kind == FileKind::Regular)?;
+    let is_used = facts.by_type.file_if_any().is_some_and(|file| {
+        file.opens > 0 || file.opening > 0 || file.write_opens > 0 || file.delegation.is_some()
+    });
+    (!is_used).then_some((u32::try_from(known.size).ok()?, facts.state.ticket()))
+}
+
+/// Caches what was opened together with `inode` by a request that was sent at `sent_at`.
+pub(crate) fn absorb(
+    op: &Op<'_>,
+    inode: &Inode,
+    siblings: &Siblings,
+    found: Vec<FoundToOpen>,
+    sent_at: Instant,
+) {
+    let Some(last) = siblings.0.get(found.len().wrapping_sub(1)) else { return };
+    if let Some(home) = inode.listed_in() {
+        home.facts().by_type.directory().open_orders[last.order as usize].opened_together(last.place);
+    }
+    for (sibling, found) in siblings.0.iter().zip(found) {
+        absorb_one(op, sibling, found, sent_at);
+    }
+}
+
+fn absorb_one(op: &Op<'_>, sibling: &Sibling, found: FoundToOpen, sent_at: Instant) {
+    let inode = &sibling.inode;
+    if let Some(delegation) = &found.delegation {
+        inode.hold_delegation(delegation);
+    }
+    let Some(attributes) = &found.found.attributes else { return };
+    let (is_adopted, dated) = inode.absorb_opened(attributes, op.sb.core.moment(sent_at), sibling.ticket);
+    if let Some(granted) = found.granted {
+        let rights = Access::worth_asking(FileKind::Regular);
+        inode.absorb_answer(&op.identity, rights, granted.common(rights), dated);
+    }
+    inode.facts().by_type.file().opened_ahead.set(OpenedWith::Sibling);
+    op.sb.core.sibling_opens(|opens| opens.ended(false));
+    op.sb.count(ClientCounter::SiblingOpen);
+    if let Some(data) = found.data.filter(|_| is_adopted) {
+        let owner = Arc::clone(inode) as Arc<dyn DataOwner>;
+        inode.facts().by_type.file().first_user.get_or_insert(op.identity.number);
+        let read_at = op.sb.core.instant(dated).max(sent_at);
+        if op.sb.core.data.enter_untouched(&owner, data, read_at) {
+            // Its use is counted with that of the open.
+            let _ = owner.data().take_read_at_lookup();
+        }
+    }
+}
