@@ -51,17 +51,17 @@ fn linux_clients_see_each_change_of_a_file_that_they_have_delegated() -> Result<
     let network = Network::new()?;
     let _rpcbind = network.rpcbind()?;
     let export = network.make_directory("export")?;
-    for name in ["file", "written", "removed", "replaced", "moded", "by3", "kept"] {
+    for name in ["file", "written", "removed", "replaced", "moded", "by3", "locally", "kept"] {
         fs::write(export.join(name), "old\n")?;
     }
     // The lease is long: Linux returns a delegation that it has not used for two thirds of it.
     let server = CurtServe::start(&network, &export, &[])?;
     let (mut one, mut two) = (start(&network, 0, 1, "one", &server)?, start(&network, 1, 2, "two", &server)?);
     let mount = CurtMount::start(&network, "mount", &server.source(), "")?;
-    for name in ["written", "removed", "replaced", "moded", "by3", "kept"] {
+    for name in ["written", "removed", "replaced", "moded", "by3", "locally", "kept"] {
         reads(&mut one, name, "old")?;
     }
-    ensure!(counter(&network, "delegations_granted")? == 6 && held(&network)? == 6);
+    ensure!(counter(&network, "delegations_granted")? == 7 && held(&network)? == 7);
 
     two.run("echo new >/mnt/nfs/written")?;
     reads(&mut one, "written", "new")?;
@@ -74,7 +74,11 @@ fn linux_clients_see_each_change_of_a_file_that_they_have_delegated() -> Result<
     one.run("until [[ $(stat -c %a /mnt/nfs/moded) == 640 ]]; do sleep 0.2; done")?;
     network.shell(&format!("echo new >{}", mount.directory().join("by3").display()), MINUTE)?;
     reads(&mut one, "by3", "new")?;
-    ensure!(counter(&network, "delegations_recalled")? == 5, "one for each change");
+    // A process of the server's machine replaces a file.
+    fs::write(export.join("fresh"), "new\n")?;
+    fs::rename(export.join("fresh"), export.join("locally"))?;
+    one.run("until [[ $(</mnt/nfs/locally) == new ]]; do sleep 0.1; done")?;
+    ensure!(counter(&network, "delegations_recalled")? == 6, "one for each change");
     ensure!(counter(&network, "delegations_revoked")? == 0);
     drop(mount);
     one.end()?;

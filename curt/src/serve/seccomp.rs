@@ -59,6 +59,8 @@ const FILES: &[libc::c_long] = &[
     libc::SYS_fgetxattr,
     libc::SYS_umask,
     libc::SYS_flock,
+    libc::SYS_inotify_add_watch,
+    libc::SYS_inotify_rm_watch,
     libc::SYS_fsync,
     libc::SYS_fdatasync,
     libc::SYS_syncfs,

@@ -68,24 +68,24 @@ pub(super) enum ServerJob {
 
 /// A call that is to be executed again.
 pub(super) struct ResumedCall {
-    pub(super) call: InFlightCall,
+    pub(super) call: CountedCall,
     pub(super) state: Box<dyn Any + Send>,
 }
 
 /// A message that counts as a call in progress of its connection.
-pub(super) struct InFlightCall {
+pub(super) struct CountedCall {
     pub(super) connection: Arc<ServerConnection>,
     pub(super) message: Arc<[u8]>,
 }
 
-impl InFlightCall {
+impl CountedCall {
     pub(super) fn new(connection: &Arc<ServerConnection>, message: Arc<[u8]>) -> Self {
         connection.in_flight.fetch_add(1, Ordering::Relaxed);
         Self { connection: Arc::clone(connection), message }
     }
 }
 
-impl Drop for InFlightCall {
+impl Drop for CountedCall {
     fn drop(&mut self) {
         self.connection.in_flight.fetch_sub(1, Ordering::AcqRel);
     }

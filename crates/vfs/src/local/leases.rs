@@ -1,14 +1,20 @@
 //! Leases on files of a local tree (fcntl(2), `F_SETLEASE`), and the thread that learns of
-//! processes that want to write such a file.
+//! processes that want to write such a file, or have changed its names or attributes.
 //!
 //! The kernel queues a signal for that thread, which reads it from a descriptor (signalfd(2)); it
 //! contains the descriptor of the lease. Where more signals are queued than the process may have,
 //! there is one without a descriptor, and all leases are looked at. A process that opens the file
 //! for writing waits until the lease is given up, for /proc/sys/fs/lease-break-time at most. This
 //! server's own opens do not wait (`O_NONBLOCK`).
+//!
+//! A lease does not tell of unlink(2), rename(2), link(2), chmod(2) and the like. Each file with a
+//! lease has an inotify watch for these: the lease counts as broken within milliseconds after the
+//! change, for which nobody waits.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::collections::hash_map::Entry;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -18,11 +24,12 @@ use curt_types::FileKind;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::OFlags;
+use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use super::credentials::FsIdentity;
-use super::data::{reopen, retry};
+use super::data::{proc_path, reopen, retry};
 use super::sys::{self, LeaseSignal};
 use super::{LocalVfs, attributes_of};
 use crate::caller::FsCred;
@@ -45,12 +52,88 @@ pub struct LeaseWatcher {
     stop: Arc<OwnedFd>,
 }
 
-type WatchedLeases = Mutex<HashMap<RawFd, Arc<WatchedLease>>>;
+/// What is noticed of a file with a lease: its attributes or number of names change, or its name.
+const WATCHED: WatchFlags = WatchFlags::ATTRIB.union(WatchFlags::MOVE_SELF).union(WatchFlags::DELETE_SELF);
+
+/// The leases, and the watches of their files.
+struct WatchedLeases {
+    inotify: OwnedFd,
+    table: Mutex<LeaseTable>,
+}
+
+#[derive(Default)]
+struct LeaseTable {
+    by_descriptor: HashMap<RawFd, Arc<WatchedLease>>,
+    /// The descriptors of the leases of a file, by its watch: two while one is given up and the
+    /// next is taken.
+    by_watch: HashMap<i32, Vec<RawFd>>,
+}
 
 struct WatchedLease {
+    /// The watch of the file.
+    watch: i32,
     /// Set before `broken` is called.
     is_broken: AtomicBool,
     broken: LeaseBroken,
+}
+
+impl WatchedLeases {
+    fn new() -> Result<Self, Errno> {
+        let inotify = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+        Ok(Self { inotify, table: Mutex::default() })
+    }
+
+    /// Watches a file on which a lease will be taken.
+    fn insert(&self, file: BorrowedFd<'_>, broken: LeaseBroken) -> Result<Arc<WatchedLease>, Errno> {
+        let mut table = self.table.lock();
+        let watch = inotify::add_watch(&self.inotify, proc_path(file).as_str(), WATCHED)?;
+        let watched = Arc::new(WatchedLease { watch, is_broken: AtomicBool::new(false), broken });
+        table.by_watch.entry(watch).or_default().push(file.as_raw_fd());
+        table.by_descriptor.insert(file.as_raw_fd(), Arc::clone(&watched));
+        Ok(watched)
+    }
+
+    fn remove(&self, descriptor: RawFd) {
+        let table = &mut *self.table.lock();
+        let Some(lease) = table.by_descriptor.remove(&descriptor) else { return };
+        if let Entry::Occupied(mut of_file) = table.by_watch.entry(lease.watch) {
+            of_file.get_mut().retain(|other| *other != descriptor);
+            if of_file.get().is_empty() {
+                of_file.remove();
+                // It ends by itself when the file is removed.
+                let _ = inotify::remove_watch(&self.inotify, lease.watch);
+            }
+        }
+    }
+
+    /// The leases that a signal is about.
+    fn signalled(&self, signal: LeaseSignal) -> Vec<Arc<WatchedLease>> {
+        let table = self.table.lock();
+        match signal {
+            LeaseSignal::Of(fd) => table.by_descriptor.get(&fd).cloned().into_iter().collect(),
+            LeaseSignal::Overflow => {
+                let broken = table.by_descriptor.iter().filter(|(fd, _)| !sys::has_read_lease(**fd));
+                broken.map(|(_, lease)| Arc::clone(lease)).collect()
+            }
+        }
+    }
+
+    /// The leases of files that have changed; all of them if changes were lost.
+    fn changed(&self) -> Vec<Arc<WatchedLease>> {
+        let mut events = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&self.inotify, &mut events);
+        let mut changed = Vec::new();
+        while let Ok(event) = events.next() {
+            let table = self.table.lock();
+            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+                changed.extend(table.by_descriptor.values().cloned());
+            } else if !event.events().contains(ReadFlags::IGNORED) {
+                let of_file = table.by_watch.get(&event.wd()).into_iter().flatten();
+                changed.extend(of_file.filter_map(|fd| table.by_descriptor.get(fd)).cloned());
+            }
+        }
+        changed
+    }
 }
 
 impl WatchedLease {
@@ -69,7 +152,7 @@ impl LeaseWatcher {
     /// # Errors
     /// It cannot be started, or has no descriptor.
     pub fn start() -> std::io::Result<Self> {
-        let leases = Arc::<WatchedLeases>::default();
+        let leases = Arc::new(WatchedLeases::new()?);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let (sender, started) = mpsc::channel();
         let (watched, stopped) = (Arc::clone(&leases), Arc::clone(&stop));
@@ -113,19 +196,19 @@ impl Drop for LeaseWatcher {
 
 fn watch(signals: &OwnedFd, stop: &OwnedFd, leases: &WatchedLeases) {
     loop {
-        let mut ready = [PollFd::new(signals, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
-        if retry(|| poll(&mut ready, None)).is_err() || !ready[1].revents().is_empty() {
+        let mut ready = [
+            PollFd::new(signals, PollFlags::IN),
+            PollFd::new(&leases.inotify, PollFlags::IN),
+            PollFd::new(stop, PollFlags::IN),
+        ];
+        if retry(|| poll(&mut ready, None)).is_err() || !ready[2].revents().is_empty() {
             return;
         }
-        let broken: Vec<_> = match sys::next_lease_signal(signals.as_fd()) {
-            Ok(LeaseSignal::Of(fd)) => leases.lock().get(&fd).cloned().into_iter().collect(),
-            Ok(LeaseSignal::Overflow) => {
-                let leases = leases.lock();
-                let broken = leases.iter().filter(|(fd, _)| !sys::has_read_lease(**fd));
-                broken.map(|(_, lease)| Arc::clone(lease)).collect()
-            }
-            Err(_) => Vec::new(),
-        };
+        let (has_signal, has_change) = (!ready[0].revents().is_empty(), !ready[1].revents().is_empty());
+        let mut broken = if has_change { leases.changed() } else { Vec::new() };
+        if has_signal && let Ok(signal) = sys::next_lease_signal(signals.as_fd()) {
+            broken.extend(leases.signalled(signal));
+        }
         broken.iter().for_each(|lease| lease.break_it());
     }
 }
@@ -146,7 +229,7 @@ impl FileLease for LocalLease {
 impl Drop for LocalLease {
     fn drop(&mut self) {
         // Before the descriptor is closed, whose number may be used again then.
-        self.leases.lock().remove(&self.file.as_raw_fd());
+        self.leases.remove(self.file.as_raw_fd());
     }
 }
 
@@ -158,7 +241,7 @@ impl LocalVfs {
         watcher: &LeaseWatcher,
         broken: LeaseBroken,
     ) -> Result<Box<dyn FileLease>, Error> {
-        if watcher.leases.lock().len() >= LeaseWatcher::leases_max() {
+        if watcher.leases.table.lock().by_descriptor.len() >= LeaseWatcher::leases_max() {
             return Err(Errno::MFILE.into());
         }
         let object = self.resolve(node)?;
@@ -171,13 +254,12 @@ impl LocalVfs {
             self.identity.switch_to(&FsCred::ROOT)?;
         }
         let file = reopen(object.as_fd(), OFlags::RDONLY | OFlags::NONBLOCK)?;
+        let watched = watcher.leases.insert(file.as_fd(), broken)?;
+        let lease = LocalLease { file, watched, leases: Arc::clone(&watcher.leases) };
         if is_anybody {
             // The owner may have a lease without CAP_LEASE.
             self.identity.switch_to(&FsCred::new(attributes.uid, attributes.gid, &[]))?;
         }
-        let watched = Arc::new(WatchedLease { is_broken: AtomicBool::new(false), broken });
-        watcher.leases.lock().insert(file.as_raw_fd(), Arc::clone(&watched));
-        let lease = LocalLease { file, watched, leases: Arc::clone(&watcher.leases) };
         match sys::set_read_lease(lease.file.as_fd(), watcher.thread) {
             Err(Errno::AGAIN) => {
                 // This server may have it open for writing, after a WRITE.
@@ -231,12 +313,51 @@ mod tests {
             drop(lease);
             writer.join().unwrap().unwrap();
         });
-        assert!(watcher.leases.lock().is_empty());
+        assert!(watcher.leases.table.lock().by_descriptor.is_empty());
+        assert!(watcher.leases.table.lock().by_watch.is_empty());
         // None is granted while a process may write.
         let writer = OpenOptions::new().write(true).open(&path).unwrap();
         let refused = take(Mutex::new(mpsc::channel().0)).err().unwrap();
         assert!(matches!(refused, Error::Os(Errno::AGAIN)), "{refused}");
         drop(writer);
         assert!(take(Mutex::new(mpsc::channel().0)).is_ok());
+    }
+
+    #[test]
+    fn a_lease_is_broken_when_the_names_or_attributes_of_its_file_change() {
+        type Change = fn(&std::path::Path);
+        const CHANGES: [(&str, Change); 5] = [
+            ("unlink", |path| fs::remove_file(path).unwrap()),
+            ("rename", |path| fs::rename(path, path.with_extension("renamed")).unwrap()),
+            ("rename over", |path| {
+                fs::write(path.with_extension("new"), "new").unwrap();
+                fs::rename(path.with_extension("new"), path).unwrap();
+            }),
+            ("link", |path| fs::hard_link(path, path.with_extension("link")).unwrap()),
+            ("chmod", |path| {
+                let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+                fs::set_permissions(path, mode).unwrap();
+            }),
+        ];
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let vfs = LocalVfs::open(directory.path(), &LocalOptions::default()).unwrap();
+        let watcher = LeaseWatcher::start().unwrap();
+        for (what, change) in CHANGES {
+            let path = directory.path().join(what);
+            fs::write(&path, "old").unwrap();
+            let found = vfs.lookup(&FsCred::ROOT, &vfs.root(), what.as_bytes()).value.unwrap();
+            let (sender, broken) = mpsc::channel();
+            let sender = Mutex::new(sender);
+            let tell: LeaseBroken = Box::new(move || {
+                let _ = sender.lock().send(());
+            });
+            let lease = vfs.take_lease(&found.handle, &watcher, tell).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"old");
+            assert!(broken.try_recv().is_err(), "reading changes nothing");
+            change(&path);
+            assert!(broken.recv_timeout(LONG).is_ok(), "{what}");
+            assert!(lease.is_broken());
+        }
+        assert!(watcher.leases.table.lock().by_watch.is_empty());
     }
 }

@@ -283,6 +283,14 @@ impl Open {
         Some(narrower.map_or(PiggybackedKind::Close, PiggybackedKind::Downgrade))
     }
 
+    /// Takes the stateid of a reply, if it is newer: replies to concurrent requests arrive in any
+    /// order.
+    fn renew(&mut self, stateid: Stateid) {
+        if stateid.seqid.wrapping_sub(self.stateid.seqid) < u32::MAX / 2 {
+            self.stateid = stateid;
+        }
+    }
+
     fn narrowed(&mut self, to: ShareAccess) {
         for access in ACCESSES {
             if wire(access) & !wire(to) != 0 {
@@ -299,6 +307,12 @@ impl Opens {
             self.owners.entry(key.file.clone()).or_default().push(key.owner);
             Open::new(credential)
         })
+    }
+
+    /// Whether the open of a rider is in the table.
+    fn has_state_of(&self, rider: &PiggybackedOperation) -> bool {
+        let key = OpenKey { file: rider.file.clone(), owner: rider.owner };
+        self.opens.get(&key).is_some_and(|open| open.stateid.other == rider.stateid.other)
     }
 
     fn remove(&mut self, key: &OpenKey) {
@@ -387,8 +401,9 @@ impl OpenTable {
         if !is_same {
             open.opened = 0;
         }
-        // Replies to concurrent OPENs arrive in any order.
-        if !is_same || result.stateid.seqid.wrapping_sub(open.stateid.seqid) < u32::MAX / 2 {
+        if is_same {
+            open.renew(result.stateid);
+        } else {
             open.stateid = result.stateid;
         }
         open.standing = OpenValidity::Valid;
@@ -600,6 +615,10 @@ impl OpenTable {
         let mut riders = Vec::new();
         for _ in 0..opens.waiting.len() {
             let Some(rider) = opens.waiting.pop_front() else { break };
+            if rider.stateid.seqid == 0 && opens.has_state_of(&rider) {
+                // Somebody has opened the file again.
+                continue;
+            }
             if riders.len() < most && *rider.credential == *credential {
                 riders.push(rider);
             } else {
@@ -616,9 +635,13 @@ impl OpenTable {
                     break;
                 }
                 riders.push(PiggybackedOperation::of(&key, open, narrower));
-                if narrower == PiggybackedKind::Close {
+                // From now on: who opens the file again before the reply needs an OPEN.
+                match narrower {
+                    PiggybackedKind::Downgrade(to) => open.narrowed(to),
                     // The users that are left have a delayed open.
-                    (open.opened, open.stateid) = (0, Stateid::ANONYMOUS);
+                    PiggybackedKind::Close | PiggybackedKind::Return => {
+                        (open.opened, open.stateid) = (0, Stateid::ANONYMOUS);
+                    }
                 }
             }
         }
@@ -665,17 +688,23 @@ impl OpenTable {
     pub(super) fn rode(&self, rider: &PiggybackedOperation, outcome: Result<Stateid, NfsStat4>) {
         match (rider.does, outcome) {
             (_, Err(NfsStat4::Delay | NfsStat4::Grace)) => self.put_back(vec![rider.clone()]),
-            (PiggybackedKind::Downgrade(to), Ok(stateid)) => {
+            (PiggybackedKind::Downgrade(_), Ok(stateid)) => {
                 let key = OpenKey { file: rider.file.clone(), owner: rider.owner };
                 if let Some(open) = self.0.lock().opens.get_mut(&key)
                     && open.stateid.other == stateid.other
                 {
-                    open.stateid = stateid;
-                    open.narrowed(to);
+                    open.renew(stateid);
                 }
             }
-            // A server that knows the stateid no more has closed the open already, or somebody has
-            // opened the file again in the meantime.
+            // An OPEN_DOWNGRADE or an OPEN was executed after the stateid was taken.
+            (PiggybackedKind::Close, Err(NfsStat4::OldStateid)) if rider.stateid.seqid != 0 => {
+                let opens = &mut *self.0.lock();
+                if !opens.has_state_of(rider) {
+                    let stateid = Stateid { seqid: 0, ..rider.stateid };
+                    opens.waiting.push_back(PiggybackedOperation { stateid, ..rider.clone() });
+                }
+            }
+            // A server that knows the stateid no more has closed the open already.
             (PiggybackedKind::Close | PiggybackedKind::Return | PiggybackedKind::Downgrade(_), _) => {}
         }
     }

@@ -163,6 +163,46 @@ fn an_open_with_fewer_accesses_in_use_is_downgraded() {
 }
 
 #[test]
+fn who_opens_a_file_while_its_downgrade_is_in_flight_needs_an_open() {
+    let rig = Rig::new();
+    rig.opened(3, 1, ShareAccess::Read);
+    rig.opened(3, 2, ShareAccess::Both);
+    assert!(rig.table.share(&rig.key(), ShareAccess::Read) && rig.table.share(&rig.key(), ShareAccess::Both));
+    assert!(rig.table.release(&rig.key(), ShareAccess::Both, rig.now));
+    let riders = rig.table.take_riders(&rig.credential, Some(rig.now), 4);
+    assert!(!rig.table.share(&rig.key(), ShareAccess::Both), "the server may deny its WRITEs");
+    // The replies to both arrive in the other order.
+    rig.opened(3, 4, ShareAccess::Both);
+    rig.table.rode(&riders[0], Ok(Stateid { seqid: 3, other: [3; 12] }));
+    assert!(rig.table.share(&rig.key(), ShareAccess::Both));
+    for access in [ShareAccess::Read, ShareAccess::Both] {
+        rig.table.release(&rig.key(), access, rig.now);
+    }
+    assert_eq!(rig.riders(Duration::from_secs(1)), [(PiggybackedKind::Close, 4)]);
+}
+
+#[test]
+fn a_close_that_was_overtaken_is_sent_again_unless_the_file_is_open_again() {
+    for is_open_again in [false, true] {
+        let rig = Rig::new();
+        rig.opened(3, 1, ShareAccess::Read);
+        let late = rig.now + Duration::from_secs(1);
+        let riders = rig.table.take_riders(&rig.credential, Some(late), 4);
+        rig.table.rode(&riders[0], Err(NfsStat4::OldStateid));
+        if is_open_again {
+            rig.opened(3, 2, ShareAccess::Read);
+            assert!(rig.table.share(&rig.key(), ShareAccess::Read));
+            assert_eq!(rig.riders(Duration::ZERO), []);
+            continue;
+        }
+        let riders = rig.table.take_riders(&rig.credential, Some(rig.now), 4);
+        assert_eq!((riders[0].does, riders[0].stateid.seqid), (PiggybackedKind::Close, 0));
+        rig.table.rode(&riders[0], Err(NfsStat4::OldStateid));
+        assert_eq!(rig.riders(Duration::ZERO), [], "not for ever");
+    }
+}
+
+#[test]
 fn the_server_learns_of_a_delayed_open_when_it_is_used() {
     let rig = Rig::new();
     assert!(rig.table.delay(&rig.key(), &rig.credential));
