@@ -174,6 +174,7 @@ fn delegations_are_reclaimed_from_a_killed_curt_serve_and_recalled_by_it() -> Re
     shell(&network, delegated.reader.directory(), "touch probe")?;
     let again = counter(&network, &delegated.reader, "delegation_granted")? - granted;
     ensure!(again == granted, "{again} of {granted} delegations were granted again");
+    ensure!(counter(&network, &delegated.reader, "delegations")? == granted, "all are held");
     delegated.read(&network, "old")?;
     let opened = counter(&network, &delegated.reader, "open_delegated")?;
     delegated.read(&network, "old")?;

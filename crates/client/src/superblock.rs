@@ -244,6 +244,12 @@ impl Superblock {
         (self.registry.len(), present, missing)
     }
 
+    /// The number of files that are delegated to this client.
+    #[must_use]
+    pub fn delegations(&self) -> usize {
+        self.core.protocol.delegations()
+    }
+
     /// Bytes of memory used by directory listings.
     #[must_use]
     pub fn listing_bytes(&self) -> u64 {

@@ -12,8 +12,12 @@ pub(super) fn mount(report: &MountReport, all: bool) -> String {
         Some(false) => "not enabled on this machine",
         None => "not in this kernel",
     };
+    let delegations = match report.held.delegations {
+        0 => String::new(),
+        held => format!("  delegations held: {held}\n"),
+    };
     let mut text = format!(
-        "{} mounted on {} (NFSv{}, {:.0} s)\n  {}\n  FUSE over io_uring: {uring}\n\n",
+        "{} mounted on {} (NFSv{}, {:.0} s)\n  {}\n  FUSE over io_uring: {uring}\n{delegations}\n",
         report.source,
         report.mount_point.display(),
         report.vers,

@@ -20,6 +20,11 @@ pub trait DelegationOperations {
     /// Whether the server is asked for delegations. If not, those that are held are returned.
     fn allow_delegations(&self, _are_allowed: bool) {}
 
+    /// The number of delegations that are held.
+    fn delegations(&self) -> usize {
+        0
+    }
+
     /// Whether the server is expected to delegate a file that is opened for reading.
     fn expects_delegations(&self) -> bool {
         false

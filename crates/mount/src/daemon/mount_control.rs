@@ -68,6 +68,7 @@ impl MountControl {
             missing_names: missing_names as u64,
             listing_bytes: self.client.listing_bytes(),
             dirty_bytes: self.client.data_plane().unwritten_bytes(),
+            delegations: self.client.delegations() as u64,
         }
     }
 

@@ -283,6 +283,8 @@ pub struct MemoryUsage {
     pub listing_bytes: u64,
     /// Dirty bytes: not on the server's stable storage yet.
     pub dirty_bytes: u64,
+    /// Delegations.
+    pub delegations: u64,
 }
 
 /// Properties that a server reported at mount time, as far as tools print them.

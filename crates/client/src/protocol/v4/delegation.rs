@@ -205,6 +205,11 @@ impl DelegationTable {
         self.state.lock().is_allowed
     }
 
+    /// How many are held.
+    pub(super) fn held(&self) -> usize {
+        self.state.lock().held
+    }
+
     /// Whether the server is expected to delegate what is opened.
     pub(super) fn is_expected(&self) -> bool {
         let state = self.state.lock();

@@ -884,6 +884,10 @@ impl DelegationOperations for NfsV4 {
         self.delegations.allow(are_allowed);
     }
 
+    fn delegations(&self) -> usize {
+        self.delegations.held()
+    }
+
     fn expects_delegations(&self) -> bool {
         self.delegations.is_expected() && self.session.lock().has_callbacks()
     }

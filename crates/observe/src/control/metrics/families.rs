@@ -31,6 +31,8 @@ pub fn text(report: &MountReport) -> String {
         "curt_mount_held_listing_bytes" "Memory that listings take." report.held.listing_bytes;
         "curt_mount_held_dirty_bytes"
             "Bytes that are written and not on the server's disk yet." report.held.dirty_bytes;
+        "curt_mount_held_delegations"
+            "Files that the server has delegated to the mount." report.held.delegations;
     }
     operations(&mut out, mount.1, report);
     out.table("curt_mount_transport", &[([mount], &report.transport.figures)]);
