@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use curt_mount::daemon::{self, MountProgress, MountSpec};
 use curt_mount::helper::{ExitStatus, HelperArguments, MountFailure};
-use curt_mount::options::{self, MountSource, OptionError, ParsedOptions, Remark};
+use curt_mount::options::{self, MountSource, OptionDiagnostic, OptionError, ParsedOptions};
 use curt_observe::control::{self, ControlError, Remount};
 use rustix::process::Signal;
 
@@ -183,9 +183,13 @@ fn refused(error: &OptionError) -> MountFailure {
 fn remarks(name: &str, parsed: &ParsedOptions, verbose: bool) {
     for remark in &parsed.remarks {
         match remark {
-            Remark::Ignored { option, why } if verbose => eprintln!("{name}: {option}: ignored, {why}"),
-            Remark::Ignored { .. } => {}
-            Remark::Warning { option, differs } => eprintln!("{name}: warning: {option}: {differs}"),
+            OptionDiagnostic::Ignored { option, why } if verbose => {
+                eprintln!("{name}: {option}: ignored, {why}")
+            }
+            OptionDiagnostic::Ignored { .. } => {}
+            OptionDiagnostic::Warning { option, differs } => {
+                eprintln!("{name}: warning: {option}: {differs}")
+            }
         }
     }
 }

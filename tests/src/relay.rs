@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use curt_bench::processes::relay::{Passage, Watch, body, relay, word};
+use curt_bench::processes::relay::{RelayDecision, Watch, body, relay, word};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::network::Network;
@@ -103,25 +103,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Watch for RelayedCalls {
-    fn call(&self, _: u64, record: Vec<u8>) -> Passage {
+    fn call(&self, _: u64, record: Vec<u8>) -> RelayDecision {
         let call = body(&record);
         if let (Some(xid), Some(procedure)) = (word(call, 0), word(call, PROCEDURE)) {
             lock(&self.procedures).insert(xid, procedure);
         }
-        Passage::Now(record)
+        RelayDecision::Now(record)
     }
 
-    fn reply(&self, _: u64, record: Vec<u8>) -> Passage {
+    fn reply(&self, _: u64, record: Vec<u8>) -> RelayDecision {
         let xid = word(body(&record), 0).unwrap_or_default();
         let Some(procedure) = lock(&self.procedures).get(&xid).copied() else {
-            return Passage::Now(record);
+            return RelayDecision::Now(record);
         };
         if self.chosen.contains(&procedure) && lock(&self.cut).insert(xid) {
             self.cuts.fetch_add(1, Ordering::SeqCst);
-            return Passage::Never;
+            return RelayDecision::Never;
         }
         let lie = lock(&self.lie).take_if(|(about, _)| *about == procedure);
-        Passage::Now(match lie {
+        RelayDecision::Now(match lie {
             Some((_, lie)) => lie(record),
             None => record,
         })

@@ -10,7 +10,7 @@ mod test;
 mod tidy;
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -153,9 +153,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// The repository's top directory.
+/// The repository's top directory: the one in which cargo runs this program, else the one that
+/// contains the working directory. Not the one in which the program was built, which may be a copy.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or_else(|| Path::new(".")).to_owned()
+    let start = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let start = start.or_else(|| std::env::current_dir().ok()).unwrap_or_else(|| PathBuf::from("."));
+    let mut above = start.ancestors();
+    above.find(|directory| directory.join("xtask/Cargo.toml").is_file()).unwrap_or(&start).to_owned()
 }
 
 #[cfg(test)]

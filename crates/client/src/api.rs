@@ -142,9 +142,9 @@ pub enum RenameMode {
     /// The target is replaced.
     #[default]
     Replace,
-    /// RENAME_NOREPLACE: NFSv3 cannot guarantee it; EINVAL, as in Linux.
+    /// RENAME_NOREPLACE: NFS cannot guarantee it; EINVAL, as in Linux.
     NoReplace,
-    /// RENAME_EXCHANGE: NFSv3 has no such operation; EINVAL.
+    /// RENAME_EXCHANGE: NFS has no such operation; EINVAL.
     Exchange,
 }
 

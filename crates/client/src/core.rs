@@ -55,7 +55,7 @@ pub(crate) struct MountCore {
     sibling_opens: Mutex<OpenReadBenefit>,
     /// The measured benefit of listing directories together with their opens.
     open_lists: Mutex<OpenReadBenefit>,
-    /// The measured benefit of prefetching attributes with READDIRPLUS.
+    /// The measured benefit of prefetching attributes with listings.
     prefetch_benefit: Mutex<PrefetchBenefit>,
     /// The file system of the mount's root, and its largest file size.
     root_fsid: u64,

@@ -51,7 +51,6 @@ mod event_fields;
 mod fileid_map;
 mod inode;
 mod kernel_caches;
-mod last_found;
 pub mod locks;
 mod open_file;
 mod open_unlink;
@@ -59,12 +58,13 @@ pub mod ops;
 pub mod protocol;
 mod readdir;
 mod server_clocks;
-mod sillyrename;
+mod silly_removals;
 mod softreval;
 mod stale_open;
 mod statfs;
 mod superblock;
 pub mod threads;
+mod uncached_lookups;
 
 pub use api::{
     ChangeObserver, DirEmit, DirEntry, FileSystemStatistics, FoundInode, InodeId, InodeStat, LookupResult,

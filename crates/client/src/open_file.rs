@@ -37,12 +37,13 @@ pub struct OpenFile {
     pub(crate) data: OpenData,
     pub(crate) copies_invalidated: AtomicU32,
     pub(crate) released: AtomicBool,
-    /// Data were read with the open, and not used yet. Relaxed accesses: it stands for itself.
+    /// Data were read with the open, and not used yet. Relaxed accesses: no other data depend on
+    /// it.
     pub(crate) read_at_open: AtomicBool,
     pub(crate) locks: OpenFileLocks,
 }
 
-/// The part of an open file that its locks need. Relaxed accesses: each value stands for itself.
+/// The part of an open file that its locks need. Relaxed accesses: no other data depend on them.
 #[derive(Debug)]
 pub(crate) struct OpenFileLocks {
     id: LockOpenId,

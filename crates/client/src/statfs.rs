@@ -1,4 +1,4 @@
-//! The cached FSSTAT reply.
+//! The cached space of the file system.
 
 use std::time::Duration;
 

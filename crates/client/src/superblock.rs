@@ -41,7 +41,7 @@ use crate::{
     open_unlink::NameLocks,
     protocol::{DelegationEvents, Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient},
     readdir::memory::ListingMemory,
-    sillyrename::SillyDirectories,
+    silly_removals::SillyDirectories,
     softreval::SoftRevalidation,
     stale_open::StaleOpenRetries,
     statfs::FsstatCache,

@@ -11,7 +11,10 @@ use std::{
 
 use curt_client::{
     errno,
-    protocol::{OpenCaller, OpenContext, OperationFigure, Protocol, RpcCaller, RpcClient, v3::NfsV3},
+    protocol::{
+        FileOperations, OpenCaller, OpenContext, OperationFigure, Protocol as _, RpcCaller, RpcClient,
+        v3::NfsV3,
+    },
     threads::MonotonicClock,
 };
 use curt_observe::Operation;

@@ -11,7 +11,8 @@ use curt_types::FileKind;
 
 use crate::lookup::LookupIntent;
 use crate::{
-    CredentialId, FileOperation, Linux, LinuxRequest, ObjectId, OpenId, OperationContext, Options, ROOM, Seen,
+    CredentialId, FileOperation, Linux, LinuxRequest, ObjectId, OpenId, OperationContext, Options, ROOM,
+    ReportedObject,
 };
 
 /// Maximum number of threads with a stored name.
@@ -32,7 +33,7 @@ struct Waiting {
     context: OperationContext,
     directory: ObjectId,
     name: Box<[u8]>,
-    found: Option<Seen>,
+    found: Option<ReportedObject>,
     at: Moment,
 }
 
@@ -45,14 +46,14 @@ pub struct LinuxClient {
     /// Open files known to the model, so that it ignores a close of a file that was opened before
     /// it began.
     open: HashMap<OpenId, ObjectId>,
-    seen: HashMap<ObjectId, Seen>,
+    seen: HashMap<ObjectId, ReportedObject>,
     sent: Vec<Sent>,
 }
 
 impl LinuxClient {
     /// A client whose cache contains only the root.
     #[must_use]
-    pub fn new(options: Options, root: Seen) -> Self {
+    pub fn new(options: Options, root: ReportedObject) -> Self {
         Self {
             linux: Linux::new(options, root, Moment::default()),
             waiting: HashMap::new(),
@@ -199,11 +200,16 @@ impl LinuxClient {
     }
 
     /// The object as last reported.
-    fn cached_state(&self, id: ObjectId) -> Seen {
-        self.seen.get(&id).copied().unwrap_or(Seen { id, kind: FileKind::Regular, size: 0, stamp: 0 })
+    fn cached_state(&self, id: ObjectId) -> ReportedObject {
+        self.seen.get(&id).copied().unwrap_or(ReportedObject {
+            id,
+            kind: FileKind::Regular,
+            size: 0,
+            stamp: 0,
+        })
     }
 
-    fn note(&mut self, seen: Seen) {
+    fn note(&mut self, seen: ReportedObject) {
         if self.seen.len() >= ROOM {
             self.seen.clear();
         }

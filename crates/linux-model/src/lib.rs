@@ -60,7 +60,7 @@ pub struct CredentialId(pub u64);
 
 /// An object as the server would report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ReportedObject {
     /// Its number.
     pub id: ObjectId,
     /// Its type.
@@ -105,7 +105,7 @@ struct Linux {
 
 impl Linux {
     /// A client whose cache contains only its root, `root`, since `now`.
-    fn new(options: Options, root: Seen, now: Moment) -> Self {
+    fn new(options: Options, root: ReportedObject, now: Moment) -> Self {
         let mut linux = Self {
             options,
             root: root.id,
@@ -139,13 +139,13 @@ impl Linux {
     fn object(&mut self, id: ObjectId, now: Moment) -> &mut LinuxInode {
         let interval = self.options.cache.interval(FileKind::Regular);
         self.objects.entry(id).or_insert_with(|| {
-            let seen = Seen { id, kind: FileKind::Regular, size: 0, stamp: 0 };
+            let seen = ReportedObject { id, kind: FileKind::Regular, size: 0, stamp: 0 };
             LinuxInode::new(&seen, AttributeTimer::start(now, interval))
         })
     }
 
     /// The server's reply contained this object: its attributes are from `now`.
-    fn learn(&mut self, seen: Seen, now: Moment) {
+    fn learn(&mut self, seen: ReportedObject, now: Moment) {
         self.make_room(now);
         let interval = self.options.cache.interval(seen.kind);
         match self.objects.get_mut(&seen.id) {
@@ -161,7 +161,7 @@ impl Linux {
 
     /// The result of an operation contained this object: the server has this state. The model's
     /// cache does not change.
-    fn see(&mut self, seen: &Seen) {
+    fn see(&mut self, seen: &ReportedObject) {
         if let Some(object) = self.objects.get_mut(&seen.id) {
             object.see(seen);
         }

@@ -4,7 +4,7 @@ use curt_policy::{LookupCache, Moment};
 use curt_types::FileKind;
 
 use super::{
-    CredentialId, Linux, LinuxRequest, ObjectId, Seen,
+    CredentialId, Linux, LinuxRequest, ObjectId, ReportedObject,
     object::{LinuxDentry, LinuxDentryTarget},
 };
 
@@ -28,7 +28,7 @@ impl Linux {
         credential: CredentialId,
         directory: ObjectId,
         name: &[u8],
-        found: Option<&Seen>,
+        found: Option<&ReportedObject>,
         intent: LookupIntent,
         now: Moment,
     ) {
@@ -77,7 +77,7 @@ impl Linux {
     }
 
     /// Close-to-open for a cached name.
-    pub(super) fn check_open(&mut self, seen: &Seen, now: Moment) {
+    pub(super) fn check_open(&mut self, seen: &ReportedObject, now: Moment) {
         let is_checked = matches!(seen.kind, FileKind::Regular | FileKind::Directory);
         if is_checked && self.options.cache.close_to_open {
             self.send_getattr(seen.id, LinuxRequest::OpenCheck, now);
@@ -85,7 +85,7 @@ impl Linux {
     }
 
     /// An object is opened without its name (the root, or an object that was looked up before).
-    pub(super) fn open_by_handle(&mut self, seen: &Seen, now: Moment) {
+    pub(super) fn open_by_handle(&mut self, seen: &ReportedObject, now: Moment) {
         self.see(seen);
         self.check_open(seen, now);
     }
@@ -95,7 +95,7 @@ impl Linux {
         &mut self,
         directory: ObjectId,
         name: &[u8],
-        found: Option<&Seen>,
+        found: Option<&ReportedObject>,
         request: LinuxRequest,
         now: Moment,
     ) {
@@ -174,7 +174,7 @@ impl Linux {
     }
 
     /// stat(2): attributes while they are fresh; for a file with dirty pages after a write-back.
-    pub(super) fn stat(&mut self, seen: &Seen, now: Moment) {
+    pub(super) fn stat(&mut self, seen: &ReportedObject, now: Moment) {
         self.see(seen);
         self.send_written(seen.id, now);
         let is_old = self.object(seen.id, now).must_revalidate(now);
@@ -188,7 +188,7 @@ impl Linux {
     }
 
     /// readlink(2), or a link in a path walk.
-    pub(super) fn read_link(&mut self, seen: &Seen, now: Moment) {
+    pub(super) fn read_link(&mut self, seen: &ReportedObject, now: Moment) {
         self.see(seen);
         if self.object(seen.id, now).must_revalidate(now) {
             self.send_getattr(seen.id, LinuxRequest::AttributesExpired, now);

@@ -1,7 +1,7 @@
 //! Names that are created, removed and renamed. Each is one request; the reply contains the
 //! directory's attributes before and after, so that its other names remain valid.
 
-use super::{Linux, LinuxRequest, ObjectId, Seen, object::LinuxDentryTarget};
+use super::{Linux, LinuxRequest, ObjectId, ReportedObject, object::LinuxDentryTarget};
 use curt_policy::Moment;
 
 impl Linux {
@@ -12,7 +12,7 @@ impl Linux {
         request: LinuxRequest,
         directory: ObjectId,
         name: &[u8],
-        made: &Seen,
+        made: &ReportedObject,
         exclusive: bool,
         now: Moment,
     ) {
@@ -54,7 +54,7 @@ impl Linux {
     }
 
     /// link(2).
-    pub(super) fn link(&mut self, directory: ObjectId, name: &[u8], object: &Seen, now: Moment) {
+    pub(super) fn link(&mut self, directory: ObjectId, name: &[u8], object: &ReportedObject, now: Moment) {
         self.make_durable(object.id, now);
         self.send(LinuxRequest::HardLink);
         self.refresh_own(directory, now);

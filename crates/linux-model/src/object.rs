@@ -3,7 +3,7 @@
 use curt_policy::{Moment, TimeoutRange};
 use curt_types::FileKind;
 
-use super::{CredentialId, ObjectId, Seen, attributes::AttributeTimer, ranges::PageRanges};
+use super::{CredentialId, ObjectId, ReportedObject, attributes::AttributeTimer, ranges::PageRanges};
 
 /// Maximum number of cached access rights of one object; Linux has no limit.
 const RIGHTS_MAX: usize = 64;
@@ -41,7 +41,7 @@ pub(super) struct LinuxInode {
 }
 
 impl LinuxInode {
-    pub(super) fn new(seen: &Seen, timer: AttributeTimer) -> Self {
+    pub(super) fn new(seen: &ReportedObject, timer: AttributeTimer) -> Self {
         Self {
             kind: seen.kind,
             size: seen.size,
@@ -62,7 +62,7 @@ impl LinuxInode {
     }
 
     /// The server's current state.
-    pub(super) fn see(&mut self, seen: &Seen) {
+    pub(super) fn see(&mut self, seen: &ReportedObject) {
         self.kind = seen.kind;
         if self.dirty.is_empty() {
             self.size = seen.size;
@@ -75,8 +75,8 @@ impl LinuxInode {
     }
 
     /// The object as the server would report it.
-    pub(super) const fn seen(&self, id: ObjectId) -> Seen {
-        Seen { id, kind: self.kind, size: self.size, stamp: self.truth }
+    pub(super) const fn seen(&self, id: ObjectId) -> ReportedObject {
+        ReportedObject { id, kind: self.kind, size: self.size, stamp: self.truth }
     }
 
     /// A reply contained attributes.

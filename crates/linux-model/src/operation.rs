@@ -1,15 +1,15 @@
 //! Operations of programs as the kernel's VFS passes them to a file system.
 
-use crate::{CredentialId, LinuxRequest, ObjectId, OpenId, Seen};
+use crate::{CredentialId, LinuxRequest, ObjectId, OpenId, ReportedObject};
 
 /// An operation, with the server's result.
 #[derive(Clone, Debug)]
 pub enum FileOperation<'a> {
     /// A look-up of a name, with its object if it exists. The next operation of the same thread
     /// shows its purpose.
-    Lookup(ObjectId, &'a [u8], Option<Seen>),
+    Lookup(ObjectId, &'a [u8], Option<ReportedObject>),
     /// stat(2).
-    Getattr(Seen),
+    Getattr(ReportedObject),
     /// access(2), or a directory in a path walk that may not be searched.
     Access(ObjectId),
     /// readlink(2), or a link in a path walk.
@@ -27,14 +27,14 @@ pub enum FileOperation<'a> {
         /// The name.
         name: &'a [u8],
         /// The new object.
-        made: Seen,
+        made: ReportedObject,
         /// O_EXCL.
         exclusive: bool,
         /// The open file afterwards, if any.
         open: Option<OpenId>,
     },
     /// link(2).
-    Link(ObjectId, &'a [u8], Seen),
+    Link(ObjectId, &'a [u8], ReportedObject),
     /// unlink(2).
     Unlink(ObjectId, &'a [u8]),
     /// rmdir(2).
@@ -42,7 +42,7 @@ pub enum FileOperation<'a> {
     /// rename(2).
     Rename((ObjectId, &'a [u8]), (ObjectId, &'a [u8])),
     /// chmod(2), utimes(2) and similar; whether permissions are set.
-    Setattr(Seen, bool),
+    Setattr(ReportedObject, bool),
     /// read(2) of a number of bytes at an offset.
     Read(ObjectId, OpenId, (u64, u64)),
     /// The same with O_DIRECT.

@@ -5,7 +5,7 @@
 //! reader reaches the marked page. A request larger than the window is sent as it is, up to a
 //! READ's size.
 
-use super::{Linux, LinuxRequest, ObjectId, OpenId, Seen};
+use super::{Linux, LinuxRequest, ObjectId, OpenId, ReportedObject};
 use curt_policy::Moment;
 
 /// Page size in bytes.
@@ -25,7 +25,7 @@ pub(super) struct LinuxReadahead {
 
 impl Linux {
     /// read(2) of `count` bytes at `offset`.
-    pub(super) fn read(&mut self, open: OpenId, seen: &Seen, offset: u64, count: u64, now: Moment) {
+    pub(super) fn read(&mut self, open: OpenId, seen: &ReportedObject, offset: u64, count: u64, now: Moment) {
         self.see(seen);
         if self.object(seen.id, now).must_revalidate(now) {
             self.send_getattr(seen.id, LinuxRequest::AttributesExpired, now);
@@ -57,7 +57,7 @@ impl Linux {
 
     /// read(2) of a file with O_DIRECT. Linux sends a READ beyond the end, too; a program that
     /// reads up to the end reads once more to find it.
-    pub(super) fn read_direct(&mut self, seen: &Seen, offset: u64, count: u64, now: Moment) {
+    pub(super) fn read_direct(&mut self, seen: &ReportedObject, offset: u64, count: u64, now: Moment) {
         self.see(seen);
         self.make_durable(seen.id, now);
         let size = self.object(seen.id, now).size;

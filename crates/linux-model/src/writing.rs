@@ -7,7 +7,7 @@ use std::ops::Range;
 use curt_policy::Moment;
 use curt_types::FileKind;
 
-use super::{Linux, LinuxRequest, ObjectId, OpenId, Seen, Writing};
+use super::{Linux, LinuxRequest, ObjectId, OpenId, ReportedObject, Writing};
 
 /// Page size in bytes.
 const PAGE: u64 = 4096;
@@ -104,7 +104,7 @@ impl Linux {
     }
 
     /// chmod(2), utimes(2), truncate(2) and similar. `rights`: owner, group or mode are set.
-    pub(super) fn set_attributes(&mut self, seen: &Seen, rights: bool, now: Moment) {
+    pub(super) fn set_attributes(&mut self, seen: &ReportedObject, rights: bool, now: Moment) {
         if seen.kind == FileKind::Regular {
             self.make_durable(seen.id, now);
         }

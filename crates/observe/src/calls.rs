@@ -23,6 +23,7 @@ impl Default for CallCounters {
 
 impl CallCounters {
     /// Counts one call.
+    #[inline]
     pub fn count(&self, operation: Operation) {
         self.calls.add(operation.index(), 1);
     }

@@ -68,6 +68,7 @@ pub struct ServerCounters {
 
 impl ServerCounters {
     /// Counts one `counter`.
+    #[inline]
     pub fn count(&self, counter: ServerCounter) {
         self.events.count(counter);
     }

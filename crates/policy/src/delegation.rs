@@ -18,12 +18,12 @@ pub const DELEGATIONS_MAX: usize = 5_000;
 /// arrived.
 pub const EARLY_RECALLS_MAX: usize = 64;
 
-/// OPENs without a delegation in a row after which none is expected.
+/// Consecutive OPENs without a delegation after which none is expected.
 const REFUSALS_MAX: u32 = 4;
 
 /// What decides whether an OPEN asks for a delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct DelegationWish {
+pub struct DelegationConditions {
     /// The mount wants delegations ([`CacheOptions::uses_delegations`]).
     pub is_allowed: bool,
     /// The server can call this client.
@@ -34,7 +34,7 @@ pub struct DelegationWish {
     pub is_written_here: bool,
 }
 
-impl DelegationWish {
+impl DelegationConditions {
     /// Whether a read delegation is asked for.
     #[must_use]
     pub const fn is_wanted(self) -> bool {
@@ -67,7 +67,7 @@ impl DelegationOffer {
 
 /// What the client has of a delegation that is recalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RecalledHolding {
+pub enum RecalledDelegation {
     /// It holds it.
     Held,
     /// It has given it back, and the server may not know yet.
@@ -102,18 +102,20 @@ pub enum RecallDecision {
 }
 
 /// Decides what is done about a recall.
-pub const fn decide_recall(holding: RecalledHolding) -> RecallDecision {
+pub const fn decide_recall(holding: RecalledDelegation) -> RecallDecision {
     match holding {
-        RecalledHolding::Held => RecallDecision::Return,
-        RecalledHolding::Returning => RecallDecision::Wait,
-        RecalledHolding::Unknown { is_opening: false, is_reply_lost: true, .. } => {
+        RecalledDelegation::Held => RecallDecision::Return,
+        RecalledDelegation::Returning => RecallDecision::Wait,
+        RecalledDelegation::Unknown { is_opening: false, is_reply_lost: true, .. } => {
             RecallDecision::ReturnUnknown
         }
-        RecalledHolding::Unknown { is_opening: false, .. } => RecallDecision::Refuse,
-        RecalledHolding::Unknown { is_opening: true, remembered, .. } if remembered < EARLY_RECALLS_MAX => {
+        RecalledDelegation::Unknown { is_opening: false, .. } => RecallDecision::Refuse,
+        RecalledDelegation::Unknown { is_opening: true, remembered, .. }
+            if remembered < EARLY_RECALLS_MAX =>
+        {
             RecallDecision::Remember
         }
-        RecalledHolding::Unknown { is_opening: true, .. } => RecallDecision::Delay,
+        RecalledDelegation::Unknown { is_opening: true, .. } => RecallDecision::Delay,
     }
 }
 
@@ -126,7 +128,7 @@ pub const fn surplus(held: usize, limit: usize) -> usize {
 /// Whether a server is expected to delegate what is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GrantExpectation {
-    /// Refusals in a row.
+    /// Consecutive refusals.
     refusals: u32,
 }
 
@@ -172,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_delegation_is_wanted_by_readers_of_files_that_nobody_here_writes() {
-        let all = DelegationWish {
+        let all = DelegationConditions {
             is_allowed: true,
             can_be_recalled: true,
             only_reads: true,
@@ -180,10 +182,10 @@ mod tests {
         };
         assert!(all.is_wanted());
         for lacking in [
-            DelegationWish { is_allowed: false, ..all },
-            DelegationWish { can_be_recalled: false, ..all },
-            DelegationWish { only_reads: false, ..all },
-            DelegationWish { is_written_here: true, ..all },
+            DelegationConditions { is_allowed: false, ..all },
+            DelegationConditions { can_be_recalled: false, ..all },
+            DelegationConditions { only_reads: false, ..all },
+            DelegationConditions { is_written_here: true, ..all },
         ] {
             assert!(!lacking.is_wanted(), "{lacking:?}");
         }
@@ -214,13 +216,13 @@ mod tests {
     fn a_recall_is_remembered_only_while_a_reply_may_bring_its_delegation() {
         let is_reply_lost = false;
         let unknown =
-            |is_opening, remembered| RecalledHolding::Unknown { is_opening, is_reply_lost, remembered };
-        assert_eq!(decide_recall(RecalledHolding::Held), RecallDecision::Return);
-        assert_eq!(decide_recall(RecalledHolding::Returning), RecallDecision::Wait);
+            |is_opening, remembered| RecalledDelegation::Unknown { is_opening, is_reply_lost, remembered };
+        assert_eq!(decide_recall(RecalledDelegation::Held), RecallDecision::Return);
+        assert_eq!(decide_recall(RecalledDelegation::Returning), RecallDecision::Wait);
         assert_eq!(decide_recall(unknown(false, 0)), RecallDecision::Refuse);
         assert_eq!(decide_recall(unknown(true, EARLY_RECALLS_MAX - 1)), RecallDecision::Remember);
         assert_eq!(decide_recall(unknown(true, EARLY_RECALLS_MAX)), RecallDecision::Delay);
-        let lost = RecalledHolding::Unknown { is_opening: false, is_reply_lost: true, remembered: 0 };
+        let lost = RecalledDelegation::Unknown { is_opening: false, is_reply_lost: true, remembered: 0 };
         assert_eq!(decide_recall(lost), RecallDecision::ReturnUnknown);
     }
 

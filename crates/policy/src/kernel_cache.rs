@@ -62,7 +62,7 @@ pub fn name_lifetime(
         .min(options.kernel_names)
 }
 
-/// What decides on the lifetime of a name beside its directory.
+/// What determines the lifetime of a name, apart from its directory.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelNameView {
     /// The lifetimes granted for names of the directory.

@@ -19,7 +19,7 @@
 
 pub mod access;
 pub mod attributes;
-pub mod complete;
+pub mod complete_directory;
 pub mod data;
 pub mod delegation;
 pub mod kernel_cache;

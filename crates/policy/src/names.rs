@@ -329,7 +329,7 @@ pub enum LookupHit {
 /// How a lookup is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServedLookup {
-    /// What it is counted as.
+    /// The kind of hit, by which it is counted.
     pub hit: LookupHit,
     /// The basis on which the caller may search the directory, which is counted too.
     pub allowed_by: AllowedBy,

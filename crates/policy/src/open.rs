@@ -109,7 +109,7 @@ pub enum OpenServed {
     Sloppy,
 }
 
-/// The most opens that one compound closes beside its own work.
+/// The most opens that one compound closes in addition to its own operations.
 pub const CLOSES_MAX: usize = 4;
 
 /// The same of a compound without other work.
@@ -157,10 +157,11 @@ const OPEN_READ_MAX: u64 = 1 << 20;
 /// before.
 const LOOKUP_READ_MAX: u32 = 64 << 10;
 
-/// What a LOOKUP of an unknown name does beside, in case that it finds a file which is opened next.
+/// The additional operations of a LOOKUP of an unknown name, in case that it finds a file which is
+/// opened next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
-pub enum LookupBeside {
+pub enum SpeculativeOpen {
     /// Nothing.
     Nothing,
     /// It reads up to this number of bytes.
@@ -169,7 +170,7 @@ pub enum LookupBeside {
     Open(u32),
 }
 
-/// The measured benefits on which a [`LookupBeside`] depends.
+/// The measured benefits on which a [`SpeculativeOpen`] depends.
 #[derive(Debug)]
 pub struct LookupBenefits<'a> {
     /// That of opens together with look-ups; `None` if the server is not expected to delegate.
@@ -178,22 +179,25 @@ pub struct LookupBenefits<'a> {
     pub reads: &'a mut OpenReadBenefit,
 }
 
-/// Decides what a LOOKUP of an unknown name does beside. With a delegation, the open that follows
-/// asks nothing, and no later one does. Without, an open with close-to-open has to ask in any case,
-/// and reads then; otherwise the name, the rights and the data are all that it takes to open and
-/// read a file.
-pub const fn decide_lookup_beside(options: &CacheOptions, benefits: LookupBenefits<'_>) -> LookupBeside {
+/// Decides on the additional operations of a LOOKUP of an unknown name. With a delegation, the open
+/// that follows asks nothing, and no later one does. Without, an open with close-to-open has to ask
+/// in any case, and reads then; otherwise the name, the rights and the data are all that it takes
+/// to open and read a file.
+pub const fn decide_speculative_open(
+    options: &CacheOptions,
+    benefits: LookupBenefits<'_>,
+) -> SpeculativeOpen {
     if options.uses_delegations()
         && let Some(opens) = benefits.opens
         && opens.is_expected()
     {
-        return LookupBeside::Open(LOOKUP_READ_MAX);
+        return SpeculativeOpen::Open(LOOKUP_READ_MAX);
     }
     let asks_at_open = options.close_to_open && options.sloppy_window().is_zero();
     if asks_at_open || !options.attribute_cache || !benefits.reads.is_expected() {
-        return LookupBeside::Nothing;
+        return SpeculativeOpen::Nothing;
     }
-    LookupBeside::Read(LOOKUP_READ_MAX)
+    SpeculativeOpen::Read(LOOKUP_READ_MAX)
 }
 
 /// When a server learns of an open (RFC 8881 section 18.16).

@@ -2,10 +2,10 @@
 //! LOOKUP, the attributes of all its objects instead of one GETATTR, and the size of such a
 //! request. Nothing here changes a result.
 //!
-//! There is one decision, [`decide`], for every [`Want`], and one budget: a request costs as much
-//! as `request_bytes` bytes of names that are not used. How many names will be used is estimated
-//! from the single requests so far, the directory's own size, and the benefit of earlier replies in
-//! the directory, in its siblings and on the mount.
+//! There is one decision, [`decide`], for every [`PrefetchReason`], and one budget: a request costs
+//! as much as `request_bytes` bytes of names that are not used. How many names will be used is
+//! estimated from the single requests so far, the directory's own size, and the benefit of earlier
+//! replies in the directory, in its siblings and on the mount.
 //!
 //! - Without earlier replies, names are requested together after as many single requests as cost
 //!   about the same. After a reply without benefit, they are requested again when the next reply
@@ -63,7 +63,7 @@ const DOUBLINGS_MAX: u8 = 12;
 
 /// The reason for a prefetch decision.
 #[derive(Clone, Copy, Debug)]
-pub enum Want<'a> {
+pub enum PrefetchReason<'a> {
     /// A reader will need the names after the cached ones soon.
     NextNames {
         /// Names of the cached ones that the reader has returned.
@@ -115,25 +115,29 @@ impl CacheOptions {
 
 /// Decides whether to prefetch. Returns the approximate size of the request in bytes.
 #[must_use]
-pub fn decide(want: Want<'_>, options: &CacheOptions) -> Option<u32> {
+pub fn decide(want: PrefetchReason<'_>, options: &CacheOptions) -> Option<u32> {
     match want {
-        Want::NextNames { had, of, is_undisturbed } => {
+        PrefetchReason::NextNames { had, of, is_undisturbed } => {
             let is_wanted = is_undisturbed && had * 2 >= of && options.listing == ListingMode::Continue;
             is_wanted.then_some(SIZE_MIN)
         }
-        Want::NameInOrder(order) => {
+        PrefetchReason::NameInOrder(order) => {
             let is_wanted = order.count >= MISSES_MAX && options.plus != PlusMode::Never;
             is_wanted.then(|| next_size(order.bytes.max(SIZE_FIRST_MAX / 2), PLUS_SIZE_MAX))
         }
-        Want::Name(_) | Want::ListedName(_) | Want::Attributes(_) if !options.fills() => None,
-        Want::Name(view) => {
+        PrefetchReason::Name(_) | PrefetchReason::ListedName(_) | PrefetchReason::Attributes(_)
+            if !options.fills() =>
+        {
+            None
+        }
+        PrefetchReason::Name(view) => {
             let is_wanted = view.record.own.misses >= view.misses_needed();
             is_wanted.then(|| view.record.next_bytes(view.size))
         }
-        Want::ListedName(view) => {
+        PrefetchReason::ListedName(view) => {
             (view.record.own.misses >= view.part_misses_needed()).then_some(PLUS_SIZE_MAX)
         }
-        Want::Attributes(view) => view.record.refresh_bytes(request_bytes(view.round_trip)),
+        PrefetchReason::Attributes(view) => view.record.refresh_bytes(request_bytes(view.round_trip)),
     }
 }
 
@@ -200,7 +204,7 @@ fn with_room(bytes: u32) -> u32 {
 /// Detects whether the names of a listing are looked up one by one in its order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookupOrder {
-    /// The place of the last lookup in the listing, the number of lookups in a row, and in total.
+    /// The place of the last lookup in the listing, the number of consecutive lookups, and of all.
     at: u32,
     count: u32,
     all: u32,
@@ -247,7 +251,7 @@ pub struct PrefetchBenefit {
     /// Names in their replies, and single requests that were saved since.
     names: u32,
     spared: u32,
-    /// Whether a request was saved since the last fill, and the number of fills in a row without
+    /// Whether a request was saved since the last fill, and the number of consecutive fills without
     /// benefit.
     has_spared: bool,
     failures: u8,
@@ -325,7 +329,7 @@ impl PrefetchBenefit {
         self.fills >= MOUNT_FILLS_MIN && !self.pays(unit) && self.misses < MOUNT_MISSES
     }
 
-    /// `misses`, doubled for each failure in a row.
+    /// `misses`, doubled for each consecutive failure.
     fn doubled(&self, misses: u32) -> u32 {
         misses.saturating_mul(1 << self.failures.min(DOUBLINGS_MAX))
     }

@@ -168,7 +168,7 @@ pub fn is_own_link(is_same: bool, links: &LinksChange, execution: &Execution) ->
 
 /// The remaining links of an object whose name was to be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remains {
+pub enum RemainingLinks {
     /// The server has no such object, or no name of it.
     Nothing,
     /// Other names are left.
@@ -180,14 +180,14 @@ pub enum Remains {
 /// Whether REMOVE or RMDIR, answered with NOENT, removed the name itself. The name was known to
 /// lead to the object. `directory_mtime` is when the directory's names last changed.
 #[must_use]
-pub fn is_own_removal(remains: &Remains, directory_mtime: Timestamp, execution: &Execution) -> bool {
+pub fn is_own_removal(remains: &RemainingLinks, directory_mtime: Timestamp, execution: &Execution) -> bool {
     let is_object_changed = match remains {
-        Remains::Nothing => true,
-        Remains::Links(links) => {
+        RemainingLinks::Nothing => true,
+        RemainingLinks::Links(links) => {
             let is_one_less = links.before.is_some_and(|before| before.checked_sub(1) == Some(links.now));
             is_one_less && execution.includes(links.ctime)
         }
-        Remains::Unknown => false,
+        RemainingLinks::Unknown => false,
     };
     is_object_changed && execution.is_followed_by(directory_mtime)
 }

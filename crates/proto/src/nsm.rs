@@ -1,5 +1,5 @@
 //! The Network Status Monitor, version 1 (XNFS, chapter "Network Status Monitor Protocol"): hosts
-//! tell each other that they were restarted.
+//! notify each other of restarts.
 //!
 //! A host has a state number: odd while it is up, larger after each restart. A lock manager has its
 //! own host's monitor watch (MON) its peers; a restarted host notifies those that watched it

@@ -91,7 +91,7 @@ struct WaitingTable {
     next: u64,
     /// Sends recalls; without it no call waits.
     recalls: Option<Arc<dyn RecallSender>>,
-    /// The service is gone.
+    /// The service has ended.
     is_over: bool,
 }
 
@@ -276,7 +276,7 @@ impl NfsService {
     }
 }
 
-/// The object that a change modifies. Nobody recalls a delegation who may not modify it.
+/// The object that a change modifies. A caller that may not modify it recalls no delegation.
 #[derive(Clone, Copy)]
 struct Modified<'a, 'r> {
     /// The object, or the directory that contains it.
@@ -367,6 +367,7 @@ impl<'r> NfsRequest<'r, '_> {
 
     /// Lets a call that was stopped by delegations wait until they are back, and then execute
     /// again. `slot` is given along. Returns whether it waits; then the call gets no reply now.
+    #[inline]
     pub(crate) fn wait(&self, slot: &mut Option<SlotInUse>, counted: u32) -> bool {
         let Some(RecallInProgress { file, by }) = self.recall else { return false };
         let service = self.service;

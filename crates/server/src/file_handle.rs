@@ -118,11 +118,14 @@ pub fn have_room_for_parents(root: &NodeHandle) -> bool {
     root.bytes().len() * 2 < curt_vfs::HANDLE_BYTES_MAX
 }
 
+/// Why the bytes of handles fit.
+const FITS: &str = "an object's part has at most 44 bytes, and both were compared with the room";
+
 /// The bytes after the tag, and the length of the object's own part: 0 if it is all of them.
 fn tail(signed: &HandleContents) -> (ArrayVec<u8, { curt_vfs::HANDLE_BYTES_MAX }>, u8) {
     let mut bytes = ArrayVec::new();
     let node = signed.node.bytes();
-    bytes.extend(node.iter().copied());
+    bytes.try_extend_from_slice(node).expect(FITS);
     let Some(parent) = &signed.parent else {
         return (bytes, 0);
     };
@@ -133,7 +136,7 @@ fn tail(signed: &HandleContents) -> (ArrayVec<u8, { curt_vfs::HANDLE_BYTES_MAX }
         return (bytes, 0);
     }
     bytes.push(parent.kind());
-    bytes.extend(parent.bytes().iter().copied());
+    bytes.try_extend_from_slice(parent.bytes()).expect(FITS);
     (bytes, u8::try_from(node.len()).unwrap_or(0))
 }
 

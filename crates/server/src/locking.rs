@@ -79,7 +79,7 @@ struct Alarm {
 #[derive(Default)]
 struct AlarmState {
     at: Option<Instant>,
-    /// The service is gone.
+    /// The service has ended.
     is_over: bool,
 }
 

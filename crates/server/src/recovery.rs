@@ -2,7 +2,7 @@
 //! leases.
 //!
 //! Invariants: a client is on the list before it gets its first state; it is off the list before
-//! anybody else gets what it loses, and loses nothing if it cannot be removed from the list; the
+//! another client gets what it loses, and loses nothing if it cannot be removed from the list; the
 //! list is that of this run before the first state is granted after the grace period. So whatever
 //! a client may reclaim after a restart is still its own (RFC 8881 section 8.4.3).
 //!
@@ -129,7 +129,7 @@ impl NfsService {
         self.release_departing();
     }
 
-    /// Ends the leases of silent clients whose opens of `file` deny what somebody else wants. Then
+    /// Ends the leases of silent clients whose opens of `file` conflict with another request. Then
     /// the request is to be repeated, whatever this finds: what was in its way may be gone since.
     ///
     /// # Errors
@@ -140,8 +140,8 @@ impl NfsService {
         if self.held.is_denied_by_departing(file, wanted) { Err(StateFault::Delay) } else { Ok(()) }
     }
 
-    /// Ends the lease of a silent client that holds a lock that somebody else wants. Returns
-    /// whether the request is to be repeated.
+    /// Ends the lease of a silent client that holds a lock in conflict with another request.
+    /// Returns whether the request is to be repeated.
     ///
     /// # Errors
     /// [`StateFault::Delay`] as long as the client cannot be removed from the list.
@@ -446,7 +446,7 @@ mod tests {
         assert_eq!(recorded(), 1);
         assert!(run.service.expire_client(again.id.0));
         assert_eq!(recorded(), 0);
-        // A client that has looked for a file in vain leaves in order.
+        // A client whose OPEN found no file destroys its client ID.
         let idle = run.new_client(b"idle");
         run.service.begin_open(&idle, false).unwrap();
         assert_eq!(recorded(), 1);

@@ -217,6 +217,7 @@ impl<'r> VerifiedHandle<'r> {
     }
 
     /// Converts the result of a query of the tree.
+    #[inline]
     pub(crate) fn post_op<T>(&self, result: PostOpResult<T>) -> PostOp<T> {
         OpResult {
             attributes: result.attributes.map(|attributes| self.exported(attributes)),
@@ -233,6 +234,7 @@ impl<'r> VerifiedHandle<'r> {
     }
 
     /// An object that was found or created in this directory with the name `name`.
+    #[inline]
     pub(crate) fn child(&self, node: &VfsNode, name: &[u8]) -> FoundObject {
         let is_checked = self.rules().subtree_check && node.attributes.kind != FileKind::Directory;
         if is_checked {

@@ -138,7 +138,7 @@ pub struct NfsService {
     pub(crate) held: ServerState,
     /// The calls that wait for delegations to be returned.
     pub(crate) waiting_calls: Arc<WaitingCalls>,
-    /// Tells of processes of this machine that want to write files with delegations; none if they
+    /// Reports processes of this machine that want to write files with delegations; none if they
     /// do not matter.
     pub(crate) lease_watcher: OnceLock<LeaseWatcher>,
     /// This service, for callbacks that come later.

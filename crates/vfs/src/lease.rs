@@ -1,4 +1,4 @@
-//! Leases of the kernel: it tells when a process of this machine wants to write a file.
+//! Leases of the kernel: it notifies when a process of this machine wants to write a file.
 
 /// A lease on a file. Dropping it gives it up; then processes that wait for it continue.
 pub trait FileLease: Send + Sync {

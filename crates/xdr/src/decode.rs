@@ -66,6 +66,21 @@ impl<'a> Decoder<'a> {
         }
     }
 
+    /// Reads `N` unsigned integers.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`].
+    #[inline]
+    pub fn words<const N: usize>(&mut self) -> Result<[u32; N], DecodeError> {
+        let (head, rest) = self.rest.split_at_checked(4 * N).ok_or(DecodeError::Short)?;
+        self.rest = rest;
+        let mut words = [0; N];
+        for (word, bytes) in words.iter_mut().zip(head.as_chunks::<4>().0) {
+            *word = u32::from_be_bytes(*bytes);
+        }
+        Ok(words)
+    }
+
     /// Reads an integer (RFC 4506 section 4.1).
     ///
     /// # Errors

@@ -52,7 +52,7 @@ fn one(mount: &MountExplained, linux_options: &str, expand: &[String]) -> String
     text
 }
 
-/// What something caused, between what it is and what there is to say of it.
+/// What something caused, between name and description.
 fn line(name: &str, requests: RequestTally, remark: &str) -> String {
     let RequestTally { sent, linux, spared } = requests;
     let line = format!("{name:<20}{sent:>10}{linux:>10}{spared:>10}   {remark}");

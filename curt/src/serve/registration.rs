@@ -50,12 +50,12 @@ struct RegisteredService {
     program: u32,
     version: u32,
     address: SocketAddr,
-    protocol: Protocol,
+    protocol: IpProtocol,
 }
 
 /// How a service receives calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Protocol {
+enum IpProtocol {
     Tcp,
     Udp,
 }
@@ -132,7 +132,7 @@ impl RpcbindRegistration {
             });
             of_locks.map(|answered| answered.address.port())
         };
-        Some([port(Protocol::Tcp)?, port(Protocol::Udp)?])
+        Some([port(IpProtocol::Tcp)?, port(IpProtocol::Udp)?])
     }
 
     /// Removes the registrations.
@@ -162,7 +162,7 @@ fn all(listeners: &Listeners, versions: Versions) -> Vec<RegisteredService> {
             let Some(address) = addresses.iter().find(|address| family(address)).copied() else { continue };
             let by_udp =
                 matches!(program, nlm4::PROGRAM | nsm::PROGRAM) && listeners.is_received_by_udp(address);
-            let protocols = [Some(Protocol::Tcp), by_udp.then_some(Protocol::Udp)].into_iter().flatten();
+            let protocols = [Some(IpProtocol::Tcp), by_udp.then_some(IpProtocol::Udp)].into_iter().flatten();
             all.extend(protocols.map(|protocol| RegisteredService { program, version, address, protocol }));
         }
     }
@@ -231,9 +231,9 @@ impl RpcbindClient {
         };
         let address = SocketAddr::new(here, port);
         Ok(match answered.protocol {
-            Protocol::Tcp => TcpStream::connect_timeout(&address, RPCBIND_TIMEOUT).is_ok(),
+            IpProtocol::Tcp => TcpStream::connect_timeout(&address, RPCBIND_TIMEOUT).is_ok(),
             // The port is in use if it cannot be bound.
-            Protocol::Udp => UdpSocket::bind((answered.address.ip(), port)).is_err(),
+            IpProtocol::Udp => UdpSocket::bind((answered.address.ip(), port)).is_err(),
         })
     }
 
@@ -269,8 +269,8 @@ impl RpcbindClient {
                     program: answered.program,
                     version: answered.version,
                     protocol: match answered.protocol {
-                        Protocol::Tcp => portmap::PROTOCOL_TCP,
-                        Protocol::Udp => portmap::PROTOCOL_UDP,
+                        IpProtocol::Tcp => portmap::PROTOCOL_TCP,
+                        IpProtocol::Udp => portmap::PROTOCOL_UDP,
                     },
                     port: answered.address.port().into(),
                 };
@@ -348,10 +348,10 @@ fn local(stream: &mut UnixStream, procedure: u32, arguments: &dyn Encode) -> Res
 
 const fn netid(answered: RegisteredService) -> &'static [u8] {
     match (answered.protocol, answered.address) {
-        (Protocol::Tcp, SocketAddr::V4(_)) => portmap::NETID_TCP,
-        (Protocol::Tcp, SocketAddr::V6(_)) => portmap::NETID_TCP6,
-        (Protocol::Udp, SocketAddr::V4(_)) => portmap::NETID_UDP,
-        (Protocol::Udp, SocketAddr::V6(_)) => portmap::NETID_UDP6,
+        (IpProtocol::Tcp, SocketAddr::V4(_)) => portmap::NETID_TCP,
+        (IpProtocol::Tcp, SocketAddr::V6(_)) => portmap::NETID_TCP6,
+        (IpProtocol::Udp, SocketAddr::V4(_)) => portmap::NETID_UDP,
+        (IpProtocol::Udp, SocketAddr::V6(_)) => portmap::NETID_UDP6,
     }
 }
 
@@ -371,7 +371,7 @@ impl std::fmt::Display for RegisteredService {
             nlm4::PROGRAM => "NLM",
             _ => "NSM",
         };
-        let protocol = if self.protocol == Protocol::Udp { " over UDP" } else { "" };
+        let protocol = if self.protocol == IpProtocol::Udp { " over UDP" } else { "" };
         write!(f, "{name} version {} on {}{protocol}", self.version, self.address)
     }
 }

@@ -181,7 +181,7 @@ fn begin(address: &str) -> Result<Client> {
         fore: channel.clone(),
         back: channel,
         callback_program: 0x4000_0000,
-        callback_security: VarArray::new(vec![CallbackSecurity::None])?,
+        callback_security: VarArray::new(vec![CallbackSecParms4::None])?,
     };
     let reply = client.send(|compound| compound.push(&create))?;
     client.session =
@@ -376,7 +376,7 @@ fn main() -> Result<()> {
     on_names(&mut client, &directory)?;
     let control = BackchannelCtlArgs4 {
         callback_program: 0x4000_0001,
-        callback_security: VarArray::new(vec![CallbackSecurity::None])?,
+        callback_security: VarArray::new(vec![CallbackSecParms4::None])?,
     };
     client.at(&[], &control, &[])?;
     let ssv = SetSsvArgs4 { ssv: Opaque::default(), digest: Opaque::default() };

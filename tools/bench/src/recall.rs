@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use curt_observe::{ServerCounter, ServerCounters};
 use curt_proto::nfs4::{
-    AttributeValues, CallbackHeader, CallbackOperation, CallbackSecurity, CbRecallArgs4, CbSequenceArgs4,
+    AttributeValues, CallbackHeader, CallbackOperation, CallbackSecParms4, CbRecallArgs4, CbSequenceArgs4,
     CbSequenceOk4, ChannelAttributes, ClientOwner, Clientid, CloseArgs4, CompoundEncoder,
     CompoundReplyHeader, CompoundResults, CreateHow4, CreateSessionArgs4, CreateSessionFlags,
     CreateSessionOk4, DelegreturnArgs4, ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, Fattr4, GetfhOk4,
@@ -162,7 +162,7 @@ impl Client {
             back: channel_limits(),
             fore: channel_limits(),
             callback_program: 0x4000_0000,
-            callback_security: VarArray::new(vec![CallbackSecurity::None]).ok().context("one flavor")?,
+            callback_security: VarArray::new(vec![CallbackSecParms4::None]).ok().context("one flavor")?,
         };
         let reply = call(&transport, &|compound| compound.push(&creation))?;
         let created: CreateSessionOk4 = CompoundResults::new(&reply)?.next(Nfs4Operation::CreateSession)?;

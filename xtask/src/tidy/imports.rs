@@ -9,9 +9,19 @@ use syn::{Attribute, ItemMod, ItemUse, Macro, UseTree, VisRestricted, Visibility
 
 use super::{Complaints, RepositoryFile};
 
-/// The checked crates, and the maximum number of files in a cycle.
-const CHECKED: [(&str, usize); 4] =
-    [("crates/client/src/", 3), ("crates/fuse/src/", 3), ("crates/mount/src/", 2), ("crates/rpc/src/", 2)];
+/// The checked crates, and the maximum number of files in a cycle. From the server on, it is the
+/// present number; the server's operations all use the request, and the request its service.
+const CHECKED: [(&str, usize); 9] = [
+    ("crates/client/src/", 3),
+    ("crates/fuse/src/", 3),
+    ("crates/mount/src/", 2),
+    ("crates/rpc/src/", 2),
+    ("crates/server/src/", 78),
+    ("crates/vfs/src/", 6),
+    ("crates/policy/src/", 2),
+    ("crates/observe/src/", 7),
+    ("curt/src/", 5),
+];
 
 /// A module's path in its crate: `["data", "segment"]`.
 type Module = Vec<String>;

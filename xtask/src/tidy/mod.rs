@@ -70,7 +70,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
 /// # Errors
 /// git cannot be asked.
 pub(crate) fn files(root: &Path) -> Result<Vec<RepositoryFile>> {
-    let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+    let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"];
     let listed = git(root, &arguments)?;
     // What is no text (or was removed and is still in the index) has no style.
     let files = names(&listed).filter_map(|path| {

@@ -228,7 +228,7 @@ impl<'ast> Visit<'ast> for TupleFields<'_> {
     }
 }
 
-/// A type's name without what does not tell it from others: its crate's name in front, and a number
+/// A type's name without what does not distinguish it: its crate's name in front, and a number
 /// at the end. In `proto` numbers are part of the names of the RFCs.
 fn distinctive(file: &RepositoryFile, name: &str) -> String {
     let folders: Vec<_> = file.path.iter().filter_map(|folder| folder.to_str()).collect();

@@ -17,7 +17,7 @@ const MARK_BYTES: usize = 4;
 
 /// What to do with a record, including its mark.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Passage {
+pub enum RelayDecision {
     /// Forward it.
     Now(Vec<u8>),
     /// Forward it after a delay.
@@ -29,10 +29,10 @@ pub enum Passage {
 /// Observes forwarded records. Connections are numbered.
 pub trait Watch: Send + Sync + 'static {
     /// A call of a client.
-    fn call(&self, connection: u64, record: Vec<u8>) -> Passage;
+    fn call(&self, connection: u64, record: Vec<u8>) -> RelayDecision;
 
     /// A reply of the server.
-    fn reply(&self, connection: u64, record: Vec<u8>) -> Passage;
+    fn reply(&self, connection: u64, record: Vec<u8>) -> RelayDecision;
 }
 
 /// Relays connections to `listener` to `server`, until the listener is closed. Each record takes
@@ -128,15 +128,15 @@ fn pass_on(
     mut from: TcpStream,
     to: TcpStream,
     way: Duration,
-    watch: impl Fn(Vec<u8>) -> Passage + Send + 'static,
+    watch: impl Fn(Vec<u8>) -> RelayDecision + Send + 'static,
 ) -> io::Result<()> {
     let far = RelayOutput::new(to, way)?;
     std::thread::Builder::new().name("relayed".into()).spawn(move || {
         while let Ok(bytes) = record(&mut from) {
             let passed = match watch(bytes) {
-                Passage::Now(bytes) => far.pass(bytes),
-                Passage::Late(hold, bytes) => far.pass_late(hold, bytes),
-                Passage::Never => break,
+                RelayDecision::Now(bytes) => far.pass(bytes),
+                RelayDecision::Late(hold, bytes) => far.pass_late(hold, bytes),
+                RelayDecision::Never => break,
             };
             if passed.is_err() {
                 break;

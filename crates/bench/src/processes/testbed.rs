@@ -167,7 +167,7 @@ impl MountProcess {
     ///
     /// # Errors
     /// The daemon does not reply.
-    /// The daemon says nothing.
+    /// The daemon prints nothing.
     pub fn report_at_rest(&self) -> Result<MountReport> {
         let deadline = Instant::now() + STILL_WITHIN;
         let mut last = self.report()?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use curt_bench::trace::{PathOperation, TraceOperation, WorkloadTrace};
 use curt_bench::tree::{TreeEntryKind, WorkloadTree};
 use curt_linux_model::{
-    CredentialId, FileOperation, LinuxClient, ObjectId, OpenId, OperationContext, Options, Seen,
+    CredentialId, FileOperation, LinuxClient, ObjectId, OpenId, OperationContext, Options, ReportedObject,
 };
 use curt_observe::{CallCounts, Operation};
 use curt_policy::Moment;
@@ -39,7 +39,7 @@ impl<'a> LinuxReplay<'a> {
         options: Options,
         request: Duration,
     ) -> Self {
-        let root = Seen { id: ObjectId(1), kind: FileKind::Directory, size: 4096, stamp: 0 };
+        let root = ReportedObject { id: ObjectId(1), kind: FileKind::Directory, size: 4096, stamp: 0 };
         let numbers = HashMap::from([(String::new(), root.id)]);
         Self {
             linux: LinuxClient::new(options, root),
@@ -97,7 +97,7 @@ impl<'a> LinuxReplay<'a> {
         }
     }
 
-    fn seen(&mut self, path: &str) -> Option<Seen> {
+    fn seen(&mut self, path: &str) -> Option<ReportedObject> {
         let (kind, size) = if path.is_empty() {
             (FileKind::Directory, 4096)
         } else {
@@ -109,7 +109,7 @@ impl<'a> LinuxReplay<'a> {
         };
         let next = ObjectId(self.numbers.len() as u64 + 1);
         let id = *self.numbers.entry(path.to_owned()).or_insert(next);
-        Some(Seen { id, kind, size, stamp: 0 })
+        Some(ReportedObject { id, kind, size, stamp: 0 })
     }
 
     fn on_path(&mut self, does: PathOperation, path: &str) {
@@ -132,7 +132,7 @@ impl<'a> LinuxReplay<'a> {
     }
 
     /// Walks to the object at `path`; returns its own path, without links, and the object.
-    fn walk(&mut self, path: &str, follow: bool) -> Option<(String, Seen)> {
+    fn walk(&mut self, path: &str, follow: bool) -> Option<(String, ReportedObject)> {
         let mut at = Vec::new();
         self.walk_from(&mut at, path, follow, LINKS_MAX)?;
         let path = at.join("/");

@@ -29,7 +29,7 @@ use crate::{
     api::InodeId,
     config::Limits,
     inode::{Inode, InodeFacts, InodeFlag, TypeState},
-    last_found::LastFound,
+    uncached_lookups::LastFound,
 };
 
 /// Longest name stored in its entry, in bytes: a separate allocation takes at least 32 bytes, and
@@ -610,7 +610,8 @@ struct KernelDentry {
     begin: Moment,
     end: Moment,
     directory: Weak<Inode>,
-    /// Other directories in which LOOKUP found the object meanwhile: callers may have come by any.
+    /// Other directories in which LOOKUP found the object meanwhile: callers may have passed any of
+    /// them.
     others: Box<[Weak<Inode>]>,
 }
 

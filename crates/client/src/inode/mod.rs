@@ -304,23 +304,23 @@ impl Inode {
 }
 
 /// A request that a prefetched name has saved, to be recorded outside its directory.
-pub(crate) struct SparedRequest {
+pub(crate) struct SavedRequest {
     parent: Option<Weak<Inode>>,
 }
 
 impl InodeFacts {
     /// Records in this directory that a prefetched name of it was used; `None` if its names did not
     /// come from a fill.
-    pub(crate) fn note_spared(&mut self) -> Option<SparedRequest> {
+    pub(crate) fn note_spared(&mut self) -> Option<SavedRequest> {
         let directory = self.by_type.directory();
         directory.prefetch.own.has_filled().then(|| {
             directory.prefetch.own.spared();
-            SparedRequest { parent: directory.parent.as_ref().map(|(parent, _)| Weak::clone(parent)) }
+            SavedRequest { parent: directory.parent.as_ref().map(|(parent, _)| Weak::clone(parent)) }
         })
     }
 }
 
-impl SparedRequest {
+impl SavedRequest {
     /// Records it in the parent directory and for the mount. Called with no inode locked.
     pub(crate) fn note_elsewhere(self, core: &MountCore) {
         if let Some(parent) =

@@ -41,7 +41,7 @@ pub(crate) struct DirectoryState {
     /// Names returned by listings since the last request about a child, except those of the last
     /// reply, which the reader has not had time to use.
     pub(crate) names_since_stat: u32,
-    /// Its chunks were last requested with attributes (READDIRPLUS).
+    /// Its chunks were last requested with attributes.
     pub(crate) lists_plus: bool,
     /// Number of names in the last reply.
     pub(crate) names_last: u32,

@@ -144,7 +144,7 @@ struct LockState {
     queue_max: usize,
 }
 
-/// Callbacks that are remembered, to tell those that come again.
+/// Callbacks that are remembered, to recognise repeated ones.
 const CALLBACKS_MAX: usize = 1024;
 
 /// The last callbacks of the server.
@@ -172,7 +172,7 @@ struct LockCaller {
     since: Moment,
     /// What it asks for; `None`: an unlock.
     wanted: Option<WantedLock>,
-    /// Tells of an interruption of its wait.
+    /// Reports an interruption of its wait.
     _interruption: WakerRegistration<'static>,
 }
 
@@ -833,7 +833,7 @@ fn trace_answer(inode: &Inode, caller: &LockCaller, result: Result<(), Errno>) {
 }
 
 /// Invalidates the cached state of a file: others may have changed it before the lock was granted,
-/// perhaps within one step of the server's clock, so that its times do not tell.
+/// perhaps within one step of the server's clock, so that its times do not show it.
 fn expire(inode: &Inode) {
     inode.distrust_attributes();
     if let Some(data) = inode.data_if_any() {

@@ -6,7 +6,7 @@ use std::{
 };
 
 /// Histograms of waits and holds, in powers of two of a microsecond. Relaxed accesses: each count
-/// stands for itself.
+/// orders no other data.
 #[derive(Debug, Default)]
 pub(crate) struct LockTimes {
     wait: Histogram,

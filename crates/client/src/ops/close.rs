@@ -89,7 +89,7 @@ pub fn flush(op: &Op<'_>, file: &OpenFile) -> Result<(), Errno> {
 }
 
 /// fsync(2) and fdatasync(2): writes all data of the file to the server's stable storage.
-/// `datasync` has no effect: NFSv3 has no request that commits data without metadata.
+/// `datasync` has no effect: NFS has no request that commits data without metadata.
 ///
 /// # Errors
 /// As [`super::flush`].

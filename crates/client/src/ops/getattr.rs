@@ -18,7 +18,8 @@ use crate::{
     superblock::{Op, Superblock},
 };
 
-/// Whether one request may fetch the attributes of sibling objects as well (READDIRPLUS).
+/// Whether one request may fetch the attributes of sibling objects as well (a listing with
+/// attributes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SiblingAttributes {
     /// If they are expected to be needed.

@@ -85,7 +85,7 @@ fn may_grant(op: &Op<'_>, name: &[u8]) -> bool {
     !op.options.kernel_names.is_zero() && op.sb.grants_names() && !matches!(name, b"." | b"..")
 }
 
-/// LOOKUP has found `child`: its callers may have come by this name as well.
+/// LOOKUP has found `child`: its callers may have passed this name as well.
 fn note_found(op: &Op<'_>, name: NameInDirectory<'_>, child: Option<(&Arc<Inode>, FileKind)>) {
     if let Some((child, _)) = child
         && op.sb.core.kernel.checks_paths(op.now())
@@ -154,7 +154,7 @@ pub(crate) fn check_path(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
                     }
                 }
             }
-            // He may have come by another name, or the object was moved away from here.
+            // The caller may have passed another name, or the object was moved away from here.
             Err(error @ (Errno::ACCESS | Errno::STALE | Errno::NOENT)) => refusal = error,
             Err(error) => return Err(error),
         }

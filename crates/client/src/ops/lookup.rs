@@ -11,13 +11,13 @@ use curt_observe::{Cause, ClientCounter, probe, scope};
 use curt_policy::{
     AccessDecision, AccessReason, Moment, MutationTicket, NameLabel,
     access::AllowedBy,
-    complete,
+    complete_directory,
     kernel_cache::attribute_lifetime,
     names::{
         CreateProbe, CreateSigns, DentryState, DentryUpdate, LookupDecision, LookupFinding, LookupHit,
         LookupReason, LookupTime, LookupView, decide_cached_lookup,
     },
-    open::{self as rules, LookupBeside},
+    open::{self as rules, SpeculativeOpen},
 };
 use curt_types::{Access, Fault, FileKind};
 use rustix::io::Errno;
@@ -106,7 +106,7 @@ impl InodeFacts {
         }
     }
 
-    /// Records a request about a child: listings with attributes (READDIRPLUS) are useful.
+    /// Records a request about a child: listings with attributes are useful.
     pub(crate) fn note_stat(&mut self) {
         if let TypeState::Directory(directory) = &mut self.by_type {
             directory.names_since_stat = 0;
@@ -179,7 +179,7 @@ fn revalidate_for_open(
     let reason = LookupReason::DirectoryChanged;
     count_lookup(op.sb, reason, Some(&cached));
     let _why = scope::with_cause(Cause::NameAgain);
-    revalidate_name(op, directory, name, reason, Some(cached), LookupBeside::Nothing)
+    revalidate_name(op, directory, name, reason, Some(cached), SpeculativeOpen::Nothing)
 }
 
 /// If the caller's open failed with ESTALE, holds the file that `name` refers to for the retry.
@@ -319,7 +319,7 @@ fn resolve_by(
                 op.sb.count_allowed(allowed_by, why);
                 count_lookup(op.sb, reason, Some(&cached));
                 let _why = scope::with_cause(Cause::NameAgain);
-                let beside = LookupBeside::Nothing;
+                let beside = SpeculativeOpen::Nothing;
                 let resolved = revalidate_name(op, directory, name, reason, Some(cached), beside)?;
                 names::compare_with_listing(op.sb, directory, name, reason, &resolved);
                 return Ok((resolved, None));
@@ -335,7 +335,7 @@ fn resolve_by(
             }
             LookupStep::Lookup(reason, former) => {
                 let beside = decide_beside(op, name, former.as_ref());
-                let is_opening = matches!(beside, LookupBeside::Open(_));
+                let is_opening = matches!(beside, SpeculativeOpen::Open(_));
                 // A file that is opened by the look-up takes a request in any case.
                 let counting = if is_opening { MissCounting::Later } else { MissCounting::Now };
                 if prefetches.begin(op, directory, name, former.is_some(), counting)? {
@@ -465,7 +465,7 @@ fn next_step(op: &Op<'_>, name: NameInDirectory<'_>, round: LookupRound) -> Resu
         return Ok(LookupStep::Lookup(reason, cached));
     }
     if let (LookupDecision::Serve(served), Some(former)) = (decision, &cached)
-        && !complete::answers_for(former.state())
+        && !complete_directory::answers_for(former.state())
     {
         return Ok(LookupStep::Confirm(served.allowed_by, reason, former.clone()));
     }
@@ -607,7 +607,7 @@ pub(crate) fn revalidate_name(
     name: &[u8],
     reason: LookupReason,
     former: Option<CachedDentry>,
-    beside: LookupBeside,
+    beside: SpeculativeOpen,
 ) -> Result<ResolvedName, Errno> {
     let usable = match reason {
         LookupReason::DirectoryChanged => None,
@@ -633,16 +633,16 @@ pub(crate) fn revalidate_name(
     }
 }
 
-/// Decides what the look-up of a name does beside, in case that it finds a file.
-fn decide_beside(op: &Op<'_>, name: &[u8], former: Option<&CachedDentry>) -> LookupBeside {
+/// Decides whether the look-up of a name also opens or reads the file that it finds.
+fn decide_beside(op: &Op<'_>, name: &[u8], former: Option<&CachedDentry>) -> SpeculativeOpen {
     if former.is_some_and(|former| former.child.is_some()) || name == b".." {
-        return LookupBeside::Nothing;
+        return SpeculativeOpen::Nothing;
     }
     let delegates = op.options.uses_delegations() && op.protocol().expects_delegations();
     op.sb.core.lookup_opens(|opens| {
         let opens = delegates.then_some(opens);
         op.sb.core.lookup_reads(|reads| {
-            rules::decide_lookup_beside(&op.options, rules::LookupBenefits { opens, reads })
+            rules::decide_speculative_open(&op.options, rules::LookupBenefits { opens, reads })
         })
     })
 }
@@ -659,24 +659,24 @@ pub(crate) fn send_lookup(
     name: &[u8],
     former: Option<CachedDentry>,
 ) -> Result<ResolvedName, Errno> {
-    send_lookup_beside(op, directory, name, former, LookupBeside::Nothing)
+    send_lookup_beside(op, directory, name, former, SpeculativeOpen::Nothing)
 }
 
-/// The same, with what is wanted beside.
+/// The same, with additional operations.
 fn send_lookup_beside(
     op: &Op<'_>,
     directory: &Arc<Inode>,
     name: &[u8],
     former: Option<CachedDentry>,
-    beside: LookupBeside,
+    beside: SpeculativeOpen,
 ) -> Result<ResolvedName, Errno> {
     let ticket = directory.facts().state.ticket();
     let (caller, handle) = (op.rpc_caller(), directory.handle());
     let owner = OpenOwner { number: op.identity.number, credential: &op.identity.credential };
     let beside = match beside {
-        LookupBeside::Nothing => None,
-        LookupBeside::Read(read) => Some(LookupToOpen { rights: Access::ALL, read, open: None }),
-        LookupBeside::Open(read) => Some(LookupToOpen { rights: Access::ALL, read, open: Some(owner) }),
+        SpeculativeOpen::Nothing => None,
+        SpeculativeOpen::Read(read) => Some(LookupToOpen { rights: Access::ALL, read, open: None }),
+        SpeculativeOpen::Open(read) => Some(LookupToOpen { rights: Access::ALL, read, open: Some(owner) }),
     };
     let answer = match beside {
         Some(beside) => op.protocol().find_to_open(caller, handle, name, beside),

@@ -5,6 +5,7 @@
 //! (names that the kernel caches), `change` (the steps of all changes of names).
 
 mod access;
+pub(crate) mod batch;
 pub(crate) mod change;
 pub(crate) mod close;
 pub(crate) mod create;
@@ -13,7 +14,6 @@ pub(crate) mod kernel_names;
 pub(crate) mod link;
 pub(crate) mod lock;
 pub(crate) mod lookup;
-pub(crate) mod many;
 pub(crate) mod open;
 pub(crate) mod open_retry;
 pub(crate) mod permission;
@@ -30,6 +30,7 @@ pub(crate) mod write;
 
 pub use crate::readdir::emit::{names_are_used, opendir, readdir};
 pub use access::access;
+pub use batch::{open_read_close, remove_many, stat_many};
 pub use close::{close, flush, fsync, release, release_noting};
 pub use create::{create, make_file, mkdir, mknod, symlink};
 pub use getattr::{getattr, revalidate_open_file};
@@ -39,7 +40,6 @@ pub use lock::{
     unlock_and_wait,
 };
 pub use lookup::{lookup, lookup_id};
-pub use many::{open_read_close, remove_many, stat_many};
 pub use open::{copies_dropped, drop_copies, open};
 pub use read::{read, read_to};
 pub use readlink::readlink;

@@ -99,7 +99,7 @@ fn source(op: &Op<'_>, from: &NameInDirectory<'_>) -> Result<Option<Arc<Inode>>,
 /// here keeps a silly name until its last release.
 ///
 /// # Errors
-/// EINVAL for modes that NFSv3 does not support; ENOENT, EXDEV, ENOTEMPTY, EACCES, EROFS and the
+/// EINVAL for modes that NFS does not support; ENOENT, EXDEV, ENOTEMPTY, EACCES, EROFS and the
 /// others of RENAME.
 pub fn rename(
     op: &Op<'_>,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use curt_policy::{
     Facts,
-    retransmitted::{self as rules, Execution, FoundObject, LinksChange, NewObject, Remains},
+    retransmitted::{self as rules, Execution, FoundObject, LinksChange, NewObject, RemainingLinks},
 };
 use curt_types::{Attributes, Fault, FileKind};
 
@@ -104,21 +104,21 @@ pub(crate) fn is_own_removal(
     found().unwrap_or(false)
 }
 
-fn remains(op: &Op<'_>, target: &Inode) -> Remains {
+fn remains(op: &Op<'_>, target: &Inode) -> RemainingLinks {
     let before = target.attributes();
     let Ok(answer) = op.protocol().attributes(op.rpc_caller(), target.handle()) else {
-        return Remains::Unknown;
+        return RemainingLinks::Unknown;
     };
     match answer.outcome {
         Ok(now) => {
             let _ = target.absorb(&now, op.sb.core.moment(answer.sent_at));
             match now.nlink {
-                0 => Remains::Nothing,
-                _ => Remains::Links(links(before, &now)),
+                0 => RemainingLinks::Nothing,
+                _ => RemainingLinks::Links(links(before, &now)),
             }
         }
-        Err(Fault::Stale | Fault::Badhandle) => Remains::Nothing,
-        Err(_) => Remains::Unknown,
+        Err(Fault::Stale | Fault::Badhandle) => RemainingLinks::Nothing,
+        Err(_) => RemainingLinks::Unknown,
     }
 }
 

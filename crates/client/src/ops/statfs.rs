@@ -1,4 +1,4 @@
-//! statfs(2) by FSSTAT, whose reply is cached briefly.
+//! statfs(2): the file system's space, whose reply is cached briefly.
 
 use rustix::io::Errno;
 
@@ -12,7 +12,7 @@ use crate::{
 /// Space and number of files of the file system of `id`; at most one second old.
 ///
 /// # Errors
-/// EACCES; those of FSSTAT.
+/// EACCES; those of the request for the space.
 pub fn statfs(op: &Op<'_>, id: InodeId) -> Result<FileSystemStatistics, Errno> {
     let inode = op.sb.find_inode(id)?;
     kernel_names::check_path(op, &inode)?;

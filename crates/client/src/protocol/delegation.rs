@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, OnceLock,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Instant,
@@ -11,6 +11,29 @@ use std::{
 
 use curt_policy::Moment;
 use curt_types::{Attributes, FileHandle};
+
+/// Read delegations. A version without them uses the defaults.
+pub trait DelegationOperations {
+    /// Reports delegations to `events` from now on. `origin` is that of the mount's moments.
+    fn report_delegations(&self, _events: Weak<dyn DelegationEvents>, _origin: Instant) {}
+
+    /// Whether the server is asked for delegations. If not, those that are held are returned.
+    fn allow_delegations(&self, _are_allowed: bool) {}
+
+    /// The number of delegations that are held.
+    fn delegations(&self) -> usize {
+        0
+    }
+
+    /// Whether the server is expected to delegate a file that is opened for reading.
+    fn expects_delegations(&self) -> bool {
+        false
+    }
+
+    /// The file is about to be changed by this client: its delegation is returned with the next
+    /// request. Sends nothing.
+    fn give_up_delegation(&self, _file: &FileHandle) {}
+}
 
 /// Until when the server is certain to keep the client's state: the end of the lease.
 #[derive(Debug, Default)]
@@ -35,7 +58,7 @@ impl LeaseEnd {
         self.end.fetch_max(end.nanoseconds(), Ordering::Release);
     }
 
-    /// The server has lost state of this client: what it is has to be found out first.
+    /// The server has lost some state of this client, which is to be determined first.
     pub fn doubt(&self) {
         self.end.store(0, Ordering::Release);
     }
@@ -78,7 +101,7 @@ impl HeldDelegation {
         self.is_held.store(false, Ordering::Release);
     }
 
-    /// It has saved a request. Relaxed: it stands for itself.
+    /// It has saved a request. Relaxed: no other data depend on it.
     pub fn note_use(&self) {
         if !self.was_used.load(Ordering::Relaxed) {
             self.was_used.store(true, Ordering::Relaxed);

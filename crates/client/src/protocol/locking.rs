@@ -1,10 +1,65 @@
-//! The values of requests for byte-range locks, independent of a protocol version.
+//! Byte-range locks, independent of a protocol version.
 
-use std::hash::{DefaultHasher, Hasher as _};
+use std::{
+    hash::{DefaultHasher, Hasher as _},
+    sync::Weak,
+    time::Duration,
+};
 
 use curt_policy::locks::{LockError, LockReply};
 use curt_rpc::client::CallError;
 use curt_types::{ByteRange, FileHandle, LockType};
+
+use super::{OpenCaller, RpcCaller};
+
+/// Byte-range locks: by NLM in NFSv3, and by LOCK, LOCKT and LOCKU in NFSv4. Which of them are
+/// requested is decided by [`crate::locks`]. A version without locks refuses all.
+pub trait LockOperations {
+    /// Whether a file can be locked only as it is open: for reading, or for writing.
+    fn locks_by_open_mode(&self) -> bool {
+        false
+    }
+
+    /// The longest time after which a lock that is [`LockReply::Blocked`] is requested again.
+    fn blocked_lock_wait_max(&self) -> Duration {
+        Duration::MAX
+    }
+
+    /// Locks a range of a file.
+    fn lock(&self, _: OpenCaller<'_>, _: &FileHandle, _: &WireLock, _: LockMode) -> LockAnswer {
+        Ok(LockReply::Refused(LockError::NoLocks))
+    }
+
+    /// Unlocks a range of a file, in whatever way it is locked.
+    fn unlock(&self, _: RpcCaller<'_>, _: &FileHandle, _: WireOwner, _: ByteRange) -> LockAnswer {
+        Ok(LockReply::Refused(LockError::NoLocks))
+    }
+
+    /// Withdraws a request for a lock that the server has blocked.
+    fn cancel_lock(&self, _: RpcCaller<'_>, _: &FileHandle, _: &WireLock) -> LockAnswer {
+        Ok(LockReply::Refused(LockError::NoLocks))
+    }
+
+    /// The lock of another client that conflicts with this one, if any.
+    fn test_lock(&self, _: RpcCaller<'_>, _: &FileHandle, _: &WireLock) -> Result<LockTestReply, CallError> {
+        Ok(LockTestReply::Refused(LockError::NoLocks))
+    }
+
+    /// Nothing of a file is locked any more. Must not wait.
+    fn forget_locks(&self, _file: &FileHandle) {}
+
+    /// Owners have no locks any more: their numbers are used for others. Must not wait.
+    fn forget_lock_owners(&self, _owners: &[WireOwner]) {}
+
+    /// Asks the server whether its restart is plausible: the connection that locks were requested
+    /// over was lost since the restart before.
+    fn has_lost_lock_connection(&self, _caller: RpcCaller<'_>) -> bool {
+        true
+    }
+
+    /// Passes callbacks of the server about locks to `events` from now on.
+    fn report_lock_events(&self, _events: Weak<dyn LockEvents>) {}
+}
 
 /// An owner of locks, as the server knows it: a number that is unique in a mount. NLM sends it as
 /// `svid` and `oh`, NFSv4 as a lock owner.
@@ -89,13 +144,13 @@ impl LockTestReply {
     }
 }
 
-/// Receives what a server says about locks of its own accord.
+/// Receives a server's callbacks about locks.
 pub trait LockEvents: Send + Sync {
     /// The server has granted a LOCK that it had blocked. Returns whether this is confirmed to the
     /// server.
     fn granted(&self, file: &FileHandle, lock: &WireLock, callback: CallbackId) -> bool;
 
-    /// The server is said to have restarted: it has forgotten all locks. This is checked before
+    /// The server reportedly has restarted: it has lost all locks. This is checked before
     /// locks are reclaimed.
     fn server_restarted(&self);
 

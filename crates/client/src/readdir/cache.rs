@@ -20,7 +20,7 @@ use std::{
 use curt_observe::{ClientCounter, events::Event, probe};
 use curt_policy::{
     AttributeState, Epoch, Moment, MutationTicket, NameLabel,
-    complete::ListingScan,
+    complete_directory::ListingScan,
     open_order::{ListingDirection, NAMES_SORTED_MAX, NameOrder},
     readdir::NAMES_WITHOUT_STAT_MAX,
 };

@@ -10,7 +10,7 @@ use curt_policy::{
     NameDecision, NameView, OpenDecision, OpenIntent,
     names::{DentryState, LookupTime, decide_lookup},
     open::OpenReadBenefit,
-    prefetch::{Want, decide},
+    prefetch::{PrefetchReason, decide},
     readdir::{ListingContinuation, decide_continuation, names_between_decisions},
 };
 use curt_types::Access;
@@ -224,7 +224,7 @@ impl ReaddirCall<'_> {
         let inode = &self.directory.inode;
         let ticket = self.at.listing.state.lock().last_ticket;
         let is_undisturbed = ticket.is_some_and(|ticket| inode.facts().state.is_undisturbed(ticket));
-        let want = Want::NextNames { had, of, is_undisturbed };
+        let want = PrefetchReason::NextNames { had, of, is_undisturbed };
         if decide(want, &self.op.sb.core.options()).is_some() {
             send_readahead(self.op, inode, &self.at.listing);
         }

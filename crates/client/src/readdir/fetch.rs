@@ -1,5 +1,5 @@
-//! READDIR and READDIRPLUS: the request for the names after a listing, its sender and waiters, and
-//! the effect of the reply.
+//! Listing, with or without attributes: the request for the names after a listing, its sender and
+//! waiters, and the effect of the reply.
 //!
 //! One such request of a listing is in flight at a time. The reply of a read-ahead is held until a
 //! reader takes it.
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use curt_observe::{Cause, ClientCounter, probe, scope};
 use curt_policy::{
-    complete,
+    complete_directory,
     readdir::{ListingDecision, decide_listing, first_size, next_size, size_max},
 };
 use curt_rpc::client::Interrupt;
@@ -209,7 +209,7 @@ impl ReaddirRequester {
         let state = facts.by_type.directory();
         state.names_since_stat = state.names_since_stat.saturating_add(state.names_last);
         state.names_last = u32::try_from(page.names.len()).unwrap_or(u32::MAX);
-        let label = complete::reply_label(ticket, &facts.state, is_adopted, sent_at);
+        let label = complete_directory::reply_label(ticket, &facts.state, is_adopted, sent_at);
         let origin = ListingOrigin { label, ticket, epoch: facts.contents() };
         Ok(ReaddirReply { page, plus, size, origin, sent_at, first })
     }

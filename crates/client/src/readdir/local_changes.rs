@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use curt_policy::{NameLabel, complete, names::DentryUpdate};
+use curt_policy::{NameLabel, complete_directory, names::DentryUpdate};
 use curt_types::FileKind;
 
 use super::cache::{ChunkBuilder, DirectoryListing, LOCAL_COOKIE_FIRST, LOCAL_NAMES_MAX, ListingState};
@@ -44,11 +44,11 @@ impl DirectoryListing {
         match *change {
             LocalChange::Refused { name, exists, stands } => {
                 let is_listed = exists && self.presence_of(name) == NamePresence::Present;
-                complete::stays_complete_after_refusal(exists, is_listed, stands)
+                complete_directory::stays_complete_after_refusal(exists, is_listed, stands)
             }
             LocalChange::Made(name, learned, leads_to) => {
                 let label = self.label();
-                if !label.is_some_and(|label| complete::stays_complete(label, learned)) {
+                if !label.is_some_and(|label| complete_directory::stays_complete(label, learned)) {
                     return false;
                 }
                 let was_there = self.remove_name(name);

@@ -12,7 +12,7 @@
 //!
 //! `emit` returns names to a reader; `prefetch` requests further names and attributes along with
 //! one, as [`curt_policy::prefetch`] decides; `names` caches names and attributes from a
-//! READDIRPLUS reply, and answers for names that a complete directory does not contain.
+//! listing with attributes, and answers for names that a complete directory does not contain.
 //!
 //! Invariants:
 //! - A reader continues from its own cookie with the verifier that came with it, whatever expires

@@ -3,14 +3,14 @@
 //!
 //! A name is cached only with a handle and attributes that match and belong to the directory's own
 //! file system, whatever the reply proves about the directory as a whole. Policy decides when a
-//! directory is complete ([`curt_policy::complete`]); lookups of missing names are answered from
-//! such a listing, and results of LOOKUPs are compared with it.
+//! directory is complete ([`curt_policy::complete_directory`]); lookups of missing names are
+//! answered from such a listing, and results of LOOKUPs are compared with it.
 
 use std::sync::Arc;
 
 use curt_observe::{ClientCounter, probe};
 use curt_policy::{
-    Freshness, MutationTicket, NameLabel, complete,
+    Freshness, MutationTicket, NameLabel, complete_directory,
     names::{DentryUpdate, LookupReason, is_racy},
     open_order::{ListingDirection, NAMES_SEARCHED_MAX, NameOrder},
     prefetch::PrefetchBenefit,
@@ -50,7 +50,7 @@ pub(super) fn is_due(sb: &Superblock, inode: &Inode) -> bool {
     is_file && !window.is_zero() && is_beyond() || has_expired()
 }
 
-/// Caches the names and attributes of a READDIRPLUS reply. Returns the number of objects in use
+/// Caches the names and attributes of a listing. Returns the number of objects in use
 /// whose attributes had expired, if that is to be counted.
 pub(super) fn prime(
     sb: &Superblock,
@@ -193,7 +193,7 @@ pub(crate) fn negative_under_lock(
     name: &[u8],
 ) -> Option<CachedDentry> {
     let is_off = !sb.core.options().fills() || sb.path_limits.case_insensitive;
-    if is_off || complete::may_be_hidden(name) {
+    if is_off || complete_directory::may_be_hidden(name) {
         return None;
     }
     let listing = facts.by_type.complete_listing(name)?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use curt_observe::{Cause, ClientCounter, probe, scope};
 use curt_policy::{
     AccessDecision,
-    prefetch::{PART_NAMES, PrefetchBenefit, PrefetchView, Want, decide},
+    prefetch::{PART_NAMES, PrefetchBenefit, PrefetchReason, PrefetchView, decide},
     readdir::ListingDecision,
 };
 use curt_rpc::client::CallError;
@@ -67,7 +67,7 @@ fn decide_for_name(
     sb: &Superblock,
     directory: &Inode,
     counting: MissCounting,
-    want: for<'a> fn(&'a PrefetchView) -> Want<'a>,
+    want: for<'a> fn(&'a PrefetchView) -> PrefetchReason<'a>,
 ) -> Option<u32> {
     if counting == MissCounting::Now {
         note_miss(sb, directory);
@@ -151,10 +151,10 @@ pub(crate) fn fill(
     if is_unlistable_name(op.sb, directory, name) {
         return Ok(FillOutcome::Nothing);
     }
-    let Some(bytes) = decide_for_name(op.sb, directory, counting, |view| Want::Name(view)) else {
+    let Some(bytes) = decide_for_name(op.sb, directory, counting, |view| PrefetchReason::Name(view)) else {
         return Ok(FillOutcome::Nothing);
     };
-    // LOOKUP proves search permission, READDIRPLUS does not.
+    // LOOKUP proves search permission, a listing does not.
     let search = permission::access_decision(op, directory, Access::LOOKUP, false);
     if search != AccessDecision::Allow || !permission::may_list(op, directory) {
         return Ok(FillOutcome::Nothing);
@@ -296,17 +296,19 @@ pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], wa
             return false;
         };
         state.lookup_order.missed_at(ordinal);
-        (listing, ordinal, decide(Want::NameInOrder(&state.lookup_order), &op.options))
+        (listing, ordinal, decide(PrefetchReason::NameInOrder(&state.lookup_order), &op.options))
     };
     // Aligned, so that the requests for two names do not overlap.
     let around = ordinal - ordinal % PART_NAMES;
     let (first, bytes) = match in_order {
         Some(bytes) => (ordinal, bytes),
         None if !listing.is_large() => return false,
-        None => match decide_for_name(op.sb, inode, MissCounting::Now, |view| Want::ListedName(view)) {
-            Some(bytes) if permission::may_list(op, inode) => (around, bytes),
-            Some(_) | None => return false,
-        },
+        None => {
+            match decide_for_name(op.sb, inode, MissCounting::Now, |view| PrefetchReason::ListedName(view)) {
+                Some(bytes) if permission::may_list(op, inode) => (around, bytes),
+                Some(_) | None => return false,
+            }
+        }
     };
     let Some(gap) = listing.gap_before(first) else {
         return false;
@@ -360,7 +362,7 @@ pub(crate) fn refresh_directory_of(op: &Op<'_>, inode: &Arc<Inode>) -> Result<bo
         round_trip: sb.core.protocol.rpc().latency(),
         ..PrefetchView::default()
     };
-    let bytes = decide(Want::Attributes(&view), &op.options);
+    let bytes = decide(PrefetchReason::Attributes(&view), &op.options);
     let Some(bytes) = bytes.filter(|_| permission::may_list(op, &home)) else {
         let mut facts = home.facts();
         let state = facts.by_type.directory();

@@ -26,7 +26,7 @@ fn performed(client: &mut LinuxClient, thread: u32, operations: &[&FileOperation
     sent.map(|sent| sent.request).collect()
 }
 
-fn lookup(found: Option<Seen>) -> FileOperation<'static> {
+fn lookup(found: Option<ReportedObject>) -> FileOperation<'static> {
     FileOperation::Lookup(ROOT, b"f", found)
 }
 

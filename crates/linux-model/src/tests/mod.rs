@@ -12,7 +12,7 @@ use curt_types::FileKind;
 
 use super::lookup::LookupIntent;
 use super::ranges::RANGES_MAX;
-use super::{CredentialId, Linux, LinuxRequest, ObjectId, OpenId, Options, Seen, Writing};
+use super::{CredentialId, Linux, LinuxRequest, ObjectId, OpenId, Options, ReportedObject, Writing};
 
 const ROOT: ObjectId = ObjectId(1);
 const CREDENTIAL: CredentialId = CredentialId(7);
@@ -21,11 +21,11 @@ fn seconds(seconds: u64) -> Moment {
     Moment::from_start(Duration::from_secs(seconds))
 }
 
-fn seen(id: u64, kind: FileKind, size: u64) -> Seen {
-    Seen { id: ObjectId(id), kind, size, stamp: 0 }
+fn seen(id: u64, kind: FileKind, size: u64) -> ReportedObject {
+    ReportedObject { id: ObjectId(id), kind, size, stamp: 0 }
 }
 
-fn file(size: u64) -> Seen {
+fn file(size: u64) -> ReportedObject {
     seen(2, FileKind::Regular, size)
 }
 
@@ -33,7 +33,7 @@ fn linux(cache: CacheOptions) -> Linux {
     Linux::new(options(cache), directory(), Moment::default())
 }
 
-fn directory() -> Seen {
+fn directory() -> ReportedObject {
     seen(1, FileKind::Directory, 4096)
 }
 
@@ -86,7 +86,7 @@ fn a_change_throws_the_time_back() {
         linux.stat(&file(10), seconds(second));
     }
     sent(&mut linux);
-    let changed = Seen { stamp: 1, ..file(11) };
+    let changed = ReportedObject { stamp: 1, ..file(11) };
     let mut requests = Vec::new();
     for second in 21..40 {
         linux.stat(&changed, seconds(second));
@@ -125,7 +125,7 @@ fn names_are_valid_while_their_directory_is_valid_and_unchanged() {
     linux.look_up(CREDENTIAL, ROOT, b"f", Some(&file(10)), LookupIntent::Use, seconds(30));
     assert_eq!(sent(&mut linux), [LinuxRequest::AttributesExpired]);
     // Another client changes it: access rights and names are requested again once this is seen.
-    linux.see(&Seen { stamp: 1, ..directory() });
+    linux.see(&ReportedObject { stamp: 1, ..directory() });
     linux.look_up(CREDENTIAL, ROOT, b"f", Some(&file(10)), LookupIntent::Use, seconds(200));
     linux.look_up(CREDENTIAL, ROOT, b"no", None, LookupIntent::Use, seconds(200));
     assert_eq!(

@@ -63,7 +63,7 @@ struct InvalidationQueueState {
     /// The inodes for which a notification is in progress.
     notifying: Option<InodeId>,
     /// Notifications for which reads wait, each of one inode; the first is in progress.
-    around: VecDeque<Around>,
+    around: VecDeque<PagesExceptRead>,
     /// Number of completed notifications for reads.
     arounds_done: u64,
     /// The time since which the first of `around` is in progress.
@@ -73,7 +73,7 @@ struct InvalidationQueueState {
 
 /// The pages of a file except those of a read, which waits until they are dropped.
 #[derive(Clone, Debug)]
-struct Around {
+struct PagesExceptRead {
     inode: InodeId,
     held: Range<u64>,
     /// The file's size.
@@ -81,12 +81,12 @@ struct Around {
 }
 
 /// A notification to the kernel.
-enum Notice {
+enum KernelNotification {
     All(InodeId),
-    Around(Around),
+    ExceptRead(PagesExceptRead),
 }
 
-impl Around {
+impl PagesExceptRead {
     /// The offsets of the first page of the read, and of the end of its last page.
     fn pages(&self) -> Range<u64> {
         let start = self.held.start - self.held.start % PAGE;
@@ -148,8 +148,8 @@ impl InvalidationQueue {
             while let Some(changes) = changes.upgrade() {
                 let inode = match changes.next() {
                     None => return,
-                    Some(Notice::All(inode)) => inode,
-                    Some(Notice::Around(around)) => {
+                    Some(KernelNotification::All(inode)) => inode,
+                    Some(KernelNotification::ExceptRead(around)) => {
                         around.drop_pages(&notifier);
                         let mut state = changes.state.lock();
                         state.around.pop_front();
@@ -179,21 +179,21 @@ impl InvalidationQueue {
     }
 
     /// Waits for a pending inode, and returns it.
-    fn next(&self) -> Option<Notice> {
+    fn next(&self) -> Option<KernelNotification> {
         let mut state = self.state.lock();
         while !state.ended {
             if let Some(around) = state.around.front().cloned() {
                 state.around_since = Some(Instant::now());
-                return Some(Notice::Around(around));
+                return Some(KernelNotification::ExceptRead(around));
             }
             if let Some(link) = state.links.pop_first().map(InodeId) {
                 state.notifying = Some(link);
-                return Some(Notice::All(link));
+                return Some(KernelNotification::All(link));
             }
             match state.pending.next(Instant::now()) {
                 Ok(inode) => {
                     state.notifying = Some(inode);
-                    return Some(Notice::All(inode));
+                    return Some(KernelNotification::All(inode));
                 }
                 Err(Some(due)) => {
                     self.moved.wait_until(&mut state, due);
@@ -302,7 +302,7 @@ impl ChangeObserver for InvalidationQueue {
             return;
         }
         state.pending.take(id);
-        state.around.push_back(Around { inode: id, held: range, size });
+        state.around.push_back(PagesExceptRead { inode: id, held: range, size });
         self.count(&state);
         let own = state.arounds_done + state.around.len() as u64;
         let deadline = Instant::now() + NOTIFY_TIMEOUT;

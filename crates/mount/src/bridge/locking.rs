@@ -8,7 +8,7 @@ use rustix::io::Errno;
 /// The largest offset of a file; in locks: up to the end, however far it moves.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// A lock that a program requests; for an unlock the type has no meaning. The kernel does not tell
+/// A lock that a program requests; for an unlock the type has no meaning. The kernel does not show
 /// locks of open file descriptions (F_OFD_SETLK) from those of processes; their owners differ.
 pub(super) fn lock_arguments(lock: &fuse::LkIn, wait: bool) -> Result<client::LockArguments, Errno> {
     let fuse::LockRange { start, end, kind, pid } = lock.range;

@@ -199,9 +199,9 @@ pub(super) fn client(
     })
 }
 
-/// How often in a row a lock passes between processes. Lock managers of NFSv3 grant to waiters of
-/// other clients in turn, so that nothing need be saved at their cost; with NFSv4 a client with
-/// many processes has to ask again for each.
+/// How many consecutive times a lock passes between processes. Lock managers of NFSv3 grant to
+/// waiters of other clients in turn, so that nothing need be saved at their cost; with NFSv4 a
+/// client with many processes has to ask again for each.
 fn handoffs(settings: &Settings) -> u32 {
     let is_nfs4 = !settings.version.minors().is_empty();
     settings.locks.handoffs.unwrap_or(if is_nfs4 { HANDOFFS_MAX } else { 0 })

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use curt_linux_model::{
-    CredentialId, FileOperation, LinuxClient, LinuxRequest, ObjectId, OperationContext, Options, Seen,
+    CredentialId, FileOperation, LinuxClient, LinuxRequest, ObjectId, OperationContext, Options,
+    ReportedObject,
 };
 use curt_observe::explain::{CauseRow, ExplainReport, PathRow, ProcessRow, RequestTally};
 use curt_observe::process_tree::ProcessTree;
@@ -65,7 +66,7 @@ struct ExplainCounts {
 impl CommandExplanation {
     /// Explains from `now` on what `head` and its descendants do, compared with a Linux client with
     /// these options.
-    pub(super) fn new(head: u32, options: Options, root: Seen, now: Instant) -> Self {
+    pub(super) fn new(head: u32, options: Options, root: ReportedObject, now: Instant) -> Self {
         let nothing = || Cause::ALL.iter().map(|_| [0; Operation::COUNT]).collect();
         Self {
             head,

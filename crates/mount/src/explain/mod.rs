@@ -20,7 +20,9 @@ use std::time::{Duration, Instant};
 use curt_client::mounting::transfer_size;
 use curt_client::{InodeId, Superblock};
 use curt_fuse::{FuseAttr, FuseContext, MknodIn, NodeId, RequestBarrier, WriteIn};
-use curt_linux_model::{CredentialId, FileOperation, LinuxRequest, ObjectId, OpenId, Options, Seen, Writing};
+use curt_linux_model::{
+    CredentialId, FileOperation, LinuxRequest, ObjectId, OpenId, Options, ReportedObject, Writing,
+};
 use curt_observe::Watcher;
 use curt_observe::explain::ExplainReport;
 use curt_observe::scope::ScopeGuard;
@@ -110,7 +112,7 @@ impl Explainer {
             sync: linux.generic.sync,
         };
         let root = self.client.last_attributes(InodeId::ROOT);
-        let root = Seen {
+        let root = ReportedObject {
             id: ObjectId(InodeId::ROOT.0),
             kind: FileKind::Directory,
             size: root.map_or(0, |stat| stat.attributes.size),
@@ -303,7 +305,12 @@ fn completed<'a>(
 }
 
 /// An object that was created without being opened.
-const fn made<'a>(request: LinuxRequest, parent: NodeId, name: &'a [u8], made: Seen) -> FileOperation<'a> {
+const fn made<'a>(
+    request: LinuxRequest,
+    parent: NodeId,
+    name: &'a [u8],
+    made: ReportedObject,
+) -> FileOperation<'a> {
     FileOperation::Create { request, directory: object(parent), name, made, exclusive: false, open: None }
 }
 
@@ -419,8 +426,8 @@ const fn object(node: NodeId) -> ObjectId {
     ObjectId(node.0)
 }
 
-const fn seen(node: NodeId, attributes: &FuseAttr) -> Seen {
-    Seen {
+const fn seen(node: NodeId, attributes: &FuseAttr) -> ReportedObject {
+    ReportedObject {
         id: object(node),
         kind: match attributes.mode & TYPE {
             REGULAR => FileKind::Regular,

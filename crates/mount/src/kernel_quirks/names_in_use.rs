@@ -54,12 +54,12 @@ const PAUSE_FACTOR: u32 = 4;
 #[derive(Debug)]
 pub(crate) struct NamesInUse {
     device: (u32, u32),
-    searches: Mutex<Searches>,
+    searches: Mutex<ProcSearches>,
     ended: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Searches {
+struct ProcSearches {
     ended: u64,
     is_running: bool,
     /// The earliest start of the next search.

@@ -12,11 +12,11 @@ use curt_rpc::server::{DatagramServer, DatagramServerHandle, Limits, RpcServer, 
 use curt_xdr::Opaque;
 use tracing::{debug, warn};
 
-use super::membership::LockService;
+use super::membership::HostLockService;
 use super::programs::{CallbackPrograms, MONITOR_CALLBACK, may_wait, record_of};
 use super::registration::{self, LocalPortmapper};
 
-/// Servers call seldom, and anybody can connect.
+/// Servers call seldom, and any host can connect.
 const LIMITS: (usize, usize, usize) = (64, 8, 4);
 
 /// The registered programs.
@@ -34,7 +34,7 @@ pub struct SystemMonitor(u16);
 
 impl CallbackService {
     /// Serves and registers the programs. `None` if servers cannot call them.
-    pub(super) fn start(service: &Arc<LockService>) -> Option<Self> {
+    pub(super) fn start(service: &Arc<HostLockService>) -> Option<Self> {
         let portmapper = LocalPortmapper::find()?;
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;

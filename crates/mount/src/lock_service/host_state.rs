@@ -110,7 +110,7 @@ impl HostState {
         }
     }
 
-    /// Tells the servers of earlier boots' mounts. `tell` returns whether that is done.
+    /// Notifies the servers of earlier boots' mounts. `tell` returns whether that is done.
     pub(super) fn tell_restart(&self, tell: impl Fn(IpAddr, i32) -> bool + Sync) {
         let (untold, number) = {
             let kept = self.kept.lock();
@@ -175,7 +175,7 @@ impl KeptState {
         text
     }
 
-    /// `None` if it is nonsense.
+    /// `None` if it is malformed.
     fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         let (boot, number) = lines.next()?.strip_prefix("boot ")?.rsplit_once(' ')?;

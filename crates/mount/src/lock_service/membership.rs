@@ -282,7 +282,7 @@ pub(super) struct ServerOwner {
 }
 
 /// The service's state.
-pub(super) struct LockService {
+pub(super) struct HostLockService {
     owner: ServiceOwner,
     /// A server wants to serve instead.
     yields: AtomicBool,
@@ -291,7 +291,7 @@ pub(super) struct LockService {
     /// When a grant from an unknown address had a server asked.
     unverified: Mutex<Option<Instant>>,
     state: i32,
-    /// Where the system's monitor does not tell servers that this host has restarted.
+    /// Where the system's monitor does not notify servers of a restart of this host.
     host: Option<HostState>,
     callbacks: Mutex<Option<CallbackService>>,
     can_be_called: AtomicBool,
@@ -310,7 +310,7 @@ struct RemoteMember {
 /// Serves until the mount ends, or accepting fails. `_right` ends with it.
 fn serve(place: &ServicePlace, _right: File, own: &Arc<Member>, joined: &mpsc::Sender<()>) -> io::Result<()> {
     let listener = place.listen()?;
-    let service = LockService::start(ServiceOwner::Mount(Arc::clone(own)));
+    let service = HostLockService::start(ServiceOwner::Mount(Arc::clone(own)));
     service.serve_callbacks(CallbackService::start(&service));
     let _ = joined.send(());
     let accepted = service.accept(&listener);
@@ -318,7 +318,7 @@ fn serve(place: &ServicePlace, _right: File, own: &Arc<Member>, joined: &mpsc::S
     accepted
 }
 
-impl LockService {
+impl HostLockService {
     pub(super) fn start(owner: ServiceOwner) -> Arc<Self> {
         let first_number = boot_state();
         let host = HostState::open(first_number);
@@ -411,7 +411,7 @@ impl LockService {
         }
     }
 
-    /// Tells servers that this host has restarted, unless another lock manager of this host may
+    /// Notifies servers of a restart of this host, unless another lock manager of this host may
     /// have locks there, or its monitor does it.
     fn tell_restart(&self) {
         if let Some(host) = self.host.as_ref().filter(|_| self.is_monitor.load(Relaxed)) {
@@ -592,7 +592,7 @@ impl RemoteMember {
     }
 }
 
-impl CallbackReceiver for LockService {
+impl CallbackReceiver for HostLockService {
     fn granted(&self, server: IpAddr, grant: &Grant) -> GrantReply {
         let is_server = |member: &Member| member.servers.contains(&server);
         let others = self.others();
@@ -692,7 +692,7 @@ mod tests {
 
     /// A service whose own mount has other servers, and a member of `10.0.0.1` with the other end
     /// of its connection.
-    fn service() -> (LockService, Arc<RemoteMember>, UnixStream) {
+    fn service() -> (HostLockService, Arc<RemoteMember>, UnixStream) {
         let (here, there) = UnixStream::pair().unwrap();
         let remote = Arc::new(RemoteMember {
             member: parse_join("join 1000 10.0.0.1").unwrap(),
@@ -700,7 +700,7 @@ mod tests {
             answers: Mutex::default(),
             last: AtomicU64::new(0),
         });
-        let service = LockService {
+        let service = HostLockService {
             owner: ServiceOwner::Mount(Arc::new(Member::new(1 << 30, vec!["10.0.0.9".parse().unwrap()]))),
             yields: AtomicBool::new(false),
             others: Mutex::new(vec![Arc::clone(&remote)]),

@@ -47,7 +47,7 @@ pub trait CallbackReceiver: Send + Sync + 'static {
     /// A server has granted a LOCK.
     fn granted(&self, server: IpAddr, grant: &Grant) -> GrantReply;
 
-    /// A host is said to have restarted.
+    /// A host reportedly has restarted.
     fn restarted(&self, host: IpAddr, state: i32);
 
     /// Whether hosts say so themselves. Otherwise the system's monitor does.
@@ -192,7 +192,7 @@ impl<R: CallbackReceiver> CallbackPrograms<R> {
         self.receiver.granted(peer, &grant)
     }
 
-    /// The system's status monitor says that a server restarted. rpc.statd calls over UDP from a
+    /// The system's status monitor reports that a server restarted. rpc.statd calls over UDP from a
     /// reserved port, which Linux's lockd requires, too: other local users must not make mounts
     /// lose their locks.
     fn monitor_callback(&self, call: &CallMessage<'_>, peer: SocketAddr) -> Result<(), CallFailure> {

@@ -31,7 +31,7 @@ use curt_client::caller::RpcSecurity;
 use curt_client::protocol::v3::NfsV3;
 use curt_client::protocol::v3::nlm::{NlmClient, NlmHost, NlmOptions};
 use curt_client::protocol::{
-    LOCK_OWNERS_MAX, LockAnswer, LockEvents, Protocol as _, RpcCaller, RpcClient, WireLock, WireOwner,
+    LOCK_OWNERS_MAX, LockAnswer, LockEvents, LockOperations as _, RpcCaller, RpcClient, WireLock, WireOwner,
 };
 use curt_client::threads::MonotonicClock;
 use curt_observe::control;
@@ -457,7 +457,7 @@ fn unlock_recorded(mut record: File, first_svid: i32) -> io::Result<Option<usize
     Ok(Some(count))
 }
 
-/// Whether the server has confirmed an UNLOCK. A file that is gone has no locks.
+/// Whether the server has confirmed an UNLOCK. A removed file has no locks.
 fn confirm(answer: LockAnswer) -> io::Result<()> {
     match answer.map_err(io::Error::other)? {
         LockReply::Granted | LockReply::Refused(LockError::Failed(Fault::Stale)) => Ok(()),

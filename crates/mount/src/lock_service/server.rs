@@ -12,7 +12,7 @@ use std::time::Duration;
 use tracing::warn;
 
 use super::callback_service::CallbackService;
-use super::membership::{LockService, ServerOwner, ServiceOwner, ServicePlace};
+use super::membership::{HostLockService, ServerOwner, ServiceOwner, ServicePlace};
 use super::programs::{CallbackReceiver, Grant, GrantReply};
 
 /// The pause between attempts, shorter than those of mounts that would take over.
@@ -26,7 +26,7 @@ const ATTEMPTS_PER_REQUEST: u32 = 100;
 
 /// The lock service of a server.
 pub struct ServerLockService {
-    service: Arc<LockService>,
+    service: Arc<HostLockService>,
     owner_ends: ServicePlace,
     _right: File,
 }
@@ -60,7 +60,7 @@ impl ServerLockService {
         };
         let listener = place.listen()?;
         let owner = ServerOwner { restarted, has_ended: AtomicBool::new(false) };
-        let service = LockService::start(ServiceOwner::Server(owner));
+        let service = HostLockService::start(ServiceOwner::Server(owner));
         let accepting = Arc::clone(&service);
         let accept = move || {
             if let Err(error) = accepting.accept(&listener) {

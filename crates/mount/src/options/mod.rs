@@ -14,7 +14,9 @@ mod table;
 mod values;
 
 pub use format::{format_options, format_utab_options};
-pub use parse::{OptionError, OptionWord, ParsedOptions, Remark, of_linux, parse, parse_onto, split};
+pub use parse::{
+    OptionDiagnostic, OptionError, OptionWord, ParsedOptions, of_linux, parse, parse_onto, split,
+};
 pub use remount::remounted;
 pub use settings::{
     AllowedUsers, Atime, FigureSettings, GenericSettings, LocalLocks, LockSettings, MemorySettings,

@@ -40,7 +40,7 @@ pub enum OptionError {
 
 /// A remark for the user about an accepted option.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Remark {
+pub enum OptionDiagnostic {
     /// Ignored because Curt always behaves as it requests; reported at verbose level.
     Ignored {
         /// The option as written.
@@ -63,7 +63,7 @@ pub struct ParsedOptions {
     /// The settings.
     pub settings: Settings,
     /// Remarks for the user.
-    pub remarks: Vec<Remark>,
+    pub remarks: Vec<OptionDiagnostic>,
     /// The honoured options, in order, as `curt stat` and utab show them.
     pub honoured: Vec<OptionWord>,
 }
@@ -93,7 +93,7 @@ fn absorb(parsed: &mut ParsedOptions, word: &OptionWord) -> Result<(), OptionErr
             return Err(OptionError::Unknown { option });
         }
         let differs = "unknown, ignored because of 'sloppy'".to_owned();
-        parsed.remarks.push(Remark::Warning { option, differs });
+        parsed.remarks.push(OptionDiagnostic::Warning { option, differs });
         return Ok(());
     };
     row.takes
@@ -107,7 +107,7 @@ fn absorb(parsed: &mut ParsedOptions, word: &OptionWord) -> Result<(), OptionErr
             parsed.honoured.push(word.clone());
         }
         OptionTreatment::Passed => keep(&mut parsed.settings.passed_through, word, option),
-        OptionTreatment::Ignored(why) => parsed.remarks.push(Remark::Ignored { option, why }),
+        OptionTreatment::Ignored(why) => parsed.remarks.push(OptionDiagnostic::Ignored { option, why }),
         OptionTreatment::Refused(instead) => return Err(OptionError::Refused { option, instead }),
     }
     Ok(())

@@ -162,8 +162,8 @@ pub struct LocalLocks {
 pub struct LockSettings {
     /// `locks=`: who asks the server.
     pub order: LockOrder,
-    /// `lockhandoff=`: how often in a row a lock passes between processes of this mount without a
-    /// request; `None`: not at all with NFSv3, 16 times with NFSv4.
+    /// `lockhandoff=`: how many consecutive times a lock passes between processes of this mount
+    /// without a request; `None`: not at all with NFSv3, 16 times with NFSv4.
     pub handoffs: Option<u32>,
     /// `lockport=`: the port of the server's lock manager; `None`: from its portmapper.
     pub lock_port: Option<u16>,

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    OptionError, OptionTreatment, ParsedOptions, Remark, Settings, TABLE, format_utab_options, own, parse,
-    parse_onto, remounted, split,
+    OptionDiagnostic, OptionError, OptionTreatment, ParsedOptions, Settings, TABLE, format_utab_options, own,
+    parse, parse_onto, remounted, split,
 };
 
 const DOCUMENTATION: &str = include_str!("../../../../docs/options.md");
@@ -105,7 +105,10 @@ fn every_documented_option_has_its_documented_fate() {
             }
             "ignored" => {
                 let remarks = outcome.unwrap_or_else(|error| panic!("{option}: {error}")).remarks;
-                assert!(matches!(remarks.as_slice(), [Remark::Ignored { .. }]), "{option}: {remarks:?}");
+                assert!(
+                    matches!(remarks.as_slice(), [OptionDiagnostic::Ignored { .. }]),
+                    "{option}: {remarks:?}"
+                );
             }
             "refused" => match outcome {
                 Err(OptionError::Refused { option: named, instead }) => {
@@ -223,7 +226,9 @@ fn a_timer_takes_its_partner_along() {
 fn sloppy_turns_unknown_options_into_warnings_wherever_it_stands() {
     for options in ["frobnicate=1,sloppy", "sloppy,frobnicate=1"] {
         let parsed = parse(options).unwrap();
-        assert!(matches!(&parsed.remarks[..], [Remark::Warning { option, .. }] if option == "frobnicate=1"));
+        assert!(
+            matches!(&parsed.remarks[..], [OptionDiagnostic::Warning { option, .. }] if option == "frobnicate=1")
+        );
     }
     assert!(parse("sloppy,vers=4.0").is_err(), "what is refused by name stays refused");
 }

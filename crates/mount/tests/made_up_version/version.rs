@@ -6,13 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use curt_client::data::SharedBytes;
-use curt_client::protocol::{
-    Answer, CreateRequest, CreatedObject, FsstatReply, LinkAttributes, ListRequest, LookupReply, NfsReply,
-    OpenCaller, Protocol, ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, RpcCaller,
-    RpcClient, WriteReply,
-};
 use curt_client::threads::MonotonicClock;
+use curt_client::{data::SharedBytes, protocol::*};
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_types::{
     Access, Attributes, CookieVerifier, Device, Fault, FileHandle, FileKind, PreOpState, SetAttributes,
@@ -132,11 +127,9 @@ impl Protocol for MadeUpVersion {
     fn rpc(&self) -> &Arc<RpcClient> {
         &self.rpc
     }
+}
 
-    fn keeps_removed_file(&self, _: &FileHandle) -> bool {
-        true
-    }
-
+impl FileOperations for MadeUpVersion {
     fn find(
         &self,
         _: RpcCaller<'_>,
@@ -296,3 +289,13 @@ impl Protocol for MadeUpVersion {
         self.ask(|tree| (Ok(FsstatReply::default()), Some(tree.attributes(of))))
     }
 }
+
+impl BatchOperations for MadeUpVersion {}
+impl OpenOperations for MadeUpVersion {
+    fn keeps_removed_file(&self, _: &FileHandle) -> bool {
+        true
+    }
+}
+
+impl DelegationOperations for MadeUpVersion {}
+impl LockOperations for MadeUpVersion {}

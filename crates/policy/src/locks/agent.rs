@@ -187,7 +187,7 @@ impl LockAgent {
     }
 
     /// The last descriptor of an open file description is closed (RELEASE), which ends the locks
-    /// that were made through it. Nobody waits for this.
+    /// that were made through it. No caller waits for this.
     pub fn close_open(
         &mut self,
         id: LockRequestId,
@@ -300,8 +300,8 @@ impl LockAgent {
         (is_confirmed, self.take_actions())
     }
 
-    /// The server says that a lock may be free that `wire_owner` was denied: it is asked again.
-    /// Returns whether somebody waits for it.
+    /// The server reports that a lock may be free that `wire_owner` was denied: it is requested
+    /// again. Returns whether a waiter exists.
     pub fn available(&mut self, file: LockFileId, wire_owner: LockOwner) -> (bool, Vec<LockAction>) {
         let mut is_awaited = false;
         let count = self.files.get(&file).map_or(0, |table| table.waiters.len());
@@ -323,7 +323,7 @@ impl LockAgent {
     }
 
     /// The server has taken the locks of `wire_owner` in a range away, or they could not be
-    /// reclaimed: others may have locked and changed the bytes. Who is unlocking them is told so.
+    /// reclaimed: others may have locked and changed the bytes. Unlocks in progress get the result.
     pub fn lost(&mut self, file: LockFileId, wire_owner: LockOwner, range: ByteRange) -> Vec<LockAction> {
         let Some(table) = self.files.get_mut(&file) else { return Vec::new() };
         let holders = table.holders.keys().copied();
@@ -796,7 +796,7 @@ impl LockAgent {
     }
 
     /// The waiter that an owner may pass its lock on to, the lock, and the first time and number of
-    /// such passes in a row.
+    /// such consecutive passes.
     fn next_owner(
         &self,
         id: LockCallId,
@@ -923,10 +923,10 @@ impl LockAgent {
         let Some((range, needed)) = release.steps.front().copied() else { return };
         let error = match reply {
             LockReply::Granted => None,
-            // The file is gone, and its locks with it.
+            // The file was removed, and its locks with it.
             LockReply::Refused(LockError::Failed(Fault::Stale)) if needed.is_none() => None,
             LockReply::Denied | LockReply::Kept | LockReply::Refused(_) if needed.is_some() => {
-                // A write lock that may have become weaker cannot be had back.
+                // A write lock that may have become weaker cannot be restored.
                 let wire_owner = release.wire_owner;
                 table.downgrade(wire_owner, range);
                 None

@@ -100,7 +100,7 @@ pub(super) enum ReleasePhase {
     AwaitsData,
     /// Another request of its owner for these bytes has to be answered first.
     Queued,
-    /// A LOCK was sent whose caller has gone.
+    /// A LOCK was sent whose caller does not wait any more.
     AwaitsLock(ByteRange),
     /// A CANCEL was sent for a LOCK that is blocked at the server.
     Cancels(ByteRange),

@@ -77,9 +77,10 @@ pub enum LockOrder {
 pub struct LockOptions {
     /// The waiters that send requests to the server.
     pub order: LockOrder,
-    /// How often in a row a lock passes from owner to owner of this mount while the server keeps it
-    /// for the first of them (`lockhandoff=N`). No server tells a client that others wait, but one
-    /// that is fair denies the next LOCK then: what was granted after a denial is not passed on.
+    /// How many consecutive times a lock passes from owner to owner of this mount while the server
+    /// keeps it for the first of them (`lockhandoff=N`). No server notifies a client of other
+    /// waiters, but one that is fair denies the next LOCK then: what was granted after a denial is
+    /// not passed on.
     pub handoffs_max: u32,
 }
 
@@ -135,7 +136,7 @@ pub struct LockCall {
     pub is_undo: bool,
 }
 
-/// A callback of the server: it says that it has granted a LOCK that was blocked.
+/// A callback of the server: it has granted a LOCK that was blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockCallback {
     /// The owner, as the server knows it.

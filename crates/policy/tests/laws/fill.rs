@@ -6,7 +6,7 @@ use curt_policy::{
     CacheOptions, FillMode, ListingMode, LookupCache, PlusMode, TimeoutRange,
     prefetch::{
         ListedExtent, LookupOrder, MISSES_MAX, MISSES_MIN, MISSES_WINDOW, MOUNT_MISSES, PrefetchBenefit,
-        PrefetchRecord, PrefetchView, RETRIES, Want, decide,
+        PrefetchReason, PrefetchRecord, PrefetchView, RETRIES, decide,
     },
     readdir::{PLUS_SIZE_MAX, SIZE_FIRST_MAX, SIZE_MIN},
 };
@@ -41,7 +41,7 @@ fn view(record: PrefetchRecord, size: u64) -> PrefetchView {
 }
 
 fn fills_now(view: &PrefetchView) -> bool {
-    decide(Want::Name(view), &CacheOptions::default()).is_some()
+    decide(PrefetchReason::Name(view), &CacheOptions::default()).is_some()
 }
 
 /// The number of misses until a fill; `None` if 1000 times the first number is not enough.
@@ -81,10 +81,10 @@ fn every_option_that_makes_replies_with_names_useless_turns_them_off() {
         assert_eq!(options.fills(), expected, "{options:?}");
         on += usize::from(expected);
         let mut many = missed(1000);
-        assert_eq!(decide(Want::Name(&view(many, 1000)), &options).is_some(), expected);
+        assert_eq!(decide(PrefetchReason::Name(&view(many, 1000)), &options).is_some(), expected);
         filled(&mut many, 10, 2000, false, true, true);
         (0..10).for_each(|_| many.used());
-        let refreshes = decide(Want::Attributes(&view(many, 1000)), &options).is_some();
+        let refreshes = decide(PrefetchReason::Attributes(&view(many, 1000)), &options).is_some();
         assert_eq!(refreshes, expected);
     });
     assert_eq!((cases, on), (144, 4));
@@ -132,7 +132,9 @@ fn every_request_is_within_the_bounds_of_a_reply() {
                     (0..1000).for_each(|_| record.own.spared());
                 }
                 (0..4000).for_each(|_| record.own.missed());
-                if let Some(bytes) = decide(Want::Name(&view(record, size)), &CacheOptions::default()) {
+                if let Some(bytes) =
+                    decide(PrefetchReason::Name(&view(record, size)), &CacheOptions::default())
+                {
                     assert!((SIZE_MIN..=PLUS_SIZE_MAX).contains(&bytes), "{bytes}");
                     fills += 1;
                 }
@@ -289,7 +291,7 @@ fn a_directory_with_benefit_is_filled_although_fills_are_disabled_on_its_mount()
 fn misses_until_part(record: PrefetchRecord, mount: PrefetchBenefit, round_trip: Duration) -> Option<u32> {
     let mut view = PrefetchView { mount, round_trip, ..view(record, 10_000_000) };
     for misses in 0..100_000 {
-        if decide(Want::ListedName(&view), &CacheOptions::default()).is_some() {
+        if decide(PrefetchReason::ListedName(&view), &CacheOptions::default()).is_some() {
             return Some(misses);
         }
         view.record.own.missed();
@@ -300,7 +302,7 @@ fn misses_until_part(record: PrefetchRecord, mount: PrefetchBenefit, round_trip:
 #[test]
 fn parts_of_a_large_listing_are_requested_while_their_names_are_used() {
     let off = CacheOptions { fill: FillMode::Off, ..CacheOptions::default() };
-    assert_eq!(decide(Want::ListedName(&view(missed(100_000), 0)), &off), None);
+    assert_eq!(decide(PrefetchReason::ListedName(&view(missed(100_000), 0)), &off), None);
     let mut record = PrefetchRecord::default();
     record.listed(500_000);
     let nowhere = PrefetchBenefit::default();
@@ -332,7 +334,7 @@ fn attributes_are_requested_together_only_if_others_are_expected_to_be_used() {
     let options = CacheOptions::default();
     let ask = |record: PrefetchRecord, round_trip| {
         let view = PrefetchView { round_trip, ..view(record, 0) };
-        decide(Want::Attributes(&view), &options).is_some()
+        decide(PrefetchReason::Attributes(&view), &options).is_some()
     };
     let used = |names: u32, used: u32| {
         let mut record = PrefetchRecord::default();
@@ -381,7 +383,7 @@ fn names_looked_up_in_order_are_distinguished_from_random_lookups() {
     let is_due = |order: LookupOrder, place, more: u32| {
         let mut order = order;
         (0..more).for_each(|_| order.missed_at(place));
-        decide(Want::NameInOrder(&order), &CacheOptions::default()).is_some()
+        decide(PrefetchReason::NameInOrder(&order), &CacheOptions::default()).is_some()
     };
     let needed = |order: LookupOrder, place| (0..=MISSES_MAX).find(|more| is_due(order, place, *more));
     for (place, rest, why) in [
@@ -402,11 +404,11 @@ fn names_looked_up_in_order_are_distinguished_from_random_lookups() {
         let mut first = LookupOrder::default();
         (0..MISSES_MAX).for_each(|place| first.missed_at(place));
         let bytes = (plus != PlusMode::Never).then_some(SIZE_FIRST_MAX);
-        assert_eq!(decide(Want::NameInOrder(&first), &options), bytes, "{plus:?}");
+        assert_eq!(decide(PrefetchReason::NameInOrder(&first), &options), bytes, "{plus:?}");
         first.requested(MISSES_MAX, PLUS_SIZE_MAX);
         (0..MISSES_MAX).for_each(|place| first.missed_at(MISSES_MAX + place));
         let bytes = (plus != PlusMode::Never).then_some(PLUS_SIZE_MAX);
-        assert_eq!(decide(Want::NameInOrder(&first), &options), bytes, "{plus:?}");
+        assert_eq!(decide(PrefetchReason::NameInOrder(&first), &options), bytes, "{plus:?}");
     }
 }
 
@@ -415,7 +417,7 @@ fn the_next_names_are_requested_from_the_middle_of_those_at_hand() {
     let wanted = |had, is_undisturbed, listing| {
         let of = 100;
         let options = CacheOptions { listing, ..CacheOptions::default() };
-        decide(Want::NextNames { had, of, is_undisturbed }, &options).is_some()
+        decide(PrefetchReason::NextNames { had, of, is_undisturbed }, &options).is_some()
     };
     assert!(!wanted(49, true, ListingMode::Continue));
     assert!(wanted(50, true, ListingMode::Continue));

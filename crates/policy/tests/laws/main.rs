@@ -10,7 +10,7 @@ mod access;
 mod attributes;
 mod cases;
 mod clock;
-mod complete;
+mod complete_directory;
 mod fill;
 mod kernel;
 mod locks;

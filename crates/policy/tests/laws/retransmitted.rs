@@ -5,8 +5,8 @@ use core::time::Duration;
 use curt_policy::{
     Facts, Moment,
     retransmitted::{
-        ClockOffset, Execution, FoundObject, LinksChange, NewObject, Remains, is_own_link, is_own_object,
-        is_own_removal, is_own_rename,
+        ClockOffset, Execution, FoundObject, LinksChange, NewObject, RemainingLinks, is_own_link,
+        is_own_object, is_own_removal, is_own_rename,
     },
 };
 use curt_types::{ChangeStamp, FileKind, Timestamp};
@@ -160,9 +160,9 @@ fn a_removal_is_ours_only_if_directory_and_object_changed_since_then() {
         let is_one_less = matches!((links.before, links.now), (Some(1), 0) | (Some(2), 1));
         let is_removed = is_one_less && links.ctime == server_time(10_500, 0, 1);
         let (remains, is_gone) = case.pick(&[
-            (Remains::Nothing, true),
-            (Remains::Unknown, false),
-            (Remains::Links(links), is_removed),
+            (RemainingLinks::Nothing, true),
+            (RemainingLinks::Unknown, false),
+            (RemainingLinks::Links(links), is_removed),
         ]);
         let changed = case.pick(&[9_000, 10_500, 12_000]);
         let expected = is_gone && changed > 10_000;

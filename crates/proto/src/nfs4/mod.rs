@@ -32,7 +32,7 @@ pub use calls::files::{
 pub use calls::listing::{DirectoryEntry4, ListingEncoder4, ListingFull, ListingItem4, ReaddirArgs4};
 pub use calls::session::{
     BackchannelCtlArgs4, BindConnToSessionArgs4, BindConnToSessionOk4, CALLBACK_FLAVORS_MAX,
-    CallbackGssHandles, CallbackSecurity, CallbackSysCredentials, ChannelAttributes, ChannelDirFromClient,
+    CallbackGssHandles, CallbackSecParms4, CallbackSysCredentials, ChannelAttributes, ChannelDirFromClient,
     ChannelDirFromServer, ClientOwner, CreateSessionArgs4, CreateSessionFlags, CreateSessionOk4,
     DestroyClientidArgs4, DestroySessionArgs4, ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4,
     ImplementationId, ReclaimCompleteArgs4, SequenceArgs4, SequenceOk4, SequenceStatusFlags, ServerOwner,

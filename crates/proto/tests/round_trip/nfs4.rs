@@ -96,7 +96,7 @@ fn arguments_and_results_of_slots_and_channels_survive() {
         groups: array(vec![4, 5]),
     };
     let gss = CallbackGssHandles { service: 1, from_server: text("s"), from_client: text("c") };
-    let security = vec![CallbackSecurity::None, CallbackSecurity::Sys(sys), CallbackSecurity::Gss(gss)];
+    let security = vec![CallbackSecParms4::None, CallbackSecParms4::Sys(sys), CallbackSecParms4::Gss(gss)];
     survives!(
         CreateSessionArgs4<'_>,
         CreateSessionArgs4 {

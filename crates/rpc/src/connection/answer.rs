@@ -18,7 +18,9 @@ use crate::{
     message::{
         call::{CallDecodeError, CallMessage, SignedCall},
         failure::CallFailure,
-        reply::{AcceptStatus, RPC_MISMATCH, RejectedReply, encode_accepted, encode_denied},
+        reply::{
+            AcceptStatus, RPC_MISMATCH, RejectedReply, encode_accepted, encode_accepted_header, encode_denied,
+        },
     },
     record,
     security::{
@@ -115,7 +117,7 @@ impl CallHandler {
             Ok(Some(flavor)) => self.execute_verified(signed, &**flavor, context, out),
             // AUTH_NONE and AUTH_SYS protect nothing.
             Ok(None) => {
-                encode_accepted(out, call.xid, AcceptStatus::Success, &AuthNone);
+                encode_accepted_header(out, call.xid);
                 self.call_service(call, context, out)
             }
             Err(failure) => Err(*failure),

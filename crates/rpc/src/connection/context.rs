@@ -150,6 +150,7 @@ impl<'a> CallContext<'a> {
     }
 
     /// What the service passed to [`DeferredCall::resume`], if this call was deferred; once.
+    #[inline]
     pub fn resumed<T: Any + Send>(&mut self) -> Option<Box<T>> {
         self.resumed.take()?.downcast().ok()
     }

@@ -87,21 +87,17 @@ pub(crate) struct SignedCall<'a> {
 impl<'a> SignedCall<'a> {
     pub(crate) fn decode(record: &'a [u8]) -> Result<Self, CallDecodeError> {
         let mut decoder = Decoder::new(record);
-        let xid = decoder.u32().map_err(CallDecodeError::NotACall)?;
-        let kind = decoder.u32().map_err(CallDecodeError::NotACall)?;
+        let [xid, kind, rpc_version] = decoder.words().map_err(CallDecodeError::NotACall)?;
         if kind != MESSAGE_CALL {
             return Err(CallDecodeError::NotACall(DecodeError::BadValue {
                 name: "msg_type of a call",
                 value: kind,
             }));
         }
-        let rpc_version = decoder.u32().map_err(CallDecodeError::NotACall)?;
         if rpc_version != RPC_VERSION {
             return Err(CallDecodeError::RpcVersion { xid, version: rpc_version });
         }
-        let program = decoder.u32().map_err(CallDecodeError::NotACall)?;
-        let version = decoder.u32().map_err(CallDecodeError::NotACall)?;
-        let procedure = decoder.u32().map_err(CallDecodeError::NotACall)?;
+        let [program, version, procedure] = decoder.words().map_err(CallDecodeError::NotACall)?;
         let refuse = |status| CallDecodeError::Authentication { xid, status };
         let credential = OpaqueAuth::decode(&mut decoder).map_err(|defect| match defect {
             AuthError::Framing(_) | AuthError::Body(_) => refuse(AuthStatus::BadCredential),

@@ -16,7 +16,7 @@ pub const MACHINE_NAME_MAX: usize = 255;
 /// The most supplementary groups AUTH_SYS carries (RFC 5531 appendix A).
 pub const GROUPS_MAX: usize = 16;
 
-const FLAVOR_NONE: u32 = 0;
+pub(crate) const FLAVOR_NONE: u32 = 0;
 pub(super) const FLAVOR_SYS: u32 = 1;
 
 /// Why authentication failed (RFC 5531 section 9, `auth_stat`).
@@ -151,6 +151,7 @@ impl<'a> OpaqueAuth<'a> {
     /// [`AuthError::Framing`] if the message ends inside it or its body is longer than
     /// [`AUTH_BODY_MAX`], so that the following bytes cannot be found; [`AuthError::Body`] if only
     /// the body of an AUTH_SYS is malformed.
+    #[inline]
     pub(crate) fn decode(decoder: &mut Decoder<'a>) -> Result<Self, AuthError> {
         let flavor = decoder.u32().map_err(AuthError::Framing)?;
         let body = decoder.opaque(AUTH_BODY_MAX).map_err(AuthError::Framing)?;
@@ -172,6 +173,7 @@ pub struct OpaqueVerifier<'a> {
 }
 
 impl<'a> OpaqueVerifier<'a> {
+    #[inline]
     pub(crate) fn decode(decoder: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         Ok(Self { flavor: decoder.u32()?, body: decoder.opaque(AUTH_BODY_MAX)? })
     }

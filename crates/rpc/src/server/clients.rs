@@ -18,11 +18,11 @@ use parking_lot::Mutex;
 use super::worker_pool::ClientQuota;
 
 /// All clients with connections.
-pub(super) struct ClientTable<J> {
+pub(super) struct ClientAddressTable<J> {
     clients: Mutex<HashMap<IpAddr, Arc<ClientUsage<J>>>>,
 }
 
-impl<J> Default for ClientTable<J> {
+impl<J> Default for ClientAddressTable<J> {
     fn default() -> Self {
         Self { clients: Mutex::default() }
     }
@@ -41,12 +41,12 @@ pub(super) struct ClientUsage<J> {
 
 /// A connection's reference to its client.
 pub(super) struct ClientRef<J> {
-    clients: Arc<ClientTable<J>>,
+    clients: Arc<ClientAddressTable<J>>,
     address: IpAddr,
     pub(super) client: Arc<ClientUsage<J>>,
 }
 
-impl<J> ClientTable<J> {
+impl<J> ClientAddressTable<J> {
     /// Counts one more connection of `peer`.
     pub(super) fn add_connection(self: &Arc<Self>, peer: IpAddr) -> ClientRef<J> {
         let address = network(peer);
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_client_is_known_while_it_has_connections() {
-        let clients = Arc::new(ClientTable::<()>::default());
+        let clients = Arc::new(ClientAddressTable::<()>::default());
         let client_refs = ["10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2", "2001:db8::1", "2001:db8::2:1"]
             .map(|address| clients.add_connection(address.parse().unwrap()));
         assert_eq!(clients.count(), 3);

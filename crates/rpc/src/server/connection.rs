@@ -68,24 +68,24 @@ pub(super) enum ServerJob {
 
 /// A call that is to be executed again.
 pub(super) struct ResumedCall {
-    pub(super) call: CallInProgress,
+    pub(super) call: CountedCall,
     pub(super) state: Box<dyn Any + Send>,
 }
 
 /// A message that counts as a call in progress of its connection.
-pub(super) struct CallInProgress {
+pub(super) struct CountedCall {
     pub(super) connection: Arc<ServerConnection>,
     pub(super) message: Arc<[u8]>,
 }
 
-impl CallInProgress {
+impl CountedCall {
     pub(super) fn new(connection: &Arc<ServerConnection>, message: Arc<[u8]>) -> Self {
         connection.in_flight.fetch_add(1, Ordering::Relaxed);
         Self { connection: Arc::clone(connection), message }
     }
 }
 
-impl Drop for CallInProgress {
+impl Drop for CountedCall {
     fn drop(&mut self) {
         self.connection.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
@@ -265,7 +265,7 @@ mod tests {
     use crate::{
         connection::sendfile::SendfileRange,
         record::buffer_pool::BufferPool,
-        server::{clients::ClientTable, limits::Limits, sending::SendOutcome},
+        server::{clients::ClientAddressTable, limits::Limits, sending::SendOutcome},
     };
 
     /// A connection, and its client's end.
@@ -274,7 +274,7 @@ mod tests {
         let (family, kind) = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM);
         let (socket, client) = rustix::net::socketpair(family, kind, flags, None).expect("two sockets");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        let client_ref = Arc::new(ClientTable::default()).add_connection(address.ip());
+        let client_ref = Arc::new(ClientAddressTable::default()).add_connection(address.ip());
         let receive_buffer = ReceiveBuffer::new(Arc::new(BufferPool::new(0)));
         let usage = Arc::new(TotalUsage::new(TimeSource::System));
         let connection =

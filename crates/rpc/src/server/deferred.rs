@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     backchannel::ConnectionBackchannel,
-    connection::{CallInProgress, ResumedCall, ServerConnection, ServerJob},
+    connection::{CountedCall, ResumedCall, ServerConnection, ServerJob},
     inner::{RpcServerInner, WorkerBuffers},
 };
 use crate::connection::{
@@ -21,7 +21,7 @@ use crate::connection::{
 /// A call that waits.
 pub(super) struct DeferredServerCall {
     server: Weak<RpcServerInner>,
-    call: CallInProgress,
+    call: CountedCall,
 }
 
 impl DeferredServerCall {
@@ -34,7 +34,7 @@ impl DeferredServerCall {
         if !may_defer(server, connection) {
             return None;
         }
-        let call = CallInProgress::new(connection, message.into());
+        let call = CountedCall::new(connection, message.into());
         Some(Box::new(Self { server: Arc::downgrade(server), call }))
     }
 }
@@ -86,7 +86,7 @@ impl RpcServerInner {
 /// A thread that executes a deferred call does not read the connection.
 struct ResumedReader<'a> {
     server: &'a Arc<RpcServerInner>,
-    call: &'a CallInProgress,
+    call: &'a CountedCall,
 }
 
 impl HandOverReading for ResumedReader<'_> {
@@ -96,7 +96,7 @@ impl HandOverReading for ResumedReader<'_> {
         if !may_defer(self.server, &self.call.connection) {
             return None;
         }
-        let call = CallInProgress::new(&self.call.connection, Arc::clone(&self.call.message));
+        let call = CountedCall::new(&self.call.connection, Arc::clone(&self.call.message));
         Some(Box::new(DeferredServerCall { server: Arc::downgrade(self.server), call }))
     }
 }

@@ -23,7 +23,7 @@ use rustix::{
 };
 
 use super::{
-    clients::ClientTable,
+    clients::ClientAddressTable,
     connection::{ReaderState, ServerConnection, ServerJob, TotalUsage},
     limits::{Limits, ResourceLimit},
 };
@@ -47,7 +47,7 @@ pub(super) struct IdleSet {
     pub(super) accept_paused_until: Mutex<Option<Instant>>,
     pub(super) connections: Mutex<HashMap<u64, Arc<ServerConnection>>>,
     pub(super) next_id: AtomicU64,
-    pub(super) clients: Arc<ClientTable<ServerJob>>,
+    pub(super) clients: Arc<ClientAddressTable<ServerJob>>,
     pub(super) total_usage: Arc<TotalUsage>,
     pub(super) pool: Arc<BufferPool>,
 }

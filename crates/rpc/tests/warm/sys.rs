@@ -1,4 +1,5 @@
-//! Counts allocations of the process and of each thread; also for tests of other crates.
+//! Counts allocations of the process, of chosen threads and of this thread; also for tests of other
+//! crates.
 //!
 //! JUSTIFICATION: the allocator is an unsafe trait; no other interface sees each allocation.
 #![allow(unsafe_code, reason = "GlobalAlloc is an unsafe trait")]
@@ -11,9 +12,11 @@ use std::{
 };
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+static COUNT_CHOSEN: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static COUNT_HERE: Cell<usize> = const { Cell::new(0) };
+    static IS_CHOSEN: Cell<bool> = const { Cell::new(false) };
 }
 
 struct Counting;
@@ -26,6 +29,16 @@ pub(crate) fn allocations() -> usize {
     COUNT.load(Ordering::SeqCst)
 }
 
+/// Number of allocations so far of the threads that have called [`choose_this_thread`], since then.
+pub(crate) fn allocations_chosen() -> usize {
+    COUNT_CHOSEN.load(Ordering::SeqCst)
+}
+
+/// Includes this thread in [`allocations_chosen`].
+pub(crate) fn choose_this_thread() {
+    IS_CHOSEN.set(true);
+}
+
 /// Number of allocations of this thread so far.
 pub(crate) fn allocations_here() -> usize {
     COUNT_HERE.get()
@@ -35,6 +48,9 @@ pub(crate) fn allocations_here() -> usize {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.fetch_add(1, Ordering::SeqCst);
+        if IS_CHOSEN.get() {
+            COUNT_CHOSEN.fetch_add(1, Ordering::SeqCst);
+        }
         COUNT_HERE.set(COUNT_HERE.get() + 1);
         // SAFETY: the caller's guarantee about `layout` is passed on.
         unsafe { System.alloc(layout) }

@@ -25,12 +25,12 @@ const LOCKED_MAX: usize = 1024;
 /// The state numbers of a host.
 #[derive(Debug, Default)]
 pub(super) struct HostStates {
-    known: Mutex<Known>,
+    known: Mutex<KnownStateNumbers>,
     hashing: RandomState,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownStateNumbers {
     /// That of the last notice; 0: none has come.
     noticed: i32,
     /// That of the first locks; 0: unknown.

@@ -265,7 +265,7 @@ impl HostTable {
                 host.known.lock().listing = Listing::Yes { locals };
                 Ok(())
             });
-            // Nobody waits if the server ends.
+            // No waiter is left when the server ends.
             let _ = outcome.send(result);
         }
         changes

@@ -1,4 +1,4 @@
-//! NSM version 1 (XNFS): hosts tell that they have restarted.
+//! NSM version 1 (XNFS): hosts report their restarts.
 //!
 //! A notice concerns the host whose address it comes from, whatever name it has, and comes from a
 //! reserved port: other users of the host cannot free its locks. Nothing is monitored for other

@@ -43,18 +43,18 @@ pub(super) struct LockCall<'r, 'c> {
 }
 
 /// Why a request has no effect.
-enum NotDone {
+enum LockRefusal {
     Status(NlmStat4),
     Call(CallFailure),
 }
 
-impl From<NlmStat4> for NotDone {
+impl From<NlmStat4> for LockRefusal {
     fn from(status: NlmStat4) -> Self {
         Self::Status(status)
     }
 }
 
-impl From<Fault> for NotDone {
+impl From<Fault> for LockRefusal {
     fn from(fault: Fault) -> Self {
         Self::Status(match fault {
             Fault::Stale | Fault::Badhandle => NlmStat4::StaleFh,
@@ -67,7 +67,7 @@ impl From<Fault> for NotDone {
     }
 }
 
-impl From<Refusal> for NotDone {
+impl From<Refusal> for LockRefusal {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Fault(fault) => fault.into(),
@@ -76,7 +76,7 @@ impl From<Refusal> for NotDone {
     }
 }
 
-impl From<LockDenial> for NotDone {
+impl From<LockDenial> for LockRefusal {
     fn from(denial: LockDenial) -> Self {
         Self::Status(match denial {
             LockDenial::Conflict(_) => NlmStat4::Denied,
@@ -86,7 +86,7 @@ impl From<LockDenial> for NotDone {
     }
 }
 
-type Done = Result<NlmStat4, NotDone>;
+type Done = Result<NlmStat4, LockRefusal>;
 
 impl<'r, 'c> LockCall<'r, 'c> {
     pub(super) fn new(
@@ -111,13 +111,13 @@ impl<'r, 'c> LockCall<'r, 'c> {
         LockOwner { client, process: lock.svid.cast_unsigned(), name: lock.oh.bytes() }
     }
 
-    fn resolve(&mut self, handle: NetObj<'_>) -> Result<VerifiedHandle<'r>, NotDone> {
+    fn resolve(&mut self, handle: NetObj<'_>) -> Result<VerifiedHandle<'r>, LockRefusal> {
         Ok(self.request.resolve(handle.bytes())?)
     }
 
     /// Refuses files that the caller could not open: for reading (read locks), or for writing. The
     /// owner may have opened it before its mode changed. (knfsd: `NFSD_MAY_LOCK`)
-    fn check_access(&mut self, target: &VerifiedHandle<'_>, asked: Access) -> Result<(), NotDone> {
+    fn check_access(&mut self, target: &VerifiedHandle<'_>, asked: Access) -> Result<(), LockRefusal> {
         if asked.contains(Access::MODIFY) {
             target.writable()?;
         }
@@ -136,7 +136,7 @@ impl<'r, 'c> LockCall<'r, 'c> {
 
     /// The host, before it gets a lock or a reservation. If it has to be recorded, the thread hands
     /// the connection over first.
-    fn begin_host(&mut self, name: &[u8], monitoring: Monitoring) -> Result<Arc<Host>, NotDone> {
+    fn begin_host(&mut self, name: &[u8], monitoring: Monitoring) -> Result<Arc<Host>, LockRefusal> {
         let (address, local) = (self.host(), known_local(self.request.context.local().ip()));
         let host = self.service().lock_manager.hosts.of_request(address, local, name);
         let host = host.ok_or(NlmStat4::DeniedNolocks)?;
@@ -150,8 +150,8 @@ impl<'r, 'c> LockCall<'r, 'c> {
     }
 
     /// Whether the request is a reclaim of what the host cannot have had. It is then answered as
-    /// one of a new lock in the grace period, so that nobody takes what others have not reclaimed
-    /// yet.
+    /// one of a new lock in the grace period, so that no client takes what others have not
+    /// reclaimed yet.
     fn is_false_reclaim(&self, reclaim: bool) -> bool {
         reclaim && !self.service().lock_manager.hosts.had_locks(self.host())
     }
@@ -176,8 +176,8 @@ pub(super) fn test(
     let reply = match &found {
         Ok(Some(holder)) => NlmTestReply::Denied(wire_holder(holder)),
         Ok(None) => NlmTestReply::Other(NlmStat4::Granted),
-        Err(NotDone::Status(status)) => NlmTestReply::Other(*status),
-        Err(NotDone::Call(failure)) => return Err(*failure),
+        Err(LockRefusal::Status(status)) => NlmTestReply::Other(*status),
+        Err(LockRefusal::Call(failure)) => return Err(*failure),
     };
     NlmTestResult { cookie: *cookie, reply }.encode(results);
     Ok(())
@@ -187,7 +187,7 @@ fn tested(
     call: &mut LockCall<'_, '_>,
     lock: &NlmLock<'_>,
     lock_type: LockType,
-) -> Result<Option<LockHolder>, NotDone> {
+) -> Result<Option<LockHolder>, LockRefusal> {
     let target = call.resolve(lock.fh)?;
     let range = lock.range().ok_or(Fault::Fbig)?;
     call.check_access(&target, needed(lock_type))?;
@@ -335,7 +335,7 @@ fn unlocked(call: &mut LockCall<'_, '_>, arguments: &NlmUnlockArguments<'_>) -> 
     let service = call.service();
     let file = match call.resolve(lock.fh) {
         Ok(target) => target.file_key(),
-        Err(NotDone::Status(NlmStat4::StaleFh)) => {
+        Err(LockRefusal::Status(NlmStat4::StaleFh)) => {
             let HandleContents { file_system, node, .. } = service.key.verify(lock.fh.bytes())?;
             FileKey { file_system, node }
         }
@@ -397,7 +397,7 @@ fn unshared(call: &mut LockCall<'_, '_>, arguments: &NlmShareArguments<'_>) -> D
     Ok(NlmStat4::Granted)
 }
 
-impl From<NoShare> for NotDone {
+impl From<NoShare> for LockRefusal {
     fn from(refused: NoShare) -> Self {
         Self::Status(match refused {
             NoShare::Conflict => NlmStat4::Denied,
@@ -443,8 +443,8 @@ fn finish_share(
 /// The status of a request, which is counted.
 fn status_of(call: &LockCall<'_, '_>, done: Done) -> Result<NlmStat4, CallFailure> {
     let status = match done {
-        Ok(status) | Err(NotDone::Status(status)) => status,
-        Err(NotDone::Call(failure)) => return Err(failure),
+        Ok(status) | Err(LockRefusal::Status(status)) => status,
+        Err(LockRefusal::Call(failure)) => return Err(failure),
     };
     let counters = &call.service().counters;
     match status {

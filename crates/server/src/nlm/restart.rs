@@ -65,7 +65,7 @@ impl NfsService {
         Ok(RestartNotices { hosts, state: list.state })
     }
 
-    /// A host has restarted, as its monitor says: it has no locks any more, but those that were
+    /// A host has restarted, as its monitor reports: it has no locks any more, but those that were
     /// requested with the new state number. Ignored if it has said so before, with the same
     /// number.
     pub fn host_restarted(&self, host: IpAddr, state: i32) {

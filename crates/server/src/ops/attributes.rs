@@ -10,6 +10,7 @@ use crate::state::ChangeKind;
 /// without this limit.
 pub(super) const MAX_SIZE: u64 = i64::MAX as u64;
 
+#[inline]
 pub(crate) fn getattr(
     request: &mut NfsRequest<'_, '_>,
     current: &VerifiedHandle<'_>,

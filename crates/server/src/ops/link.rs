@@ -3,7 +3,7 @@
 use curt_types::Wcc;
 
 use super::name::{NamePurpose, check_name};
-use super::{BothAttributes, BothOp, OpResult, repeated};
+use super::{BothAttributes, BothOp, OpResult, interrupted_change};
 use crate::request::{NfsRequest, VerifiedHandle};
 
 /// Adds a name for the saved target to the current target.
@@ -21,7 +21,7 @@ pub(crate) fn link<'r>(
         return saved.both_unchanged(current, Err(fault));
     }
     if let Some(window) = request.repeated {
-        let linked = repeated::link(request, saved, current, name, window);
+        let linked = interrupted_change::link(request, saved, current, name, window);
         return saved.both_unchanged(current, linked);
     }
     let changes = (request.begin_link(saved, current), request.begin_change_of_directory(current));

@@ -2,12 +2,13 @@
 
 use curt_vfs::{PostOpResult, VfsNode};
 
-use super::crossing;
+use super::export_crossing;
 use super::name::{NamePurpose, check_name};
 use super::{FoundObject, OpResult, PostOp};
 use crate::request::{NfsRequest, VerifiedHandle};
 
 /// Looks up `name` in the current target, and returns the target's attributes too.
+#[inline]
 pub(crate) fn lookup(
     request: &mut NfsRequest<'_, '_>,
     current: &VerifiedHandle<'_>,
@@ -16,12 +17,12 @@ pub(crate) fn lookup(
     if let Err(fault) = check_name(name, NamePurpose::Lookup) {
         return OpResult { attributes: current.attributes(), value: Err(fault) };
     }
-    if let Some(left) = crossing::leave(request, current, name) {
+    if let Some(left) = export_crossing::leave(request, current, name) {
         return left;
     }
     let found = find(request, current, name);
     if let Ok(node) = &found.value
-        && let Some(entered) = crossing::enter(request, current, &node.handle)
+        && let Some(entered) = export_crossing::enter(request, current, &node.handle)
     {
         return entered;
     }
@@ -29,6 +30,7 @@ pub(crate) fn lookup(
 }
 
 /// Looks up `name` within the current target's tree.
+#[inline]
 pub(crate) fn find(
     request: &mut NfsRequest<'_, '_>,
     current: &VerifiedHandle<'_>,

@@ -4,7 +4,7 @@ use curt_types::Fault;
 use curt_vfs::{CreateMode, NewNode, SpecialFile};
 
 use super::name::{NamePurpose, check_name};
-use super::{FoundObject, WccOp, attributes, lookup, repeated};
+use super::{FoundObject, WccOp, attributes, interrupted_change, lookup};
 use crate::request::{NfsRequest, VerifiedHandle};
 use crate::state::{ChangeKind, FileChange};
 
@@ -32,7 +32,7 @@ pub(crate) fn make<'r>(
         Err(fault) => return current.not_begun(fault),
     };
     let made = if let Some(window) = request.repeated {
-        repeated::make(request, current, name, object, window)
+        interrupted_change::make(request, current, name, object, window)
     } else {
         request.may_block(current);
         let vfs = current.vfs();

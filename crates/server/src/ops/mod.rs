@@ -13,8 +13,9 @@
 mod access;
 mod attributes;
 mod commit;
-mod crossing;
+mod export_crossing;
 mod file_system;
+mod interrupted_change;
 mod link;
 mod list;
 mod lookup;
@@ -24,7 +25,6 @@ mod read;
 mod readlink;
 mod remove;
 mod rename;
-mod repeated;
 mod write;
 
 use curt_types::{Attributes, Fault, FileHandle, Wcc};
@@ -54,6 +54,7 @@ pub(crate) struct OpResult<T, A> {
 
 impl<T, A> OpResult<T, A> {
     /// Maps the result of a success.
+    #[inline]
     pub(crate) fn map<U>(self, value: impl FnOnce(T) -> U) -> OpResult<U, A> {
         OpResult { attributes: self.attributes, value: self.value.map(value) }
     }

@@ -1,7 +1,7 @@
 //! REMOVE and RMDIR (RFC 1813 sections 3.3.12 and 3.3.13).
 
 use super::name::{NamePurpose, check_name};
-use super::{WccOp, repeated};
+use super::{WccOp, interrupted_change};
 use crate::request::{NfsRequest, VerifiedHandle};
 use crate::state::ChangeKind;
 
@@ -17,7 +17,7 @@ pub(crate) fn remove<'r>(
         return current.not_begun(fault);
     }
     if let Some(window) = request.repeated {
-        return current.wcc(repeated::remove(request, current, window));
+        return current.wcc(interrupted_change::remove(request, current, window));
     }
     let changes = (
         request.begin_change_of_directory(current),

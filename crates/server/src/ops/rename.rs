@@ -3,7 +3,7 @@
 use curt_types::Fault;
 
 use super::name::{NamePurpose, check_name};
-use super::{BothAttributes, BothOp, OpResult, repeated};
+use super::{BothAttributes, BothOp, OpResult, interrupted_change};
 use crate::request::{NfsRequest, VerifiedHandle};
 use crate::state::ChangeKind;
 
@@ -24,7 +24,7 @@ pub(crate) fn rename<'r>(
         return saved.both_unchanged(current, Err(fault));
     }
     if let Some(window) = request.repeated {
-        let renamed = repeated::rename(request, saved, current, to, window);
+        let renamed = interrupted_change::rename(request, saved, current, to, window);
         return saved.both_unchanged(current, renamed);
     }
     // All are recalled before the request waits for the first.

@@ -1,7 +1,7 @@
 //! Clients of NFSv4: their records, leases and ids (RFC 8881 sections 18.35, 18.36, 18.50, 8.3).
 //!
 //! A client is removed in two steps, because it must be off the list on stable storage before
-//! anybody else gets what it loses. The first step takes it from the table and ends its sessions:
+//! another client gets what it loses. The first step takes it from the table and ends its sessions:
 //! it is departing. When it is off the list, the second step releases its state.
 
 use std::{
@@ -20,7 +20,7 @@ use super::opens::ClientStates;
 use super::sessions::CreateSessionSlot;
 use super::{FileKey, ServerState, Session, StateFault, WantedAccess, has_room, is_mostly_used, nanoseconds};
 
-/// Maximum time without a request for which a client keeps state that nobody else wants.
+/// Maximum time without a request for which a client keeps state that conflicts with no request.
 const COURTESY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Maximum time between two examinations of all leases for which conflicts need not examine all.
 const EXAMINATION_INTERVAL_MAX: Duration = Duration::from_secs(10);
@@ -375,8 +375,8 @@ impl ServerState {
 
     /// Removes the clients whose leases have expired, and unconfirmed records of the age of a
     /// lease, and checks backchannels. A client with state is removed only if the server is
-    /// crowded, or after a day: as long as nobody wants what it holds, it may return. Returns the
-    /// number of clients removed.
+    /// crowded, or after a day: until a request conflicts with its state, it may return. Returns
+    /// the number of clients removed.
     pub(crate) fn expire(&self, now: Duration) -> usize {
         self.check_callback_paths();
         let states = self.states.load(Ordering::Relaxed);
@@ -430,8 +430,8 @@ impl ServerState {
         self.remove_expired(now, |client| client.states.lock().denies(file, wanted))
     }
 
-    /// Removes the holder of a lock that somebody else wants, if its lease has expired. Returns
-    /// whether it is removed now, or was before.
+    /// Removes the holder of a lock in conflict with another request, if its lease has expired.
+    /// Returns whether it is removed now, or was before.
     pub(crate) fn expire_lock_holder(&self, id: Clientid, now: Duration) -> bool {
         self.remove_expired(now, |client| client.id == id) > 0
             || self.is_departing(id)
@@ -444,7 +444,7 @@ impl ServerState {
         self.departing().iter().any(|client| client.id == id)
     }
 
-    /// Whether a client that was removed still denies what somebody else wants of `file`.
+    /// Whether a client that was removed still denies an access of `file` that is requested.
     pub(crate) fn is_denied_by_departing(&self, file: &FileKey, wanted: WantedAccess) -> bool {
         self.departing().iter().any(|client| client.states.lock().denies(file, wanted))
     }

@@ -1,5 +1,5 @@
 //! Read delegations (RFC 8881 sections 10.2 to 10.4): which clients hold one of which file, and
-//! whether somebody else changes the file.
+//! whether another client changes the file.
 //!
 //! A change of a file begins with a [`FileChange`]. It begins only if no other client has a
 //! delegation; otherwise those are recalled, and the change has to be tried again. As long as it
@@ -7,9 +7,9 @@
 //! comes first.
 //!
 //! A delegation whose recall is not answered for the time of a lease is overdue, and is revoked; if
-//! a process of this machine waits for it, before the kernel lets that process go on. A
-//! file whose delegations were recalled gets none for some time, because whoever changes it does so
-//! again soon, as a rule.
+//! a process of this machine waits for it, before the kernel lets that process go on. A file whose
+//! delegations were recalled gets none for some time, because its writer usually changes it again
+//! soon.
 //!
 //! The order of locks: a shard of this table, then a shard of the table of shares.
 
@@ -65,7 +65,7 @@ pub(crate) struct NewDelegation {
     pub(crate) local: LocalChanges,
 }
 
-/// What tells of changes by processes of this machine.
+/// Reports changes by processes of this machine.
 pub(crate) enum LocalChanges {
     /// Nothing: there are none, or they need not be known.
     Ignored,
@@ -106,7 +106,7 @@ pub(crate) struct Recall {
 pub(crate) struct BegunChange<'a> {
     /// The permission.
     pub(crate) change: FileChange<'a>,
-    /// The recall of the client's own delegation: the kernel will not tell of changes any more.
+    /// The recall of the client's own delegation: the kernel will not report changes any more.
     pub(crate) recall: Option<Recall>,
 }
 
@@ -130,7 +130,8 @@ pub(crate) struct OverdueDelegation {
     pub(crate) stateid: Stateid,
 }
 
-/// Told when delegations end. Called with a client's states locked; must not call the state.
+/// Notified of the ends of delegations. Called with a client's states locked; must not call the
+/// state.
 pub(crate) trait DelegationObserver: Send + Sync {
     /// A delegation of `file` that was recalled has ended.
     fn has_ended(&self, file: &FileKey);
@@ -159,7 +160,7 @@ struct Delegation {
 #[derive(Default)]
 struct FileDelegations {
     holders: HashMap<Clientid, Delegation>,
-    /// Tells of processes of this machine that want to write the file.
+    /// Reports processes of this machine that want to write the file.
     lease: Option<Box<dyn FileLease>>,
 }
 
@@ -226,7 +227,7 @@ impl DelegationTable {
         let _ = self.observer.set(observer);
     }
 
-    /// Begins a change of a file that need not be known, because nobody has a delegation.
+    /// Begins a change of a file that need not be known, because no client has a delegation.
     pub(crate) fn begin_change_of_any(&self) -> Option<FileChange<'_>> {
         self.changes_of_any.fetch_add(1, Ordering::SeqCst);
         let change = FileChange(&self.changes_of_any);
@@ -322,7 +323,7 @@ impl DelegationTable {
         Some(Recall { client, stateid, file: *file, handle: handle.clone(), granted_by })
     }
 
-    /// Whether the kernel tells of processes that want to write the file.
+    /// Whether the kernel reports processes that want to write the file.
     pub(crate) fn has_lease(&self, file: &FileKey) -> bool {
         let shard = self.shards[self.place(file) % SHARDS].lock();
         shard.files.get(file).is_some_and(|delegations| delegations.lease.is_some())

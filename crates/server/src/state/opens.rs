@@ -91,7 +91,7 @@ pub(crate) struct DelegationRequest<'a> {
     pub(crate) granted_by: GrantingCall,
     /// `CLAIM_PREVIOUS`: the client had the delegation before the server restarted.
     pub(crate) is_reclaim: bool,
-    /// What tells of changes by processes of this machine.
+    /// Reports changes by processes of this machine.
     pub(crate) local: LocalChanges,
 }
 
@@ -207,7 +207,7 @@ impl ClientStates {
         self.delegations.len()
     }
 
-    /// Whether an open of `file` denies what somebody else wants.
+    /// Whether an open of `file` denies the requested access.
     pub(super) fn denies(&self, file: &FileKey, wanted: WantedAccess) -> bool {
         let opens = self.opens.iter().filter(|((_, open), _)| open == file);
         let mut records = opens.filter_map(|(_, number)| self.states.get(number));
@@ -473,7 +473,7 @@ impl ServerState {
         let (states, all) = (self.states.load(Ordering::Relaxed), self.delegations.len());
         let (states_max, delegations_max) = (self.limits.states, self.limits.delegations);
         let is_near = is_near_limit(client.state_count.load(Ordering::Relaxed), states, states_max);
-        // Without a lock: nobody has more delegations than all clients together.
+        // Without a lock: no client has more delegations than all clients together.
         if !is_near && !is_near_limit(all, all, delegations_max) {
             return None;
         }
@@ -601,7 +601,7 @@ impl ServerState {
                     return Ok(());
                 }
                 // A client that caches pages reads around what it writes. The RFC allows that for
-                // READ, if nobody denies it.
+                // READ, unless another open denies it.
                 if io == IoDirection::Write {
                     return Err(StateFault::OpenMode);
                 }

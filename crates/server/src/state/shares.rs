@@ -105,7 +105,7 @@ impl ShareMode {
 pub(crate) enum ShareHolder {
     /// An open of NFSv4. What it denies is denied to all I/O of others.
     Nfs4,
-    /// A reservation of NLM. It does not deny I/O: in NFSv3, nobody can tell that of its owner from
+    /// A reservation of NLM. It does not deny I/O: NFSv3 cannot distinguish that of its owner from
     /// that of others.
     Nlm,
 }
@@ -138,7 +138,7 @@ impl IoDirection {
     }
 }
 
-/// What somebody wants of a file.
+/// The access of a file that is requested.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WantedAccess {
     /// To open it.
@@ -303,7 +303,7 @@ impl ShareTable {
         self.change(holder, file, Some(mode), None, None).unwrap_or_default()
     }
 
-    /// Whether anybody has the file open for writing.
+    /// Whether the file is open for writing.
     pub(crate) fn is_open_for_writing(&self, file: &FileKey) -> bool {
         self.shard(file).lock().get(file).is_some_and(|shares| shares.access.write > 0)
     }

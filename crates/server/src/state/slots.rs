@@ -200,8 +200,8 @@ impl Drop for SlotInUse {
 }
 
 impl ServerState {
-    /// The hash of a request and its principal. It tells a repetition from another request with its
-    /// sequence id.
+    /// The hash of a request and its principal. It distinguishes a repetition from another request
+    /// with its sequence id.
     pub(crate) fn fingerprint(&self, principal: Principal, contents: &[u8]) -> u64 {
         self.fingerprints.hash_one((principal, contents))
     }

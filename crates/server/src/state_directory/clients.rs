@@ -9,7 +9,7 @@
 //!
 //! A record belongs to an instance of a client. The removal of an instance has no effect on the
 //! record of a later one of the same owner. The clients of the last run stay on the list until the
-//! grace period ends, because nobody else gets what they had before.
+//! grace period ends, because no other client gets what they had before.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -41,7 +41,7 @@ pub(crate) struct RecordLimits {
 }
 
 /// The record of a client of this run.
-struct ClientRecord {
+struct StoredClient {
     principal: Principal,
     /// The instance.
     client: Clientid,
@@ -58,7 +58,7 @@ struct RecordsFile {
     stale_lines: usize,
     limits: RecordLimits,
     /// The clients that this run has recorded.
-    recorded: HashMap<Box<[u8]>, ClientRecord>,
+    recorded: HashMap<Box<[u8]>, StoredClient>,
     /// What the last run has left, until the grace period ends.
     last: LastRun,
 }
@@ -85,7 +85,7 @@ impl ClientRecords {
         Self(Mutex::new(RecordsFile { path, file: None, length: 0, stale_lines: 0, limits, recorded, last }))
     }
 
-    /// Opens the list at `path`, and returns what it contains. On a full disk nobody is recorded
+    /// Opens the list at `path`, and returns what it contains. On a full disk no client is recorded
     /// until [`Self::maintain`] succeeds.
     pub(super) fn open(path: &Path, limits: RecordLimits) -> Result<(Self, LastRun), StateError> {
         let last = parse(&files::read(path)?.unwrap_or_default()).map_err(|what| damaged(path, what))?;
@@ -123,7 +123,7 @@ impl ClientRecords {
             return Err(records.failed(ErrorKind::QuotaExceeded.into()));
         }
         records.append(&line_of(&client.owner, client.principal))?;
-        let record = ClientRecord { principal: client.principal, client: id };
+        let record = StoredClient { principal: client.principal, client: id };
         let before = records.recorded.insert(client.owner.clone(), record);
         records.stale_lines += usize::from(before.is_some());
         Ok(true)

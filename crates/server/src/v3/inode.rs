@@ -12,6 +12,7 @@ use crate::ops;
 use crate::request::NfsRequest;
 use crate::state::IoDirection;
 
+#[inline]
 pub(super) fn getattr(request: &mut NfsRequest<'_, '_>, object: NfsFh3) -> Results<Fattr, ()> {
     let current = request.resolve(object.as_bytes())?;
     Ok(NfsResult::Ok(ops::getattr(request, &current)?.into()))

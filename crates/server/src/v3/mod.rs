@@ -34,6 +34,7 @@ use crate::service::NfsService;
 type Results<T, F> = Result<NfsResult<T, F>, Refusal>;
 
 /// Answers a call of the program's version 3.
+#[inline]
 pub(crate) fn call(
     service: &NfsService,
     call: &CallMessage<'_>,
@@ -79,6 +80,7 @@ struct ProcedureCall<'r> {
 }
 
 impl Execution for ProcedureCall<'_> {
+    #[inline]
     fn run(
         &mut self,
         repeated: Option<ExecutionWindow>,

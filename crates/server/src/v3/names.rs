@@ -13,6 +13,7 @@ use super::{Results, not_begun, post_op, results, set_attributes, wcc, wire_hand
 use crate::ops::{self, BothAttributes, BothOp, NamePurpose, OpResult};
 use crate::request::{NfsRequest, Refusal, VerifiedHandle};
 
+#[inline]
 pub(super) fn lookup(
     request: &mut NfsRequest<'_, '_>,
     arguments: DirOpArgs<'_>,

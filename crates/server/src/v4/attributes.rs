@@ -9,7 +9,7 @@ use curt_vfs::{FileSystemSpace, Limits};
 
 use super::change::change;
 use super::object::Object;
-use super::settable::EXCLUSIVE_CREATE;
+use super::settable_attributes::EXCLUSIVE_CREATE;
 use super::{OpFailure, Outcome, names};
 use crate::ops;
 use crate::request::NfsRequest;
@@ -69,12 +69,12 @@ const PSEUDO_SPACE: FileSystemSpace = FileSystemSpace {
 
 /// The attributes that a client asks for and the server has.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct RequestedAttributes {
     mask: Bitmap4,
     minor_version: u32,
 }
 
-impl Wanted {
+impl RequestedAttributes {
     /// Attributes that are not supported are left out. Those that can only be set are
     /// `NFS4ERR_INVAL`, supported or not (RFC 8881 section 5.5).
     pub(super) fn new(asked: Bitmap4, minor_version: u32) -> Result<Self, OpFailure> {
@@ -116,7 +116,7 @@ impl FileSystemFacts {
     pub(super) fn query(
         request: &mut NfsRequest<'_, '_>,
         object: &Object<'_>,
-        wanted: Wanted,
+        wanted: RequestedAttributes,
     ) -> Result<Self, OpFailure> {
         let (of_limits, of_space) = (wanted.any_of(OF_LIMITS), wanted.any_of(OF_SPACE));
         let (limits, space, unique_handles) = match object {
@@ -149,7 +149,7 @@ impl Described<'_> {
     pub(super) fn values<R>(
         &self,
         facts: &FileSystemFacts,
-        wanted: Wanted,
+        wanted: RequestedAttributes,
         consume: impl FnOnce(&AttributeValues<'_>) -> R,
     ) -> R {
         let object = self.attributes;
@@ -249,7 +249,7 @@ fn decimal(id: u32, digits: &mut [u8; DIGITS_MAX]) -> OpaqueLimited<'_> {
 pub(super) fn values<R>(
     request: &mut NfsRequest<'_, '_>,
     object: &Object<'_>,
-    wanted: Wanted,
+    wanted: RequestedAttributes,
     consume: impl FnOnce(&AttributeValues<'_>) -> R,
 ) -> Result<R, OpFailure> {
     let attributes = names::attributes(request, object)?;
@@ -267,7 +267,7 @@ pub(super) fn values<R>(
 pub(super) fn append(
     request: &mut NfsRequest<'_, '_>,
     object: &Object<'_>,
-    wanted: Wanted,
+    wanted: RequestedAttributes,
     reply: &mut Vec<u8>,
 ) -> Outcome {
     values(request, object, wanted, |values| values.encode(wanted.mask(), reply))

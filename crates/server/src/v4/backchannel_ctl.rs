@@ -4,7 +4,7 @@ use curt_proto::nfs4::{BackchannelCtlArgs4, NfsStat4};
 use curt_xdr::Decoder;
 
 use super::create_session::callback_security;
-use super::outcome::decoded;
+use super::operation_outcome::decoded;
 use super::{Compound, Outcome};
 
 pub(super) fn backchannel_ctl<'r>(

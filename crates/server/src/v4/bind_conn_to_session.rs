@@ -1,14 +1,14 @@
 //! BIND_CONN_TO_SESSION (RFC 8881 section 18.34).
 //!
 //! Any connection may be used by the fore channel: without state protection, SEQUENCE associates
-//! it ([`association`](super::association)).
+//! it ([`connection_association`](super::connection_association)).
 
 use curt_proto::nfs4::{
     BindConnToSessionArgs4, BindConnToSessionOk4, ChannelDirFromClient, ChannelDirFromServer, NfsStat4,
 };
 use curt_xdr::{Decoder, Encode};
 
-use super::outcome::decoded;
+use super::operation_outcome::decoded;
 use super::{Compound, Outcome};
 
 pub(super) fn bind_conn_to_session<'r>(

@@ -24,7 +24,7 @@ pub(super) fn close<'r>(
         compound.request.context.may_block();
     }
     drop(pin);
-    // Nothing is open any more: a stateid that is never valid says so (RFC 8881 section 18.2.4).
+    // Nothing is open any more: the reply has an invalid stateid (RFC 8881 section 18.2.4).
     compound.current_stateid = None;
     Stateid::INVALID.encode(reply);
     Ok(())

@@ -10,7 +10,7 @@ use curt_rpc::server::{CallContext, CallFailure};
 use curt_xdr::{Decoder, Encode, put_opaque};
 
 use super::object::Object;
-use super::outcome::{OpFailure, Outcome};
+use super::operation_outcome::{OpFailure, Outcome};
 use super::table;
 use crate::authorisation_cache::CallerCredential;
 use crate::delegations::WaitedCall;

@@ -5,7 +5,7 @@ use curt_vfs::{NewNode, SpecialFile};
 use curt_xdr::{Decoder, Encode};
 
 use super::change::change_info;
-use super::settable::settable;
+use super::settable_attributes::settable;
 use super::{Compound, Object, Outcome, decoded, names};
 use crate::ops;
 

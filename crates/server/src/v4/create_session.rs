@@ -1,12 +1,11 @@
 //! CREATE_SESSION (RFC 8881 section 18.36).
 
 use curt_proto::nfs4::{
-    CallbackSecurity as OfferedSecurity, ChannelAttributes, CreateSessionArgs4, CreateSessionFlags,
-    CreateSessionOk4, NfsStat4,
+    CallbackSecParms4, ChannelAttributes, CreateSessionArgs4, CreateSessionFlags, CreateSessionOk4, NfsStat4,
 };
 use curt_xdr::{Decoder, Encode, VarArray};
 
-use super::outcome::decoded;
+use super::operation_outcome::decoded;
 use super::{Compound, Outcome};
 use crate::state::{CallbackSecurity, ChannelLimits, CreateSession};
 
@@ -52,16 +51,16 @@ pub(super) fn create_session<'r>(
 }
 
 /// The credential for callbacks: AUTH_SYS if the client accepts it, or AUTH_NONE.
-pub(super) fn callback_security(offered: &[OfferedSecurity<'_>]) -> Option<CallbackSecurity> {
+pub(super) fn callback_security(offered: &[CallbackSecParms4<'_>]) -> Option<CallbackSecurity> {
     let sys = offered.iter().find_map(|offered| match offered {
-        OfferedSecurity::Sys(sys) => Some(CallbackSecurity::Sys {
+        CallbackSecParms4::Sys(sys) => Some(CallbackSecurity::Sys {
             machine_name: sys.machine_name.bytes().into(),
             uid: sys.uid,
             gid: sys.gid,
         }),
-        OfferedSecurity::None | OfferedSecurity::Gss(_) => None,
+        CallbackSecParms4::None | CallbackSecParms4::Gss(_) => None,
     });
-    sys.or_else(|| offered.contains(&OfferedSecurity::None).then_some(CallbackSecurity::None))
+    sys.or_else(|| offered.contains(&CallbackSecParms4::None).then_some(CallbackSecurity::None))
 }
 
 const fn limits(asked: &ChannelAttributes) -> ChannelLimits {

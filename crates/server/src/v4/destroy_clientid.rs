@@ -3,7 +3,7 @@
 use curt_proto::nfs4::DestroyClientidArgs4;
 use curt_xdr::Decoder;
 
-use super::outcome::decoded;
+use super::operation_outcome::decoded;
 use super::{Compound, Outcome};
 
 pub(super) fn destroy_clientid<'r>(

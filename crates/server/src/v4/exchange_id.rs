@@ -6,7 +6,7 @@ use curt_proto::nfs4::{
 };
 use curt_xdr::{Decoder, Encode, Opaque, VarArray};
 
-use super::outcome::decoded;
+use super::operation_outcome::decoded;
 use super::{Compound, Outcome};
 use crate::state::ExchangeId;
 

@@ -41,7 +41,7 @@ pub(super) fn get_dir_delegation<'r>(
         handle: target.handle(),
         granted_by: slot.call(),
         is_reclaim: false,
-        // The kernel does not tell of changes of names before they are made.
+        // The kernel does not report changes of names before they are made.
         local: LocalChanges::Ignored,
     };
     let delegated = service.held.delegate(slot.client(), asked, service.uptime());

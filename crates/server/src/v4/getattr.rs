@@ -3,7 +3,7 @@
 use curt_proto::nfs4::GetattrArgs4;
 use curt_xdr::Decoder;
 
-use super::attributes::{self, Wanted};
+use super::attributes::{self, RequestedAttributes};
 use super::{Compound, Outcome, decoded};
 
 pub(super) fn getattr<'r>(
@@ -13,6 +13,6 @@ pub(super) fn getattr<'r>(
 ) -> Outcome {
     let GetattrArgs4 { attributes } = decoded(arguments)?;
     let object = compound.current()?;
-    let wanted = Wanted::new(attributes, compound.minor_version)?;
+    let wanted = RequestedAttributes::new(attributes, compound.minor_version)?;
     attributes::append(&mut compound.request, &object, wanted, reply)
 }

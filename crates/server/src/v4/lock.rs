@@ -53,7 +53,7 @@ pub(super) fn lock<'r>(
     let lock_type = kind.lock_type();
     let (service, slot) = (compound.request.service, compound.slot()?);
     let asked = LockStateRequest { basis, file: target.file_key(), lock_type, is_reclaim: reclaim };
-    // A client that cannot be called back asks again in its own time.
+    // A client that cannot be called back polls.
     let is_blocking = kind.waits() && !reclaim;
     let waits = is_blocking && slot.session().takes_callbacks();
     let attempt = || {

@@ -7,7 +7,6 @@
 //! [`Compound`].
 
 mod access;
-mod association;
 mod attributes;
 mod backchannel_ctl;
 mod bind_conn_to_session;
@@ -16,6 +15,7 @@ mod change;
 mod close;
 mod commit;
 mod compound;
+mod connection_association;
 mod create;
 mod create_session;
 mod delegreturn;
@@ -33,7 +33,7 @@ mod lookup;
 mod names;
 mod object;
 mod open;
-mod outcome;
+mod operation_outcome;
 mod pseudo;
 mod putfh;
 mod read;
@@ -47,7 +47,7 @@ mod secinfo;
 mod sequence;
 mod set_ssv;
 mod setattr;
-mod settable;
+mod settable_attributes;
 mod table;
 mod test_stateid;
 #[cfg(test)]
@@ -60,11 +60,11 @@ use curt_proto::nfs4::Nfs4Procedure;
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure};
 
-pub(crate) use association::AssociatedSessions;
 pub(crate) use callbacks::CallbackThreads;
 pub(crate) use compound::Compound;
+pub(crate) use connection_association::AssociatedSessions;
 pub(crate) use object::Object;
-pub(crate) use outcome::{OpFailure, Outcome, decoded};
+pub(crate) use operation_outcome::{OpFailure, Outcome, decoded};
 
 use crate::service::NfsService;
 

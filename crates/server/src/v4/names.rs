@@ -9,7 +9,7 @@ use curt_types::{Attributes, Fault, FileHandle, FileKind};
 use curt_vfs::FsCred;
 
 use super::object::Object;
-use super::outcome::{OpFailure, Outcome};
+use super::operation_outcome::{OpFailure, Outcome};
 use super::pseudo::PseudoNode;
 use crate::exports::{PseudoId, PseudoTree};
 use crate::file_handle::{ExportId, HandleContents};

@@ -1,9 +1,9 @@
-//! What a filehandle of a compound stands for.
+//! The object that a filehandle of a compound refers to.
 
 use curt_proto::nfs4::NfsStat4;
 use curt_types::FileHandle;
 
-use super::outcome::OpFailure;
+use super::operation_outcome::OpFailure;
 use super::pseudo::PseudoNode;
 use crate::request::VerifiedHandle;
 

@@ -10,7 +10,7 @@ use curt_vfs::{CreateMode, NewNode};
 use curt_xdr::{Decoder, Encode};
 
 use super::change::{change, change_info};
-use super::settable::{EXCLUSIVE_CREATE, Settable, settable};
+use super::settable_attributes::{EXCLUSIVE_CREATE, Settable, settable};
 use super::{Compound, Object, OpFailure, Outcome, decoded, io, names};
 use crate::ops::{self, OpResult};
 use crate::request::{NfsRequest, VerifiedHandle};
@@ -47,7 +47,7 @@ pub(super) fn open<'r>(
     if !is_new {
         check_access(&mut compound.request, target, &status, mode, by_handle)?;
     }
-    // Nobody gets a delegation until the access is reserved. Holders of one do not know of a denial
+    // No delegation is granted until the access is reserved. Holders of one do not know of a denial
     // either.
     let writes = mode.access.contains(ShareBits::WRITE) || mode.deny.contains(ShareBits::READ);
     let kind = if mode.access.contains(ShareBits::WRITE) { ChangeKind::Data } else { ChangeKind::Attributes };
@@ -130,7 +130,7 @@ pub(super) fn share_mode(access: ShareAccess4, deny: u32) -> Result<ShareMode, O
     Ok(ShareMode { access: bits(access.access())?, deny: bits(deny)? })
 }
 
-/// What a client says of delegations in OPEN.
+/// The delegation that a client wants in OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WantedDelegation {
     /// Nothing: it takes one, and no reason why there is none.

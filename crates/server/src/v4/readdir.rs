@@ -8,7 +8,7 @@ use curt_proto::nfs4::{
 use curt_vfs::{ReaddirDetail, VfsDirEntry, Visit};
 use curt_xdr::Decoder;
 
-use super::attributes::{self, Described, FileSystemFacts, Wanted};
+use super::attributes::{self, Described, FileSystemFacts, RequestedAttributes};
 use super::object::Object;
 use super::pseudo::PseudoNode;
 use super::{Compound, OpFailure, Outcome, decoded, names};
@@ -47,7 +47,7 @@ pub(super) fn readdir<'r>(
 ) -> Outcome {
     let asked: ReaddirArgs4 = decoded(arguments)?;
     let object = compound.current()?;
-    let wanted = Wanted::new(asked.attributes, compound.minor_version)?;
+    let wanted = RequestedAttributes::new(asked.attributes, compound.minor_version)?;
     let cookie = own_cookie(asked.cookie)?;
     if cookie != 0 && asked.verifier != Verifier4::default() {
         return Err(NfsStat4::NotSame.into());
@@ -88,7 +88,7 @@ fn wire_cookie(cookie: u64) -> u64 {
 /// A listing in progress.
 struct DirectoryListing<'l, 'r, 'c, 'b> {
     request: &'l mut NfsRequest<'r, 'c>,
-    wanted: Wanted,
+    wanted: RequestedAttributes,
     encoder: ListingEncoder4<'b>,
 }
 

@@ -7,7 +7,7 @@ use curt_rpc::auth::OpaqueAuth;
 use curt_xdr::{Decoder, Encode, put_opaque};
 
 use super::compound::end_failed;
-use super::outcome::{OpFailure, decoded};
+use super::operation_outcome::{OpFailure, decoded};
 use super::{Compound, Outcome};
 use crate::state::{Principal, SequenceGrant, SequenceRequest, Sequenced, SlotInUse};
 

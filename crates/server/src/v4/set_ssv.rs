@@ -3,7 +3,7 @@
 use curt_proto::nfs4::{NfsStat4, SetSsvArgs4};
 use curt_xdr::Decoder;
 
-use super::outcome::decoded;
+use super::operation_outcome::decoded;
 use super::{Compound, Outcome};
 
 /// No client has SP4_SSV, which EXCHANGE_ID refuses; others must not use the operation.

@@ -4,7 +4,7 @@ use curt_proto::nfs4::{NfsStat4, SetattrArgs4};
 use curt_types::{Attributes, Fault};
 use curt_xdr::{Decoder, Encode};
 
-use super::settable::settable;
+use super::settable_attributes::settable;
 use super::{Compound, OpFailure, Outcome, decoded, io};
 use crate::ops;
 use crate::state::IoDirection;

@@ -3,7 +3,7 @@
 use curt_proto::nfs4::{NfsStat4, TestStateidArgs4};
 use curt_xdr::{Decoder, Encode};
 
-use super::outcome::{OpFailure, decoded};
+use super::operation_outcome::{OpFailure, decoded};
 use super::{Compound, Outcome};
 
 pub(super) fn test_stateid<'r>(

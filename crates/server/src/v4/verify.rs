@@ -3,8 +3,8 @@
 use curt_proto::nfs4::{Attribute, AttributeValues, Fattr4, NfsStat4, NverifyArgs4, VerifyArgs4};
 use curt_xdr::Decoder;
 
-use super::attributes::{self, Wanted};
-use super::settable::MODE_MAX;
+use super::attributes::{self, RequestedAttributes};
+use super::settable_attributes::MODE_MAX;
 use super::{Compound, OpFailure, Outcome, decoded};
 
 pub(super) fn verify<'r>(
@@ -35,7 +35,7 @@ fn has(compound: &mut Compound<'_, '_>, given: &Fattr4<'_>) -> Result<bool, OpFa
     if given.mask.contains(Attribute::RdattrError.number()) {
         return Err(NfsStat4::Inval.into());
     }
-    let wanted = Wanted::new(given.mask, minor_version)?;
+    let wanted = RequestedAttributes::new(given.mask, minor_version)?;
     let values = AttributeValues::decode(given)?;
     if values.mode.is_some_and(|mode| mode > MODE_MAX) {
         return Err(NfsStat4::Inval.into());

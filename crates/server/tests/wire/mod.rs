@@ -17,7 +17,7 @@ use curt_rpc::{
     auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential},
     message::{AcceptStatus, RejectedReply, decode_reply_header, encode_call_header},
     record,
-    server::{Limits, RpcServer, RpcServerHandle},
+    server::{Limits, RpcServer, RpcServerHandle, RpcService},
 };
 use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, RECORD_MAX, Setup, Squash};
 use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
@@ -56,6 +56,15 @@ impl Served {
     }
 
     pub fn with_limits(exports: Vec<ExportDefinition>, limits: Limits) -> Self {
+        Self::wrapped(exports, limits, |service| service)
+    }
+
+    /// With a service around that of the server.
+    pub fn wrapped(
+        exports: Vec<ExportDefinition>,
+        limits: Limits,
+        wrap: impl FnOnce(Arc<NfsService>) -> Arc<dyn RpcService>,
+    ) -> Self {
         let counters = Arc::new(ServerCounters::default());
         let setup =
             Setup { state: PersistentState::ephemeral().unwrap(), exports, counters: Arc::clone(&counters) };
@@ -63,7 +72,7 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let limits = Limits { record: RECORD_MAX, ..limits };
-        let served = Arc::<NfsService>::clone(&service);
+        let served = wrap(Arc::clone(&service));
         let server = RpcServer::new(vec![listener], served, limits).unwrap();
         let handle = server.handle();
         let thread = Some(std::thread::spawn(move || server.run()));

@@ -315,7 +315,7 @@ mod tests {
         });
         assert!(watcher.leases.table.lock().by_descriptor.is_empty());
         assert!(watcher.leases.table.lock().by_watch.is_empty());
-        // Nobody gets one while a process may write.
+        // None is granted while a process may write.
         let writer = OpenOptions::new().write(true).open(&path).unwrap();
         let refused = take(Mutex::new(mpsc::channel().0)).err().unwrap();
         assert!(matches!(refused, Error::Os(Errno::AGAIN)), "{refused}");

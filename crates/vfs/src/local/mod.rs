@@ -25,6 +25,7 @@
 mod access_check_cache;
 mod credentials;
 mod data;
+mod export_root;
 mod file_cache;
 mod handle_table;
 mod handles;
@@ -36,11 +37,9 @@ mod limits;
 mod listing;
 mod locks;
 mod lookup_cache;
-mod losses;
 mod names;
 mod opath_cache;
 mod open;
-mod opening;
 mod options;
 mod parents;
 mod pins;
@@ -55,6 +54,7 @@ mod unstable;
 mod vfs;
 mod write;
 mod write_latency;
+mod write_losses;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -73,7 +73,6 @@ use self::handles::HandleSource;
 pub use self::leases::LeaseWatcher;
 use self::locks::FileLocks;
 use self::lookup_cache::NameLookupCache;
-use self::losses::LossCounters;
 pub use self::options::{
     FileCaching, HandleChoice, LocalError, LocalOptions, MetadataDurability, OPathCaching,
 };
@@ -81,6 +80,7 @@ use self::read::ReadSupport;
 use self::shared_sync::SharedSync;
 use self::sweeper::{OpenCaches, Sweeper};
 use self::write_latency::WriteLatency;
+use self::write_losses::LossCounters;
 use crate::MayBlock;
 use crate::caller::FsCred;
 use crate::error::Error;
@@ -204,7 +204,7 @@ impl LocalVfs {
     fn open_name(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
         loop {
             match rustix::fs::openat2(directory, name, PATH, Mode::empty(), BENEATH) {
-                // EAGAIN: something was renamed meanwhile, and the kernel cannot tell whether it
+                // EAGAIN: something was renamed meanwhile, and the kernel does not know whether it
                 // affected the walk.
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(Errno::XDEV) => return Err(Errno::ACCESS),

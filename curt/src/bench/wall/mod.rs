@@ -113,7 +113,7 @@ struct Measured {
     fuse_requests: u64,
 }
 
-/// What JSON says of one work in one place.
+/// One work in one place, in JSON.
 #[derive(Debug, Serialize)]
 struct WallRow {
     work: String,
@@ -154,7 +154,7 @@ pub(super) fn run(arguments: &WallArguments) -> Result<bool> {
     for cpus in &arguments.cpus {
         sched_setaffinity(None, &cpus.set(&allowed))?;
         for delay in &arguments.delays {
-            let bed = Bed::new(arguments, top.path(), *delay)?;
+            let bed = WallTestbed::new(arguments, top.path(), *delay)?;
             rows.extend(bed.rows(&works, *cpus)?);
         }
         sched_setaffinity(None, &allowed)?;
@@ -235,7 +235,7 @@ fn run_child(command: &mut Command) -> Result<Vec<u8>> {
 }
 
 /// A server, the way to it, and how often each place is measured.
-struct Bed<'a> {
+struct WallTestbed<'a> {
     arguments: &'a WallArguments,
     top: &'a Path,
     delay_ms: f64,
@@ -244,7 +244,7 @@ struct Bed<'a> {
     rounds: usize,
 }
 
-impl<'a> Bed<'a> {
+impl<'a> WallTestbed<'a> {
     fn new(arguments: &'a WallArguments, top: &'a Path, delay_ms: f64) -> Result<Self> {
         let world = Testbed::serving(&Curt::this(), top, None)?;
         let round_trip = Duration::try_from_secs_f64(delay_ms / 1000.0).context("--delays")?;

@@ -84,7 +84,7 @@ impl LockServer {
         sockets.into_iter().map(serve).collect()
     }
 
-    /// Tells the mounts of this host whether other hosts can call it, and notifies the hosts that
+    /// Informs the mounts of this host whether other hosts can call it, and notifies the hosts that
     /// had locks. To be called when the ports are open and registered.
     pub(super) fn announce(
         &self,

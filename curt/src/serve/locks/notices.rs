@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use rustix::thread::CapabilitySet;
 
 use super::peers::is_here;
-use super::ports::{Peer, Program, Protocol};
+use super::ports::{CallTransport, Peer, Program};
 
 /// Hosts that are tried for the first time at the same time: datagrams alone, and little time for
 /// each, so that hosts that are not there do not keep others from reclaiming their locks.
@@ -162,7 +162,7 @@ impl Notices {
             let next = retries.lock().pop();
             let Some(Retry { notice, at, pause }) = next else { return };
             thread::sleep(at.saturating_duration_since(Instant::now()));
-            let connect = |peer: Peer| peer.connect(NSM, [Protocol::Udp, Protocol::Tcp]);
+            let connect = |peer: Peer| peer.connect(NSM, [CallTransport::Udp, CallTransport::Tcp]);
             let result = self.notify(notice, state, connect, TIMEOUT);
             note(notice, &result);
             match result {

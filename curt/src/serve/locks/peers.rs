@@ -27,7 +27,7 @@ use curt_xdr::{Encode, put_fixed};
 use parking_lot::{Condvar, Mutex};
 
 use super::monitor::MonitorThread;
-use super::ports::{Peer, Program, Protocol};
+use super::ports::{CallTransport, Peer, Program};
 
 /// The threads.
 const THREADS: usize = 4;
@@ -39,7 +39,7 @@ const THREADS_FOR_SLOW: usize = THREADS / 2;
 /// waiters.
 const RESULTS_MAX: usize = 256;
 
-/// Results that wait for all hosts. Anybody can have one sent to any address by a forged datagram.
+/// Results that wait for all hosts. A forged datagram can have one sent to any address.
 const RESULTS_ALL_MAX: usize = 1024;
 
 /// Time limit of a call.
@@ -97,7 +97,7 @@ struct PeerHost {
 struct HostState {
     connection: Option<SingleCalls>,
     local: Option<IpAddr>,
-    /// Calls in a row that failed.
+    /// Consecutive failed calls.
     failures: u32,
     retry_at: Option<Instant>,
     last_call: Option<Instant>,
@@ -411,7 +411,7 @@ impl HostState {
             Some(connection) => connection,
             empty @ None => {
                 let peer = Peer { address, local: LocalAddress { ip: self.local, is_port_reserved: false } };
-                let connected = peer.connect(NLM, [Protocol::Tcp, Protocol::Udp]);
+                let connected = peer.connect(NLM, [CallTransport::Tcp, CallTransport::Udp]);
                 empty.insert(connected.map_err(Failure::not_sent)?)
             }
         };

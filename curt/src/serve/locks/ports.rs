@@ -24,7 +24,7 @@ pub(super) struct Peer {
 
 /// The transport of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(super) enum CallTransport {
     Tcp,
     Udp,
 }
@@ -44,7 +44,7 @@ impl Peer {
     pub(super) fn connect(
         self,
         program: Program,
-        protocols: [Protocol; 2],
+        protocols: [CallTransport; 2],
     ) -> Result<SingleCalls, CallError> {
         let mut mapper = self.portmapper()?;
         let mut failure = CallError::Unreachable(std::io::ErrorKind::NotFound);
@@ -71,24 +71,24 @@ impl Peer {
         program: Program,
         timeout: Duration,
     ) -> Result<SingleCalls, CallError> {
-        let mut mapper = self.unprivileged().open(portmap::PORT, Protocol::Udp)?;
-        let port = self.port(&mut mapper, program, Protocol::Udp, timeout)?;
+        let mut mapper = self.unprivileged().open(portmap::PORT, CallTransport::Udp)?;
+        let port = self.port(&mut mapper, program, CallTransport::Udp, timeout)?;
         let port = port.ok_or(CallError::Unreachable(std::io::ErrorKind::NotFound))?;
-        self.open(port, Protocol::Udp)
+        self.open(port, CallTransport::Udp)
     }
 
-    fn open(self, port: u16, protocol: Protocol) -> Result<SingleCalls, CallError> {
+    fn open(self, port: u16, protocol: CallTransport) -> Result<SingleCalls, CallError> {
         let address = SocketAddr::new(self.address, port);
         match protocol {
-            Protocol::Tcp => SingleCalls::tcp(self.local, address, TIMEOUT),
-            Protocol::Udp => SingleCalls::udp(self.local, address),
+            CallTransport::Tcp => SingleCalls::tcp(self.local, address, TIMEOUT),
+            CallTransport::Udp => SingleCalls::udp(self.local, address),
         }
     }
 
     /// Its portmapper needs no reserved port.
     fn portmapper(self) -> Result<SingleCalls, CallError> {
-        let by_tcp = self.unprivileged().open(portmap::PORT, Protocol::Tcp);
-        by_tcp.or_else(|_| self.unprivileged().open(portmap::PORT, Protocol::Udp))
+        let by_tcp = self.unprivileged().open(portmap::PORT, CallTransport::Tcp);
+        by_tcp.or_else(|_| self.unprivileged().open(portmap::PORT, CallTransport::Udp))
     }
 
     fn unprivileged(self) -> Self {
@@ -100,7 +100,7 @@ impl Peer {
         self,
         mapper: &mut SingleCalls,
         program: Program,
-        protocol: Protocol,
+        protocol: CallTransport,
         timeout: Duration,
     ) -> Result<Option<u16>, CallError> {
         let target = |version: RpcbindVersion| CallTarget {
@@ -110,7 +110,7 @@ impl Peer {
         };
         let Program { number, version } = program;
         if self.address.is_ipv4() {
-            let protocol = if protocol == Protocol::Tcp { PROTOCOL_TCP } else { PROTOCOL_UDP };
+            let protocol = if protocol == CallTransport::Tcp { PROTOCOL_TCP } else { PROTOCOL_UDP };
             let mapping = Mapping { program: number, version, protocol, port: 0 };
             let reply =
                 mapper.call(target(RpcbindVersion::Portmap2), &RpcCredential::None, &mapping, timeout)?;
@@ -118,10 +118,10 @@ impl Peer {
             return Ok(u16::try_from(port).ok().filter(|port| *port != 0));
         }
         let netid = match (protocol, self.address.is_ipv4()) {
-            (Protocol::Tcp, true) => NETID_TCP,
-            (Protocol::Tcp, false) => NETID_TCP6,
-            (Protocol::Udp, true) => NETID_UDP,
-            (Protocol::Udp, false) => NETID_UDP6,
+            (CallTransport::Tcp, true) => NETID_TCP,
+            (CallTransport::Tcp, false) => NETID_TCP6,
+            (CallTransport::Udp, true) => NETID_UDP,
+            (CallTransport::Udp, false) => NETID_UDP6,
         };
         let reached = format_universal_address((self.address, portmap::PORT).into());
         let opaque = |bytes| Opaque::new(bytes).unwrap_or_default();

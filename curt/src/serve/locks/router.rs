@@ -68,7 +68,7 @@ impl CallbackReceiver for HostReceiver {
         self.mounts.as_ref().map_or(GrantReply::Stranger, |mounts| mounts.granted(server, grant))
     }
 
-    /// The system's monitor says so.
+    /// Reported by the system's monitor.
     fn restarted(&self, host: IpAddr, state: i32) {
         self.service.host_restarted(host, state);
         if let Some(mounts) = &self.mounts {

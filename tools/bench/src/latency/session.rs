@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
 use curt_proto::nfs4::{
-    AccessArgs4, Attribute, Bitmap4, CallbackSecurity, ChannelAttributes, ClientOwner, Clientid, CloseArgs4,
+    AccessArgs4, Attribute, Bitmap4, CallbackSecParms4, ChannelAttributes, ClientOwner, Clientid, CloseArgs4,
     CompoundEncoder, CompoundResults, CreateSessionArgs4, CreateSessionFlags, CreateSessionOk4,
     ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, GetattrArgs4, GetfhOk4, LookupArgs4, Nfs4Operation,
     NfsFh4, OpaqueLimited, OpenArgs4, OpenClaim, OpenHow, OpenOk4, PROGRAM, PutfhArgs4, ReadArgs4,
@@ -324,7 +324,7 @@ pub(crate) fn create(
         fore: channel(64 << 10, u32::try_from(slots)?),
         back: channel(4096, 1),
         callback_program: 0x4000_0000,
-        callback_security: VarArray::new(vec![CallbackSecurity::None])?,
+        callback_security: VarArray::new(vec![CallbackSecParms4::None])?,
     };
     let reply = ask(arguments(|compound| compound.push(&create_session)))?;
     let created: CreateSessionOk4 = CompoundResults::new(&reply)?.next(Nfs4Operation::CreateSession)?;

@@ -13,7 +13,7 @@ use curt_proto::{
     nfs4::{self, Nfs4Operation, Nfs4Procedure},
 };
 
-use super::{Passage, Watch, body, relay, word};
+use super::{RelayDecision, Watch, body, relay, word};
 
 /// Every third reply of a listing is delayed.
 const HOLD_EACH: u64 = 3;
@@ -42,12 +42,12 @@ struct State {
     /// Handle of the last listed directory.
     listed: Vec<u8>,
     /// Pending calls whose replies contain that directory's attributes, by connection and xid.
-    renewing: HashMap<(u64, u32), Renewing>,
+    renewing: HashMap<(u64, u32), DirectoryCallKind>,
 }
 
 /// A call whose reply contains a directory's attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Renewing {
+enum DirectoryCallKind {
     Listing,
     Asking,
 }
@@ -98,15 +98,15 @@ impl CountingRelay {
 struct Counter(Mutex<State>);
 
 impl Watch for Counter {
-    fn call(&self, connection: u64, record: Vec<u8>) -> Passage {
+    fn call(&self, connection: u64, record: Vec<u8>) -> RelayDecision {
         self.note_call(connection, body(&record));
-        Passage::Now(record)
+        RelayDecision::Now(record)
     }
 
-    fn reply(&self, connection: u64, record: Vec<u8>) -> Passage {
+    fn reply(&self, connection: u64, record: Vec<u8>) -> RelayDecision {
         match self.note_reply(connection, body(&record)) {
-            None => Passage::Now(record),
-            Some(hold) => Passage::Late(hold, record),
+            None => RelayDecision::Now(record),
+            Some(hold) => RelayDecision::Late(hold, record),
         }
     }
 }
@@ -131,9 +131,9 @@ impl Counter {
             state.counts.readdir += 1;
             state.counts.cookie_zero += u64::from(cookie == 0);
             state.listed = about.handle.to_vec();
-            state.renewing.insert((connection, about.xid), Renewing::Listing);
+            state.renewing.insert((connection, about.xid), DirectoryCallKind::Listing);
         } else if about.handle == state.listed {
-            state.renewing.insert((connection, about.xid), Renewing::Asking);
+            state.renewing.insert((connection, about.xid), DirectoryCallKind::Asking);
         }
     }
 
@@ -143,8 +143,8 @@ impl Counter {
         let mut state = self.state();
         state.counts.received += record.len() as u64 + 4;
         let renewing = state.renewing.remove(&(connection, xid))?;
-        state.held += u64::from(renewing == Renewing::Listing);
-        let is_held = renewing == Renewing::Listing && state.held.is_multiple_of(HOLD_EACH);
+        state.held += u64::from(renewing == DirectoryCallKind::Listing);
+        let is_held = renewing == DirectoryCallKind::Listing && state.held.is_multiple_of(HOLD_EACH);
         let hold = state.hold.filter(|_| is_held);
         let passed = Instant::now() + hold.unwrap_or_default();
         state.counts.renewed.push(passed);
@@ -154,7 +154,7 @@ impl Counter {
 
 /// A call whose reply contains attributes of the directory that it is about.
 #[derive(Debug, PartialEq, Eq)]
-struct About<'a> {
+struct DirectoryCall<'a> {
     xid: u32,
     handle: &'a [u8],
     /// The cookie, if it is a listing.
@@ -162,7 +162,7 @@ struct About<'a> {
 }
 
 /// Decodes such a call of NFSv3 or NFSv4 (RFC 5531 section 9).
-fn about(record: &[u8]) -> Option<About<'_>> {
+fn about(record: &[u8]) -> Option<DirectoryCall<'_>> {
     if word(record, 4)? != 0 || word(record, 12)? != nfs3::PROGRAM {
         return None;
     }
@@ -180,7 +180,7 @@ fn about(record: &[u8]) -> Option<About<'_>> {
 
 /// A procedure of NFSv3, whose arguments begin with a handle; a listing's cookie follows (RFC 1813
 /// sections 3.3.1, 3.3.3, 3.3.4, 3.3.16 and 3.3.17).
-fn about_procedure(record: &[u8], procedure: NfsProcedure, arguments: usize) -> Option<About<'_>> {
+fn about_procedure(record: &[u8], procedure: NfsProcedure, arguments: usize) -> Option<DirectoryCall<'_>> {
     let cookie = match procedure {
         NfsProcedure::Readdir | NfsProcedure::ReaddirPlus => {
             Some(double_word(record, after_opaque(record, arguments)?)?)
@@ -188,12 +188,12 @@ fn about_procedure(record: &[u8], procedure: NfsProcedure, arguments: usize) -> 
         NfsProcedure::Getattr | NfsProcedure::Lookup | NfsProcedure::Access => None,
         _ => return None,
     };
-    Some(About { xid: word(record, 0)?, handle: opaque(record, arguments)?, cookie })
+    Some(DirectoryCall { xid: word(record, 0)?, handle: opaque(record, arguments)?, cookie })
 }
 
 /// A compound, whose first operations are those with which Curt precedes a request about an object
 /// (RFC 8881 sections 16.2.2, 18.1.1, 18.2.1, 18.7.1, 18.13.1, 18.19.1, 18.23.1 and 18.46.1).
-fn about_compound(record: &[u8], arguments: usize) -> Option<About<'_>> {
+fn about_compound(record: &[u8], arguments: usize) -> Option<DirectoryCall<'_>> {
     // A tag, the minor version, and the number of operations.
     let mut at = after_opaque(record, arguments)? + 8;
     let mut handle = None;
@@ -213,7 +213,7 @@ fn about_compound(record: &[u8], arguments: usize) -> Option<About<'_>> {
             | Nfs4Operation::Access => {
                 let lists = operation == Nfs4Operation::Readdir;
                 let cookie = if lists { Some(double_word(record, at)?) } else { None };
-                return Some(About { xid: word(record, 0)?, handle: handle?, cookie });
+                return Some(DirectoryCall { xid: word(record, 0)?, handle: handle?, cookie });
             }
             _ => return None,
         }

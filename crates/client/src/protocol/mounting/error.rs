@@ -37,7 +37,7 @@ impl fmt::Display for ServiceKind {
 pub enum MountRetry {
     /// Retried: the server may be temporarily unreachable.
     Always,
-    /// Retried until the third failure in a row: the server may be starting.
+    /// Retried until the third consecutive failure: the server may be starting.
     Thrice,
     /// Not retried: the error is permanent.
     Never,

@@ -42,10 +42,10 @@ use curt_types::{
 use curt_xdr::{Decode, DecodeError, Encode, decode_all};
 
 use super::{
-    Answer, CreateRequest, CreatedObject, Fsinfo, FsstatReply, LinkAttributes, ListRequest, LockAnswer,
-    LockEvents, LockMode, LockTestReply, LookupReply, NfsReply, OpenCaller, Pathconf, Protocol, ReadData,
-    ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, RpcCaller, RpcClient, WireLock, WireOwner,
-    WriteReply,
+    Answer, BatchOperations, CreateRequest, CreatedObject, DelegationOperations, FileOperations, Fsinfo,
+    FsstatReply, LinkAttributes, ListRequest, LockAnswer, LockEvents, LockMode, LockOperations,
+    LockTestReply, LookupReply, NfsReply, OpenCaller, OpenOperations, Pathconf, Protocol, ReadData, ReadSink,
+    ReaddirEntry, ReaddirPage, RenameAttributes, RpcCaller, RpcClient, WireLock, WireOwner, WriteReply,
     read_data::{bytes_of, is_valid_length},
     rpc_client::{CallResult, CallSpec},
 };
@@ -80,7 +80,9 @@ impl Protocol for NfsV3 {
             service.unmount(limit);
         }
     }
+}
 
+impl FileOperations for NfsV3 {
     fn find(
         &self,
         caller: RpcCaller<'_>,
@@ -294,7 +296,7 @@ impl Protocol for NfsV3 {
         // A time not later than that of sending: older cached data never count as newer than the
         // reply.
         let sink = sink.map(|sink| {
-            Arc::new(ReadResultsSink { sink: Arc::clone(sink), asked, sent_at: self.rpc.now() })
+            Arc::new(ReadReplySink { sink: Arc::clone(sink), asked, sent_at: self.rpc.now() })
                 as Arc<dyn ReplySink>
         });
         let arguments = ReadArguments { file: nfs_fh3(file)?, offset: range.start, count };
@@ -368,7 +370,15 @@ impl Protocol for NfsV3 {
         };
         self.ask(caller, NfsProcedure::Fsstat, &object, space, attributes)
     }
+}
 
+impl BatchOperations for NfsV3 {}
+
+impl OpenOperations for NfsV3 {}
+
+impl DelegationOperations for NfsV3 {}
+
+impl LockOperations for NfsV3 {
     fn lock(&self, open: OpenCaller<'_>, file: &FileHandle, lock: &WireLock, mode: LockMode) -> LockAnswer {
         self.nlm(open.rpc()).map_or(NO_LOCKS, |(nlm, calls)| nlm.lock(calls, file, lock, mode))
     }
@@ -688,13 +698,13 @@ fn page<'a, E: Decode<'a>>(
 const READ_HEAD: usize = 4 + 4 + 84 + 4 + 4 + 4;
 
 /// Decodes results for a [`ReadSink`]; a malformed reply is left to the caller.
-struct ReadResultsSink {
+struct ReadReplySink {
     sink: Arc<dyn ReadSink>,
     asked: usize,
     sent_at: Instant,
 }
 
-impl ReplySink for ReadResultsSink {
+impl ReplySink for ReadReplySink {
     fn consume(&self, results: &[u8]) -> bool {
         let Ok(outcome) = decode_all::<NfsResult<ReadOk<'_>, ReadFail>>(results) else {
             return false;

@@ -36,7 +36,7 @@ use crate::{
 const FLAVOR_NONE: u32 = 0;
 const FLAVOR_SYS: u32 = 1;
 
-/// What a mount over NFSv3 needs beside the [`ExportSource`].
+/// The parameters of a mount over NFSv3 in addition to the [`ExportSource`].
 pub struct Nfs3Mount<'a> {
     /// The lock manager of the mount, asked for when everything else is there; `None`: no locks.
     pub locks: &'a dyn Fn() -> Option<NlmClient>,

@@ -422,7 +422,7 @@ pub fn send_granted_result(address: IpAddr, cookie: &[u8], status: NlmStat4, tim
     }
 }
 
-/// Tells the status monitor of the server at `address` that this host was restarted (SM_NOTIFY).
+/// Notifies the status monitor of the server at `address` of a restart of this host (SM_NOTIFY).
 /// Returns whether the notice was received, or the server has no monitor.
 #[must_use]
 pub fn send_restart_notice(address: IpAddr, host_name: &[u8], state: i32, timeout: Duration) -> bool {

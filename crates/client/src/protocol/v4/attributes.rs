@@ -130,7 +130,7 @@ fn id(owner: OpaqueLimited<'_>) -> u32 {
 }
 
 /// A directory before and after an operation. The two belong to one step only if the server says
-/// so, and if nobody has changed the directory before its attributes were returned.
+/// so, and if the directory has not changed before its attributes were returned.
 pub(super) fn directory_step(info: Option<ChangeInfo>, after: Option<Attributes>) -> Wcc {
     let is_one_step =
         |info: &ChangeInfo| info.atomic && after.is_some_and(|after| after.change == Some(info.after));

@@ -30,7 +30,7 @@ use curt_xdr::{Decode, DecodeError, Encode, Opaque};
 
 use super::{
     NfsV4,
-    open::{OpenKey, OpenResult, Rider, RiderOperation, SentOpen, UsableOpen, wire},
+    open::{GrantedOpen, OpenKey, PiggybackedKind, PiggybackedOperation, SentOpen, UsableOpen, wire},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{CompoundSink, outcome},
     session::{Generation, Need, Purpose, SlotGuard, SlotTurn},
@@ -53,7 +53,7 @@ pub(super) type Append<'a> = &'a (dyn Fn(&mut CompoundEncoder<'_>, Stateid) + Sy
 #[derive(Clone, Copy)]
 pub(super) struct CompoundRequest<'a> {
     pub(super) caller: RpcCaller<'a>,
-    /// What it is counted as.
+    /// The operation that it counts as.
     pub(super) operation: Nfs4Operation,
     /// Its operations.
     pub(super) append: Append<'a>,
@@ -88,7 +88,7 @@ pub(super) struct CompoundReply {
 /// What precedes the operations of an intent in one attempt, after SEQUENCE.
 #[derive(Default)]
 struct Head<'a> {
-    riders: Vec<Rider>,
+    riders: Vec<PiggybackedOperation>,
     open: Option<UsedOpen<'a>>,
 }
 
@@ -110,7 +110,7 @@ struct DelayedOpen {
 /// The operations of a [`Head`].
 #[derive(Clone, Debug, Default)]
 struct HeadShape {
-    riders: Vec<RiderOperation>,
+    riders: Vec<PiggybackedKind>,
     has_file: bool,
     has_open: bool,
 }
@@ -140,9 +140,9 @@ impl Encode for CompoundCall<'_> {
         for rider in &self.head.riders {
             operations.push(&PutfhArgs4 { object: NfsFh4::from(&rider.file) });
             match rider.does {
-                RiderOperation::Close => operations.push(&CloseArgs4 { seqid: 0, stateid: rider.stateid }),
-                RiderOperation::Return => operations.push(&DelegreturnArgs4 { stateid: rider.stateid }),
-                RiderOperation::Downgrade(access) => operations.push(&OpenDowngradeArgs4 {
+                PiggybackedKind::Close => operations.push(&CloseArgs4 { seqid: 0, stateid: rider.stateid }),
+                PiggybackedKind::Return => operations.push(&DelegreturnArgs4 { stateid: rider.stateid }),
+                PiggybackedKind::Downgrade(access) => operations.push(&OpenDowngradeArgs4 {
                     stateid: rider.stateid,
                     seqid: 0,
                     share_access: ShareAccess4(wire(access)),
@@ -164,7 +164,7 @@ impl Encode for CompoundCall<'_> {
     }
 }
 
-impl RiderOperation {
+impl PiggybackedKind {
     const fn operation(self) -> Nfs4Operation {
         match self {
             Self::Close => Nfs4Operation::Close,
@@ -230,7 +230,10 @@ impl HeadShape {
 }
 
 /// Decodes SEQUENCE and what follows it, which all have succeeded. Returns the result of the OPEN.
-fn skip_head(results: &mut CompoundResults<'_>, head: &HeadShape) -> Result<Option<OpenResult>, DecodeError> {
+fn skip_head(
+    results: &mut CompoundResults<'_>,
+    head: &HeadShape,
+) -> Result<Option<GrantedOpen>, DecodeError> {
     let malformed = |error| match error {
         ResultError::Decode(error) => error,
         _ => DecodeError::Short,
@@ -246,7 +249,7 @@ fn skip_head(results: &mut CompoundResults<'_>, head: &HeadShape) -> Result<Opti
         return Ok(None);
     }
     let ok: OpenOk4<'_> = results.next(Nfs4Operation::Open).map_err(malformed)?;
-    Ok(Some(OpenResult::from(&ok)))
+    Ok(Some(GrantedOpen::from(&ok)))
 }
 
 /// What becomes of a compound after one attempt.
@@ -271,7 +274,7 @@ struct SequencedSink {
 #[derive(Clone, Copy)]
 struct ConsumedHead {
     sequence: SequenceOk4,
-    opened: Option<OpenResult>,
+    opened: Option<GrantedOpen>,
 }
 
 impl ReplySink for SequencedSink {
@@ -386,7 +389,7 @@ impl NfsV4 {
         let results = self.call_once(caller, Nfs4Operation::Sequence, &call, HEAD_MAX, None)?;
         let mut results = self.decoded(CompoundResults::new(results.reply.results()))?;
         let status = self.decoded(outcome(results.next::<SequenceOk4>(Nfs4Operation::Sequence)))?;
-        // The kept reply of the request in doubt says that it was executed.
+        // The cached reply shows that the request in doubt was executed.
         match status.err().unwrap_or(NfsStat4::Ok) {
             NfsStat4::Delay => {
                 drop(slot);
@@ -472,7 +475,12 @@ impl NfsV4 {
     }
 
     /// The operations for opens that are added to this compound.
-    fn riders(&self, request: &CompoundRequest<'_>, slot: &SlotGuard<'_>, carries: bool) -> Vec<Rider> {
+    fn riders(
+        &self,
+        request: &CompoundRequest<'_>,
+        slot: &SlotGuard<'_>,
+        carries: bool,
+    ) -> Vec<PiggybackedOperation> {
         let most = match request.operation {
             _ if !carries => 0,
             Nfs4Operation::Sequence => CLOSES_ALONE_MAX,
@@ -486,21 +494,24 @@ impl NfsV4 {
             // The open that the delegation kept is closed with it.
             self.opens.undelegated(&returned.key, now);
         }
-        let mut riders: Vec<_> = returns.iter().map(Rider::returning).collect();
+        let mut riders: Vec<_> = returns.iter().map(PiggybackedOperation::returning).collect();
         riders.extend(self.opens.take_riders(credential, Some(now), most.saturating_sub(riders.len())));
         riders
     }
 
     /// Riders whose compound was not executed, or not known to be.
-    fn put_back_riders(&self, riders: Vec<Rider>) {
+    fn put_back_riders(&self, riders: Vec<PiggybackedOperation>) {
         let (returns, others): (Vec<_>, Vec<_>) =
-            riders.into_iter().partition(|rider| rider.does == RiderOperation::Return);
-        returns.iter().filter_map(Rider::returned).for_each(|returned| self.delegations.put_back(returned));
+            riders.into_iter().partition(|rider| rider.does == PiggybackedKind::Return);
+        returns
+            .iter()
+            .filter_map(PiggybackedOperation::returned)
+            .for_each(|returned| self.delegations.put_back(returned));
         self.opens.put_back(others);
     }
 
     /// A rider was executed, or refused with this status.
-    fn rode(&self, rider: &Rider, outcome: Result<Stateid, NfsStat4>, generation: Generation) {
+    fn rode(&self, rider: &PiggybackedOperation, outcome: Result<Stateid, NfsStat4>, generation: Generation) {
         match rider.returned() {
             Some(returned) => {
                 if self.delegations.returned(returned, outcome.map(|_| ())) {
@@ -512,7 +523,7 @@ impl NfsV4 {
     }
 
     /// A delayed OPEN was executed.
-    fn opened_within(&self, open: &UsedOpen<'_>, opened: OpenResult, generation: Generation) {
+    fn opened_within(&self, open: &UsedOpen<'_>, opened: GrantedOpen, generation: Generation) {
         if let Some(delayed) = &open.delayed {
             let owner = OpenOwner { number: open.key.owner, credential: &delayed.credential };
             let wants_delegation = delayed.wants_delegation;
@@ -615,7 +626,7 @@ impl NfsV4 {
         if open.delayed.is_some() {
             let opened = outcome(results.next::<OpenOk4<'_>>(Nfs4Operation::Open));
             match self.decoded(opened)? {
-                Ok(ok) => self.opened_within(open, OpenResult::from(&ok), generation),
+                Ok(ok) => self.opened_within(open, GrantedOpen::from(&ok), generation),
                 Err(status) => return Ok(HeadOutcome::Refused(status)),
             }
         }

@@ -20,7 +20,7 @@ use std::{
 };
 
 use curt_policy::delegation::{
-    DELEGATIONS_MAX, DelegationOffer, GrantExpectation, GrantOutcome, RecallDecision, RecalledHolding,
+    DELEGATIONS_MAX, DelegationOffer, GrantExpectation, GrantOutcome, RecallDecision, RecalledDelegation,
     decide_recall, surplus,
 };
 use curt_proto::nfs4::{NfsStat4, Stateid};
@@ -47,7 +47,7 @@ pub(super) struct DelegationTable {
 #[derive(Debug, Default)]
 struct Delegations {
     is_allowed: bool,
-    files: HashMap<FileHandle, FileDelegation>,
+    files: HashMap<FileHandle, DelegationRecord>,
     held: usize,
     /// Those that are held, the oldest first; others are skipped.
     order: VecDeque<(FileHandle, [u8; 12])>,
@@ -75,7 +75,7 @@ pub(super) struct DelegationToReclaim {
 }
 
 #[derive(Debug)]
-struct FileDelegation {
+struct DelegationRecord {
     stateid: Stateid,
     owner: u32,
     credential: Arc<RpcCredential>,
@@ -125,7 +125,7 @@ pub(super) struct OpenedForDelegation<'a> {
     pub(super) is_written_here: bool,
 }
 
-impl FileDelegation {
+impl DelegationRecord {
     /// It ends: it is to be returned once that is reported.
     fn end(&mut self, file: &FileHandle) -> ReturnedDelegation {
         self.held.end();
@@ -298,7 +298,7 @@ impl DelegationTable {
             return None;
         }
         let held = HeldDelegation::new(&self.lease);
-        let delegation = FileDelegation {
+        let delegation = DelegationRecord {
             stateid: offered.stateid,
             owner: open.key.owner,
             credential: Arc::clone(open.credential),
@@ -343,9 +343,9 @@ impl DelegationTable {
         let mut state = self.state.lock();
         let known = state.files.get(file).filter(|known| known.stateid.other == stateid.other);
         let holding = match known {
-            Some(known) if known.is_returning => RecalledHolding::Returning,
-            Some(_) => RecalledHolding::Held,
-            None => RecalledHolding::Unknown {
+            Some(known) if known.is_returning => RecalledDelegation::Returning,
+            Some(_) => RecalledDelegation::Held,
+            None => RecalledDelegation::Unknown {
                 is_opening: !state.opening.is_empty(),
                 is_reply_lost: state.lost_reply.is_some(),
                 remembered: state.early_recalls.len(),

@@ -19,7 +19,7 @@ use curt_types::{ByteRange, Fault, FileHandle, LockType};
 use super::{
     NfsV4, change,
     compound::{CompoundReply, CompoundRequest, lost},
-    lock_states::{Doubt, LockPlace, LocksToReclaim, LostLocks, Unlockable},
+    lock_states::{LockPlace, LocksToReclaim, LostLocks, StateidRejection, Unlockable},
     open::{OpenKey, UsableOpen},
     put_fh, question,
     recovery::RecoveryError,
@@ -64,7 +64,7 @@ fn reply_of(status: NfsStat4) -> LockReply {
         NfsStat4::Openmode => LockError::OpenMode,
         // The server has no ranges as large as this.
         NfsStat4::BadRange => LockError::Failed(Fault::Fbig),
-        // By these servers say that they have no resources for another lock, or no locks at all.
+        // Servers return these if they have no resources for another lock, or no locks at all.
         NfsStat4::Serverfault | NfsStat4::Resource | NfsStat4::LockNotsupp | NfsStat4::Notsupp => {
             LockError::NoLocks
         }
@@ -325,8 +325,8 @@ impl NfsV4 {
     /// is reported; otherwise the stateid is one of before.
     pub(super) fn is_lost_now(&self, file: &FileHandle, stateid: Stateid) -> bool {
         match self.locks.doubt(file, stateid) {
-            Doubt::Replaced => false,
-            Doubt::Lost(lost) => {
+            StateidRejection::Replaced => false,
+            StateidRejection::Lost(lost) => {
                 let has_lost = !lost.ranges.is_empty();
                 self.report_lost(lost);
                 has_lost

@@ -2,7 +2,7 @@
 //!
 //! A lock state stands for the locks of one lock-owner in one file, and is based on an open. Who
 //! the owner is for programs does not matter to the server, because conflicts within the mount are
-//! decided before: an owner of the mount gets a state that nobody uses, with its lock-owner and
+//! decided before: an owner of the mount gets an unused state, with its lock-owner and
 //! stateid, and keeps it while it holds or waits for something. So a file has no more states than
 //! owners hold locks at a time, however many processes take turns. A state ends with the CLOSE of
 //! its open, which is pinned as long as the state exists.
@@ -119,7 +119,7 @@ pub(super) enum Unlockable {
 
 /// The reason why the server does not accept a stateid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Doubt {
+pub(super) enum StateidRejection {
     /// It has been replaced meanwhile.
     Replaced,
     /// It was the one of these locks, which are lost.
@@ -276,7 +276,7 @@ impl LockStateTable {
         }
     }
 
-    /// Nobody waits for the notification of an owner any more.
+    /// An owner does not wait for a notification any more.
     pub(super) fn withdraw(&self, file: &FileHandle, owner: WireOwner) {
         let states = &mut *self.states.lock();
         for state in states.files.get_mut(file).into_iter().flatten() {
@@ -347,11 +347,11 @@ impl LockStateTable {
     }
 
     /// The server does not accept this stateid of a lock.
-    pub(super) fn doubt(&self, file: &FileHandle, stateid: Stateid) -> Doubt {
+    pub(super) fn doubt(&self, file: &FileHandle, stateid: Stateid) -> StateidRejection {
         let states = &mut *self.states.lock();
         let is_its = |state: &&mut LockState| state.stateid.is_some_and(|its| its.other == stateid.other);
         let state = states.files.get_mut(file).and_then(|of_file| of_file.iter_mut().find(is_its));
-        state.map_or(Doubt::Replaced, |state| Doubt::Lost(state.lose(file)))
+        state.map_or(StateidRejection::Replaced, |state| StateidRejection::Lost(state.lose(file)))
     }
 
     /// An open is lost, and with it what was locked through it.
@@ -414,7 +414,7 @@ impl LockStateTable {
         all.collect()
     }
 
-    /// Forgets the states of a file that nobody uses, and whose open has no users. Returns their
+    /// Forgets the unused states of a file whose open has no users. Returns their
     /// opens, which are unpinned once each.
     pub(super) fn tidy(&self, file: &FileHandle, is_used: impl Fn(&OpenKey) -> bool) -> Vec<OpenKey> {
         if self.is_empty() {

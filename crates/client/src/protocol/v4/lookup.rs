@@ -10,7 +10,7 @@ use super::{
     NfsV4, RESULTS_SMALL, attributes,
     compound::{CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
     get_attributes,
-    open::{OpenResult, SentOpen},
+    open::{GrantedOpen, SentOpen},
     put_fh, question, read_results,
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{done, optional},
@@ -93,7 +93,7 @@ impl NfsV4 {
                 };
                 let (access, generation) = (ShareAccess::Read, results.1);
                 let sent = SentOpen { access, wants_delegation: true, generation };
-                found.delegation = self.opened(&found.found.handle, owner, sent, OpenResult::from(&ok));
+                found.delegation = self.opened(&found.found.handle, owner, sent, GrantedOpen::from(&ok));
                 found.was_opened = true;
                 found.granted = optional(results.0.next(Nfs4Operation::Access))?.map(granted);
                 found.found.attributes = results.attributes()?.or(found.found.attributes);

@@ -5,13 +5,14 @@
 //! the session needs, `open` has the opens, `delegation` the read delegations, `lock_states` the
 //! locks and `lock` their requests, `callback` answers the server, `upkeep` is for opens,
 //! delegations and the lease, `attributes` converts.
-//! This file has the compounds of the intents, but for those in `lookup`, `many` and `lock`.
+//! This file has the compounds of the intents, but for those in `lookup`, `batch` and `lock`.
 //!
 //! Attributes that are to show a change come after it; those that label a result (names, rights,
 //! data) come before it. So a change of another client between the two is seen as a change later,
 //! never missed.
 
 mod attributes;
+mod batch;
 mod callback;
 mod compound;
 mod delegation;
@@ -20,7 +21,6 @@ mod listing;
 mod lock;
 mod lock_states;
 mod lookup;
-mod many;
 pub mod mounting;
 mod open;
 mod read_results;
@@ -66,17 +66,18 @@ use self::{
     delegation::DelegationTable,
     identity::ClientIdentity,
     lock_states::LockStateTable,
-    open::{OpenKey, OpenResult, OpenTable, SentOpen},
+    open::{GrantedOpen, OpenKey, OpenTable, SentOpen},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{CompoundSink, Judged, Results, done, fault, optional, outcome},
     session::SessionMonitor,
 };
 use super::{
-    Answer, CreateRequest, CreatedObject, DelegationEvents, FoundToOpen, FsstatReply, LinkAttributes,
-    ListRequest, LockAnswer, LockEvents, LockMode, LockTestReply, LookupReply, LookupToOpen, NfsReply,
-    OpenCaller, OpenOwner, OpenReply, PathReply, Protocol, ReadData, ReadSink, ReaddirPage, RenameAttributes,
-    RpcCaller, RpcClient, ShareAccess, SiblingToOpen, WantedWithOpen, WireLock, WireOwner, WriteReply,
-    deadline::within, read_data::bytes_of,
+    Answer, BatchOperations, CreateRequest, CreatedObject, DelegationEvents, DelegationOperations,
+    FileOperations, FoundToOpen, FsstatReply, LinkAttributes, ListRequest, LockAnswer, LockEvents, LockMode,
+    LockOperations, LockTestReply, LookupReply, LookupToOpen, NfsReply, OpenCaller, OpenOperations,
+    OpenOwner, OpenReply, PathReply, Protocol, ReadData, ReadSink, ReaddirPage, RenameAttributes, RpcCaller,
+    RpcClient, ShareAccess, SiblingToOpen, WantedWithOpen, WireLock, WireOwner, WriteReply, deadline::within,
+    read_data::bytes_of,
 };
 use crate::threads::Background;
 
@@ -215,7 +216,7 @@ impl NfsV4 {
         let Some(ok) = optional(results.0.next::<OpenOk4<'_>>(Nfs4Operation::Open))? else {
             return Ok(None);
         };
-        let delegation = self.opened(sibling.file, owner, sent, OpenResult::from(&ok));
+        let delegation = self.opened(sibling.file, owner, sent, GrantedOpen::from(&ok));
         if delegation.is_none() {
             self.close_soon();
         }
@@ -292,7 +293,7 @@ impl NfsV4 {
             let generation = results.1;
             let created = created(results, |handle| {
                 let sent = SentOpen { access, wants_delegation: false, generation };
-                self.opened(handle, owner, sent, OpenResult::from(&ok));
+                self.opened(handle, owner, sent, GrantedOpen::from(&ok));
             })?;
             results.pass(Nfs4Operation::Restorefh)?.ok();
             Ok((Ok(created), directory_step(Some(ok.directory), results.attributes()?)))
@@ -322,92 +323,6 @@ impl Protocol for NfsV4 {
         &self.rpc
     }
 
-    fn keeps_removed_file(&self, file: &FileHandle) -> bool {
-        self.opens.is_preserved(file)
-    }
-
-    fn share_open(&self, file: &FileHandle, owner: OpenOwner<'_>, access: ShareAccess) -> bool {
-        self.opens.share(&OpenKey { file: file.clone(), owner: owner.number }, access)
-    }
-
-    fn open(
-        &self,
-        caller: RpcCaller<'_>,
-        file: &FileHandle,
-        owner: OpenOwner<'_>,
-        access: ShareAccess,
-        wanted: WantedWithOpen<'_>,
-    ) -> Answer<OpenReply, Option<Attributes>> {
-        let WantedWithOpen { rights, read, siblings } = wanted;
-        let name = owner_name(owner.number);
-        let (client, room) = {
-            let session = self.session.lock();
-            (session.client, session.operations_max.saturating_sub(1 + open::OPERATIONS) / open::OPERATIONS)
-        };
-        let wants_delegation = self.wants_delegation(file, access);
-        let room = if wants_delegation { usize::try_from(room).unwrap_or(0) } else { 0 };
-        let siblings = siblings.get(..room).unwrap_or(siblings);
-        let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
-        let arguments = with_wish(arguments, wants_delegation);
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, file);
-            operations.push(&arguments);
-            operations.push(&AccessArgs4 { access: rights.bits() });
-            get_attributes(operations, attributes::OBJECT);
-            if let Some(count) = read {
-                operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count });
-            }
-            for sibling in siblings {
-                put_fh(operations, sibling.file);
-                operations.push(&arguments);
-                operations.push(&AccessArgs4 { access: rights.bits() });
-                get_attributes(operations, attributes::OBJECT);
-                operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count: sibling.read });
-            }
-        };
-        let asked = usize::try_from(read.unwrap_or(0)).unwrap_or(usize::MAX);
-        let length = |asked| (OPEN_RESULTS_MAX + RESULTS_SMALL).saturating_add(asked);
-        let beside = siblings.iter().map(|sibling| length(usize::try_from(sibling.read).unwrap_or(0)));
-        let results_max = beside.fold(length(asked), usize::saturating_add);
-        // Another OPEN of the same owner changes nothing, but is not sent for the sake of what
-        // follows it.
-        let question = question(caller, Nfs4Operation::Open, &append);
-        let carries = siblings.is_empty();
-        let request = CompoundRequest { results_max, main: 1, carries, ..question };
-        let opening = wants_delegation.then(|| self.delegations.begin_opening());
-        let answer = self.ask(&request, |results| {
-            done!(results.pass(Nfs4Operation::Putfh), None);
-            let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
-            let sent = SentOpen { access, wants_delegation, generation: results.1 };
-            self.opened(file, owner, sent, OpenResult::from(&ok));
-            let granted: AccessOk4 = done!(results.next(Nfs4Operation::Access), None);
-            let granted = Access::from_bits(granted.access).common(rights);
-            let about = results.attributes()?;
-            let data = if read.is_some() { read_results::read_beside(results, asked)? } else { None };
-            let mut opened = Vec::with_capacity(siblings.len());
-            for sibling in siblings {
-                let Some(found) = self.opened_beside(results, owner, sent, rights, *sibling)? else { break };
-                opened.push(found);
-            }
-            Ok((Ok(OpenReply { granted, data, siblings: opened }), about))
-        });
-        if let (Some(opening), Err(_)) = (&opening, &answer) {
-            opening.lose_reply(caller.credential);
-        }
-        answer
-    }
-
-    fn delay_open(&self, file: &FileHandle, owner: OpenOwner<'_>) -> bool {
-        self.opens.delay(&OpenKey { file: file.clone(), owner: owner.number }, owner.credential)
-    }
-
-    fn close(&self, file: &FileHandle, owner: u32, access: ShareAccess) {
-        if self.opens.release(&OpenKey { file: file.clone(), owner }, access, self.rpc.now()) {
-            self.close_soon();
-        }
-        self.tidy_locks(file);
-    }
-
     fn end(&self, limit: Duration) {
         // They are returned here, not in the background.
         self.is_returning.store(true, Relaxed);
@@ -420,7 +335,9 @@ impl Protocol for NfsV4 {
             }
         });
     }
+}
 
+impl FileOperations for NfsV4 {
     fn find(
         &self,
         caller: RpcCaller<'_>,
@@ -430,46 +347,6 @@ impl Protocol for NfsV4 {
         let answer = self.find_beside(caller, directory, name, None)?;
         let NfsReply { sent_at, lost_at, outcome, attributes } = answer;
         Ok(NfsReply { sent_at, lost_at, outcome: outcome.map(|found| found.found), attributes })
-    }
-
-    fn find_to_open(
-        &self,
-        caller: RpcCaller<'_>,
-        directory: &FileHandle,
-        name: &[u8],
-        beside: LookupToOpen<'_>,
-    ) -> Answer<FoundToOpen, Option<Attributes>> {
-        self.find_beside(caller, directory, name, Some(beside))
-    }
-
-    fn report_delegations(&self, events: Weak<dyn DelegationEvents>, origin: Instant) {
-        self.delegations.report(events, origin);
-    }
-
-    fn allow_delegations(&self, are_allowed: bool) {
-        self.delegations.allow(are_allowed);
-    }
-
-    fn delegations(&self) -> usize {
-        self.delegations.held()
-    }
-
-    fn expects_delegations(&self) -> bool {
-        self.delegations.is_expected() && self.session.lock().has_callbacks()
-    }
-
-    fn give_up_delegation(&self, file: &FileHandle) {
-        self.delegations.give_up(file);
-    }
-
-    fn find_paths(
-        &self,
-        caller: RpcCaller<'_>,
-        from: &FileHandle,
-        paths: &[Vec<&[u8]>],
-        read: Option<u32>,
-    ) -> Option<Answer<Vec<Result<PathReply, Fault>>, ()>> {
-        self.find_paths_in_one(caller, from, paths, read)
     }
 
     fn attributes(&self, caller: RpcCaller<'_>, object: &FileHandle) -> Answer<Attributes, ()> {
@@ -612,15 +489,6 @@ impl Protocol for NfsV4 {
             let ok: RemoveOk4 = done!(results.next(Nfs4Operation::Remove), Wcc::default());
             Ok((Ok(()), directory_step(Some(ok.directory), results.attributes()?)))
         })
-    }
-
-    fn remove_names(
-        &self,
-        caller: RpcCaller<'_>,
-        directory: &FileHandle,
-        names: &[&[u8]],
-    ) -> Option<Answer<Vec<Result<(), Fault>>, Wcc>> {
-        self.remove_names_in_one(caller, directory, names)
     }
 
     fn rename(
@@ -872,6 +740,164 @@ impl Protocol for NfsV4 {
         })
     }
 
+    fn space(&self, caller: RpcCaller<'_>, object: &FileHandle) -> Answer<FsstatReply, Option<Attributes>> {
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, object);
+            get_attributes(operations, attributes::OBJECT);
+            get_attributes(operations, attributes::SPACE);
+        };
+        self.ask(&question(caller, Nfs4Operation::Getattr, &append), |results| {
+            done!(results.pass(Nfs4Operation::Putfh), None);
+            let about = results.attributes()?;
+            let ok: GetattrOk4<'_> = done!(results.next(Nfs4Operation::Getattr), about);
+            let values = attributes::values(&ok.attributes, attributes::SPACE)?;
+            Ok((Ok(attributes::space(&values)), about))
+        })
+    }
+}
+
+impl BatchOperations for NfsV4 {
+    fn find_paths(
+        &self,
+        caller: RpcCaller<'_>,
+        from: &FileHandle,
+        paths: &[Vec<&[u8]>],
+        read: Option<u32>,
+    ) -> Option<Answer<Vec<Result<PathReply, Fault>>, ()>> {
+        self.find_paths_in_one(caller, from, paths, read)
+    }
+
+    fn remove_names(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        names: &[&[u8]],
+    ) -> Option<Answer<Vec<Result<(), Fault>>, Wcc>> {
+        self.remove_names_in_one(caller, directory, names)
+    }
+}
+
+impl OpenOperations for NfsV4 {
+    fn keeps_removed_file(&self, file: &FileHandle) -> bool {
+        self.opens.is_preserved(file)
+    }
+
+    fn share_open(&self, file: &FileHandle, owner: OpenOwner<'_>, access: ShareAccess) -> bool {
+        self.opens.share(&OpenKey { file: file.clone(), owner: owner.number }, access)
+    }
+
+    fn open(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        owner: OpenOwner<'_>,
+        access: ShareAccess,
+        wanted: WantedWithOpen<'_>,
+    ) -> Answer<OpenReply, Option<Attributes>> {
+        let WantedWithOpen { rights, read, siblings } = wanted;
+        let name = owner_name(owner.number);
+        let (client, room) = {
+            let session = self.session.lock();
+            (session.client, session.operations_max.saturating_sub(1 + open::OPERATIONS) / open::OPERATIONS)
+        };
+        let wants_delegation = self.wants_delegation(file, access);
+        let room = if wants_delegation { usize::try_from(room).unwrap_or(0) } else { 0 };
+        let siblings = siblings.get(..room).unwrap_or(siblings);
+        let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
+        let arguments = with_wish(arguments, wants_delegation);
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, file);
+            operations.push(&arguments);
+            operations.push(&AccessArgs4 { access: rights.bits() });
+            get_attributes(operations, attributes::OBJECT);
+            if let Some(count) = read {
+                operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count });
+            }
+            for sibling in siblings {
+                put_fh(operations, sibling.file);
+                operations.push(&arguments);
+                operations.push(&AccessArgs4 { access: rights.bits() });
+                get_attributes(operations, attributes::OBJECT);
+                operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count: sibling.read });
+            }
+        };
+        let asked = usize::try_from(read.unwrap_or(0)).unwrap_or(usize::MAX);
+        let length = |asked| (OPEN_RESULTS_MAX + RESULTS_SMALL).saturating_add(asked);
+        let beside = siblings.iter().map(|sibling| length(usize::try_from(sibling.read).unwrap_or(0)));
+        let results_max = beside.fold(length(asked), usize::saturating_add);
+        // Another OPEN of the same owner changes nothing, but is not sent for the sake of what
+        // follows it.
+        let question = question(caller, Nfs4Operation::Open, &append);
+        let carries = siblings.is_empty();
+        let request = CompoundRequest { results_max, main: 1, carries, ..question };
+        let opening = wants_delegation.then(|| self.delegations.begin_opening());
+        let answer = self.ask(&request, |results| {
+            done!(results.pass(Nfs4Operation::Putfh), None);
+            let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
+            let sent = SentOpen { access, wants_delegation, generation: results.1 };
+            self.opened(file, owner, sent, GrantedOpen::from(&ok));
+            let granted: AccessOk4 = done!(results.next(Nfs4Operation::Access), None);
+            let granted = Access::from_bits(granted.access).common(rights);
+            let about = results.attributes()?;
+            let data = if read.is_some() { read_results::read_beside(results, asked)? } else { None };
+            let mut opened = Vec::with_capacity(siblings.len());
+            for sibling in siblings {
+                let Some(found) = self.opened_beside(results, owner, sent, rights, *sibling)? else { break };
+                opened.push(found);
+            }
+            Ok((Ok(OpenReply { granted, data, siblings: opened }), about))
+        });
+        if let (Some(opening), Err(_)) = (&opening, &answer) {
+            opening.lose_reply(caller.credential);
+        }
+        answer
+    }
+
+    fn delay_open(&self, file: &FileHandle, owner: OpenOwner<'_>) -> bool {
+        self.opens.delay(&OpenKey { file: file.clone(), owner: owner.number }, owner.credential)
+    }
+
+    fn close(&self, file: &FileHandle, owner: u32, access: ShareAccess) {
+        if self.opens.release(&OpenKey { file: file.clone(), owner }, access, self.rpc.now()) {
+            self.close_soon();
+        }
+        self.tidy_locks(file);
+    }
+
+    fn find_to_open(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: &[u8],
+        beside: LookupToOpen<'_>,
+    ) -> Answer<FoundToOpen, Option<Attributes>> {
+        self.find_beside(caller, directory, name, Some(beside))
+    }
+}
+
+impl DelegationOperations for NfsV4 {
+    fn report_delegations(&self, events: Weak<dyn DelegationEvents>, origin: Instant) {
+        self.delegations.report(events, origin);
+    }
+
+    fn allow_delegations(&self, are_allowed: bool) {
+        self.delegations.allow(are_allowed);
+    }
+
+    fn delegations(&self) -> usize {
+        self.delegations.held()
+    }
+
+    fn expects_delegations(&self) -> bool {
+        self.delegations.is_expected() && self.session.lock().has_callbacks()
+    }
+
+    fn give_up_delegation(&self, file: &FileHandle) {
+        self.delegations.give_up(file);
+    }
+}
+
+impl LockOperations for NfsV4 {
     fn locks_by_open_mode(&self) -> bool {
         true
     }
@@ -916,21 +942,6 @@ impl Protocol for NfsV4 {
 
     fn report_lock_events(&self, events: Weak<dyn LockEvents>) {
         self.locks.report(events);
-    }
-
-    fn space(&self, caller: RpcCaller<'_>, object: &FileHandle) -> Answer<FsstatReply, Option<Attributes>> {
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, object);
-            get_attributes(operations, attributes::OBJECT);
-            get_attributes(operations, attributes::SPACE);
-        };
-        self.ask(&question(caller, Nfs4Operation::Getattr, &append), |results| {
-            done!(results.pass(Nfs4Operation::Putfh), None);
-            let about = results.attributes()?;
-            let ok: GetattrOk4<'_> = done!(results.next(Nfs4Operation::Getattr), about);
-            let values = attributes::values(&ok.attributes, attributes::SPACE)?;
-            Ok((Ok(attributes::space(&values)), about))
-        })
     }
 }
 

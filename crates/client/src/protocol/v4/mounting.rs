@@ -41,7 +41,7 @@ const OVERHEAD: u32 = 2048;
 /// The most components that are looked up in one compound.
 const COMPONENTS_MAX: usize = 16;
 
-/// What a mount over NFSv4 needs beside the [`ExportSource`].
+/// The parameters of a mount over NFSv4 in addition to the [`ExportSource`].
 #[derive(Debug)]
 pub struct Nfs4Mount {
     /// 1 or 2.

@@ -46,7 +46,7 @@ pub(super) struct OpenKey {
 
 /// What must be done before an open can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum OpenValidity {
     /// Nothing.
     Valid,
     /// The server was restarted: it has to be reclaimed.
@@ -61,7 +61,7 @@ enum Standing {
 struct Open {
     credential: Arc<RpcCredential>,
     stateid: Stateid,
-    standing: Standing,
+    standing: OpenValidity,
     /// The accesses of the OPENs that the server has executed: bit `n` for the share access `n`.
     /// None: the server has no such open.
     opened: u8,
@@ -96,12 +96,12 @@ pub(super) struct SentOpen {
 
 /// The result of an OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OpenResult {
+pub(super) struct GrantedOpen {
     stateid: Stateid,
     is_preserved: bool,
     may_notify: bool,
     pub(super) delegation: Option<OfferedDelegation>,
-    /// What the server says about delegations.
+    /// The server's answer about delegations.
     pub(super) granting: GrantOutcome,
 }
 
@@ -113,7 +113,7 @@ pub(super) struct OfferedDelegation {
     pub(super) is_recalled: bool,
 }
 
-impl From<&OpenOk4<'_>> for OpenResult {
+impl From<&OpenOk4<'_>> for GrantedOpen {
     fn from(ok: &OpenOk4<'_>) -> Self {
         let offered = |stateid, is_read, is_recalled| {
             (Some(OfferedDelegation { stateid, is_read, is_recalled }), GrantOutcome::Granted)
@@ -155,19 +155,19 @@ pub(super) struct OpenToRestore {
 
 /// An operation for an open that is added to a compound.
 #[derive(Clone, Debug)]
-pub(super) struct Rider {
+pub(super) struct PiggybackedOperation {
     pub(super) file: FileHandle,
     owner: u32,
     pub(super) stateid: Stateid,
-    pub(super) does: RiderOperation,
+    pub(super) does: PiggybackedKind,
     credential: Arc<RpcCredential>,
     /// A delegation is returned with its own credential only.
     is_tied: bool,
 }
 
-/// The operation of a [`Rider`].
+/// The operation of a [`PiggybackedOperation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RiderOperation {
+pub(super) enum PiggybackedKind {
     Close,
     Downgrade(ShareAccess),
     /// DELEGRETURN.
@@ -187,7 +187,7 @@ struct Opens {
     /// Opens with fewer accesses in use than opened.
     too_wide: VecDeque<OpenKey>,
     /// Riders whose compound was not executed.
-    waiting: VecDeque<Rider>,
+    waiting: VecDeque<PiggybackedOperation>,
     /// The owners of the opens of each file.
     owners: HashMap<FileHandle, Vec<u32>>,
     /// The first session since the server has forgotten this client.
@@ -211,7 +211,7 @@ impl Open {
         Self {
             credential: Arc::clone(credential),
             stateid: Stateid::ANONYMOUS,
-            standing: Standing::Valid,
+            standing: OpenValidity::Valid,
             opened: 0,
             users: [0; 3],
             pins: 0,
@@ -270,7 +270,7 @@ impl Open {
 
     /// What makes the server's open as narrow as its users need: a CLOSE if the users that are left
     /// can have a delayed open only.
-    fn narrower(&self) -> Option<RiderOperation> {
+    fn narrower(&self) -> Option<PiggybackedKind> {
         if self.pins > 0 {
             return None;
         }
@@ -280,7 +280,7 @@ impl Open {
         }
         let covers = |access: &ShareAccess| wire(*access) == used && self.is_union(*access);
         let narrower = ACCESSES.into_iter().find(covers);
-        Some(narrower.map_or(RiderOperation::Close, RiderOperation::Downgrade))
+        Some(narrower.map_or(PiggybackedKind::Close, PiggybackedKind::Downgrade))
     }
 
     /// Takes the stateid of a reply, if it is newer: replies to concurrent requests arrive in any
@@ -310,7 +310,7 @@ impl Opens {
     }
 
     /// Whether the open of a rider is in the table.
-    fn has_state_of(&self, rider: &Rider) -> bool {
+    fn has_state_of(&self, rider: &PiggybackedOperation) -> bool {
         let key = OpenKey { file: rider.file.clone(), owner: rider.owner };
         self.opens.get(&key).is_some_and(|open| open.stateid.other == rider.stateid.other)
     }
@@ -360,7 +360,7 @@ impl OpenTable {
     pub(super) fn delay(&self, key: &OpenKey, credential: &Arc<RpcCredential>) -> bool {
         let opens = &mut *self.0.lock();
         let open = opens.get_or_make(key, credential);
-        if open.standing == Standing::Lost {
+        if open.standing == OpenValidity::Lost {
             return false;
         }
         let users = &mut open.users[ShareAccess::Read as usize];
@@ -373,7 +373,7 @@ impl OpenTable {
     pub(super) fn share(&self, key: &OpenKey, access: ShareAccess) -> bool {
         let opens = &mut *self.0.lock();
         let Some(open) = opens.opens.get_mut(key) else { return false };
-        let is_open = open.has_opened(access) && open.standing != Standing::Lost;
+        let is_open = open.has_opened(access) && open.standing != OpenValidity::Lost;
         if is_open {
             open.users[access as usize] = open.users[access as usize].saturating_add(1);
             (open.idle_since, open.had_users) = (None, true);
@@ -388,7 +388,7 @@ impl OpenTable {
         file: &FileHandle,
         owner: OpenOwner<'_>,
         sent: SentOpen,
-        result: OpenResult,
+        result: GrantedOpen,
         now: Instant,
     ) -> bool {
         let key = OpenKey { file: file.clone(), owner: owner.number };
@@ -397,7 +397,7 @@ impl OpenTable {
             return false;
         }
         let open = opens.get_or_make(&key, owner.credential);
-        let is_same = open.stateid.other == result.stateid.other && open.standing == Standing::Valid;
+        let is_same = open.stateid.other == result.stateid.other && open.standing == OpenValidity::Valid;
         if !is_same {
             open.opened = 0;
         }
@@ -406,7 +406,7 @@ impl OpenTable {
         } else {
             open.stateid = result.stateid;
         }
-        open.standing = Standing::Valid;
+        open.standing = OpenValidity::Valid;
         (open.is_preserved, open.may_notify) = (result.is_preserved, result.may_notify);
         open.opened |= 1 << wire(sent.access);
         open.had_users = open.is_used();
@@ -416,7 +416,7 @@ impl OpenTable {
         true
     }
 
-    /// Whether a file is open for writing by anybody.
+    /// Whether a file is open for writing.
     pub(super) fn is_written(&self, file: &FileHandle) -> bool {
         let opens = self.0.lock();
         opens.of_file(file).any(Open::writes)
@@ -440,7 +440,7 @@ impl OpenTable {
         if open.delegation.as_ref().is_some_and(|delegation| !delegation.is_held()) {
             open.delegation = None;
         }
-        if open.is_used() || open.opened == 0 || open.standing != Standing::Valid {
+        if open.is_used() || open.opened == 0 || open.standing != OpenValidity::Valid {
             return;
         }
         let is_new = open.idle_since.is_none();
@@ -463,7 +463,7 @@ impl OpenTable {
             }
             return is_too_wide;
         }
-        if open.standing != Standing::Valid || open.opened == 0 {
+        if open.standing != OpenValidity::Valid || open.opened == 0 {
             // The server does not have it.
             opens.remove(key);
             return false;
@@ -478,12 +478,12 @@ impl OpenTable {
         match opens.opens.get(key) {
             None => UsableOpen::None,
             Some(open) => match open.standing {
-                Standing::Valid if open.is_delayed() => UsableOpen::Delayed(Arc::clone(&open.credential)),
-                Standing::Valid if open.opened == 0 => UsableOpen::None,
-                Standing::Valid => UsableOpen::Stateid(Stateid { seqid: 0, ..open.stateid }),
+                OpenValidity::Valid if open.is_delayed() => UsableOpen::Delayed(Arc::clone(&open.credential)),
+                OpenValidity::Valid if open.opened == 0 => UsableOpen::None,
+                OpenValidity::Valid => UsableOpen::Stateid(Stateid { seqid: 0, ..open.stateid }),
                 // Reclaiming ends before any other request is sent.
-                Standing::Reclaim | Standing::Reopen => UsableOpen::Reopen,
-                Standing::Lost => UsableOpen::Lost,
+                OpenValidity::Reclaim | OpenValidity::Reopen => UsableOpen::Reopen,
+                OpenValidity::Lost => UsableOpen::Lost,
             },
         }
     }
@@ -504,14 +504,14 @@ impl OpenTable {
         if open.is_used() {
             return false;
         }
-        if open.standing != Standing::Valid || open.opened == 0 {
+        if open.standing != OpenValidity::Valid || open.opened == 0 {
             opens.remove(key);
             return false;
         }
         opens.set_idle(key, now)
     }
 
-    /// Whether a file is open for somebody by this open.
+    /// Whether this open has users.
     pub(super) fn has_users(&self, key: &OpenKey) -> bool {
         self.0.lock().opens.get(key).is_some_and(Open::has_users)
     }
@@ -532,29 +532,29 @@ impl OpenTable {
     pub(super) fn doubt(&self, key: &OpenKey, stateid: Stateid) {
         if let Some(open) = self.0.lock().opens.get_mut(key)
             && open.stateid.other == stateid.other
-            && open.standing == Standing::Valid
+            && open.standing == OpenValidity::Valid
         {
-            open.standing = Standing::Reopen;
+            open.standing = OpenValidity::Reopen;
         }
     }
 
     /// The file of an open cannot be opened again.
     pub(super) fn lose(&self, key: &OpenKey) {
         if let Some(open) = self.0.lock().opens.get_mut(key) {
-            open.standing = Standing::Lost;
+            open.standing = OpenValidity::Lost;
             tracing::warn!(owner = key.owner, "an open file was lost at the server: its users get EIO");
         }
     }
 
-    /// The server has forgotten this client: opens without users are gone, the others have to be
+    /// The server has no state of this client: opens without users are lost, the others have to be
     /// reclaimed in the session `next` or a later one.
     pub(super) fn forgotten_by_server(&self, next: Generation) {
         let opens = &mut *self.0.lock();
         opens.valid_since = next;
         opens.retain(Open::is_used);
-        let of_server = |open: &&mut Open| open.standing != Standing::Lost && open.opened != 0;
+        let of_server = |open: &&mut Open| open.standing != OpenValidity::Lost && open.opened != 0;
         for open in opens.opens.values_mut().filter(of_server) {
-            open.standing = Standing::Reclaim;
+            open.standing = OpenValidity::Reclaim;
             open.delegation = None;
         }
         opens.idle.clear();
@@ -565,7 +565,7 @@ impl OpenTable {
     /// An open that has to be reclaimed.
     pub(super) fn next_to_reclaim(&self) -> Option<OpenToRestore> {
         let opens = self.0.lock();
-        let (key, open) = opens.opens.iter().find(|(_, open)| open.standing == Standing::Reclaim)?;
+        let (key, open) = opens.opens.iter().find(|(_, open)| open.standing == OpenValidity::Reclaim)?;
         Some(to_restore(key, open))
     }
 
@@ -577,7 +577,7 @@ impl OpenTable {
     /// An open could not be reclaimed: it is opened again when it is used.
     pub(super) fn not_reclaimed(&self, key: &OpenKey) {
         if let Some(open) = self.0.lock().opens.get_mut(key) {
-            open.standing = Standing::Reopen;
+            open.standing = OpenValidity::Reopen;
         }
     }
 
@@ -585,11 +585,11 @@ impl OpenTable {
     /// forgotten, or delayed if it is used.
     pub(super) fn forget(&self, key: &OpenKey) {
         let opens = &mut *self.0.lock();
-        let Some(open) = opens.opens.get_mut(key).filter(|open| open.standing != Standing::Valid) else {
+        let Some(open) = opens.opens.get_mut(key).filter(|open| open.standing != OpenValidity::Valid) else {
             return;
         };
         if open.is_used() {
-            (open.standing, open.opened, open.stateid) = (Standing::Valid, 0, Stateid::ANONYMOUS);
+            (open.standing, open.opened, open.stateid) = (OpenValidity::Valid, 0, Stateid::ANONYMOUS);
         } else {
             opens.remove(key);
         }
@@ -598,7 +598,7 @@ impl OpenTable {
     /// All opens that the server should know, with their stateids.
     pub(super) fn held(&self) -> Vec<(OpenKey, Stateid)> {
         let opens = self.0.lock();
-        let is_held = |open: &Open| open.standing == Standing::Valid && open.opened != 0;
+        let is_held = |open: &Open| open.standing == OpenValidity::Valid && open.opened != 0;
         let valid = opens.opens.iter().filter(|(_, open)| is_held(open));
         valid.map(|(key, open)| (key.clone(), open.stateid)).collect()
     }
@@ -610,7 +610,7 @@ impl OpenTable {
         credential: &RpcCredential,
         now: Option<Instant>,
         most: usize,
-    ) -> Vec<Rider> {
+    ) -> Vec<PiggybackedOperation> {
         let opens = &mut *self.0.lock();
         let mut riders = Vec::new();
         for _ in 0..opens.waiting.len() {
@@ -628,18 +628,18 @@ impl OpenTable {
         while let Some(key) = opens.too_wide.pop_front() {
             if let Some(open) = opens.opens.get_mut(&key)
                 && let Some(narrower) = open.narrower().filter(|_| open.is_used())
-                && open.standing == Standing::Valid
+                && open.standing == OpenValidity::Valid
             {
                 if riders.len() >= most || *open.credential != *credential {
                     opens.too_wide.push_front(key);
                     break;
                 }
-                riders.push(Rider::of(&key, open, narrower));
+                riders.push(PiggybackedOperation::of(&key, open, narrower));
                 // From now on: who opens the file again before the reply needs an OPEN.
                 match narrower {
-                    RiderOperation::Downgrade(to) => open.narrowed(to),
+                    PiggybackedKind::Downgrade(to) => open.narrowed(to),
                     // The users that are left have a delayed open.
-                    RiderOperation::Close | RiderOperation::Return => {
+                    PiggybackedKind::Close | PiggybackedKind::Return => {
                         (open.opened, open.stateid) = (0, Stateid::ANONYMOUS);
                     }
                 }
@@ -663,7 +663,7 @@ impl OpenTable {
                 passed += 1;
                 continue;
             }
-            let rider = Rider::of(key, open, RiderOperation::Close);
+            let rider = PiggybackedOperation::of(key, open, PiggybackedKind::Close);
             if let Some(key) = opens.idle.remove(passed) {
                 opens.remove(&key);
             }
@@ -685,10 +685,10 @@ impl OpenTable {
     }
 
     /// A rider was executed, or refused with this status. Returns whether it must be sent again.
-    pub(super) fn rode(&self, rider: &Rider, outcome: Result<Stateid, NfsStat4>) {
+    pub(super) fn rode(&self, rider: &PiggybackedOperation, outcome: Result<Stateid, NfsStat4>) {
         match (rider.does, outcome) {
             (_, Err(NfsStat4::Delay | NfsStat4::Grace)) => self.put_back(vec![rider.clone()]),
-            (RiderOperation::Downgrade(_), Ok(stateid)) => {
+            (PiggybackedKind::Downgrade(_), Ok(stateid)) => {
                 let key = OpenKey { file: rider.file.clone(), owner: rider.owner };
                 if let Some(open) = self.0.lock().opens.get_mut(&key)
                     && open.stateid.other == stateid.other
@@ -697,28 +697,28 @@ impl OpenTable {
                 }
             }
             // An OPEN_DOWNGRADE or an OPEN was executed after the stateid was taken.
-            (RiderOperation::Close, Err(NfsStat4::OldStateid)) if rider.stateid.seqid != 0 => {
+            (PiggybackedKind::Close, Err(NfsStat4::OldStateid)) if rider.stateid.seqid != 0 => {
                 let opens = &mut *self.0.lock();
                 if !opens.has_state_of(rider) {
                     let stateid = Stateid { seqid: 0, ..rider.stateid };
-                    opens.waiting.push_back(Rider { stateid, ..rider.clone() });
+                    opens.waiting.push_back(PiggybackedOperation { stateid, ..rider.clone() });
                 }
             }
             // A server that knows the stateid no more has closed the open already.
-            (RiderOperation::Close | RiderOperation::Return | RiderOperation::Downgrade(_), _) => {}
+            (PiggybackedKind::Close | PiggybackedKind::Return | PiggybackedKind::Downgrade(_), _) => {}
         }
     }
 
     /// Riders whose compound was not executed, or not known to be.
-    pub(super) fn put_back(&self, riders: Vec<Rider>) {
+    pub(super) fn put_back(&self, riders: Vec<PiggybackedOperation>) {
         let opens = &mut *self.0.lock();
-        for rider in riders.into_iter().filter(|rider| !matches!(rider.does, RiderOperation::Downgrade(_))) {
+        for rider in riders.into_iter().filter(|rider| !matches!(rider.does, PiggybackedKind::Downgrade(_))) {
             opens.waiting.push_back(rider);
         }
     }
 
     /// Riders that are to go with the next compound of their credential.
-    pub(super) fn put_back_first(&self, riders: Vec<Rider>) {
+    pub(super) fn put_back_first(&self, riders: Vec<PiggybackedOperation>) {
         let opens = &mut *self.0.lock();
         for rider in riders.into_iter().rev() {
             opens.waiting.push_front(rider);
@@ -738,14 +738,14 @@ impl OpenTable {
     }
 }
 
-impl Rider {
+impl PiggybackedOperation {
     /// The return of a delegation.
     pub(super) fn returning(returned: &ReturnedDelegation) -> Self {
         Self {
             file: returned.key.file.clone(),
             owner: returned.key.owner,
             stateid: returned.stateid,
-            does: RiderOperation::Return,
+            does: PiggybackedKind::Return,
             credential: Arc::clone(&returned.credential),
             is_tied: returned.is_tied,
         }
@@ -753,7 +753,7 @@ impl Rider {
 
     /// The delegation that it returns.
     pub(super) fn returned(&self) -> Option<ReturnedDelegation> {
-        (self.does == RiderOperation::Return).then(|| ReturnedDelegation {
+        (self.does == PiggybackedKind::Return).then(|| ReturnedDelegation {
             key: OpenKey { file: self.file.clone(), owner: self.owner },
             stateid: self.stateid,
             credential: Arc::clone(&self.credential),
@@ -761,7 +761,7 @@ impl Rider {
         })
     }
 
-    fn of(key: &OpenKey, open: &Open, does: RiderOperation) -> Self {
+    fn of(key: &OpenKey, open: &Open, does: PiggybackedKind) -> Self {
         Self {
             file: key.file.clone(),
             owner: key.owner,

@@ -1,4 +1,4 @@
-//! The results of READ, as the only operation that is asked for and beside others.
+//! The results of READ, alone or together with other operations.
 
 use std::{sync::Arc, time::Instant};
 
@@ -10,7 +10,10 @@ use super::{
     results::{CompoundSink, Judged, Results, fault, optional, outcome},
     session::Generation,
 };
-use crate::protocol::{ReadData, ReadSink, SharedBytes, read_data::is_valid_length};
+use crate::{
+    data::shared_bytes::SharedBytes,
+    protocol::{ReadData, ReadSink, read_data::is_valid_length},
+};
 
 /// The result of a READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

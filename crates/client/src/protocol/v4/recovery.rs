@@ -7,7 +7,7 @@
 //! fails too, its users alone get EIO.
 
 use curt_proto::nfs4::{
-    BindConnToSessionArgs4, BindConnToSessionOk4, CallbackSecurity, CallbackSysCredentials,
+    BindConnToSessionArgs4, BindConnToSessionOk4, CallbackSecParms4, CallbackSysCredentials,
     ChannelAttributes, ChannelDirFromClient, ClientOwner, Clientid, CompoundEncoder, CreateSessionArgs4,
     CreateSessionFlags, CreateSessionOk4, DelegationType, DestroyClientidArgs4, DestroySessionArgs4,
     ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, GetattrArgs4, ImplementationId,
@@ -23,7 +23,7 @@ use super::{
     NfsV4, attributes, callback,
     compound::{CompoundRequest, RECOVERY_PAUSE, REPEATABLE},
     delegation::DelegationToReclaim,
-    open::{OpenKey, OpenResult, OpenToRestore, SentOpen, wire},
+    open::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
     results::{Results, outcome},
     session::{Need, SLOTS_MAX},
 };
@@ -201,7 +201,7 @@ impl NfsV4 {
             fore: limits,
             back: callback::limits(),
             callback_program: callback::PROGRAM,
-            callback_security: VarArray::new(vec![CallbackSecurity::Sys(sys), CallbackSecurity::None])
+            callback_security: VarArray::new(vec![CallbackSecParms4::Sys(sys), CallbackSecParms4::None])
                 .unwrap_or_default(),
         };
         let answer =
@@ -312,7 +312,7 @@ impl NfsV4 {
             (Ok(()), Ok(ok)) => {
                 let owner = OpenOwner { number: open.key.owner, credential: &open.credential };
                 let sent = SentOpen { access, wants_delegation, generation: reply.generation() };
-                self.opened(&open.key.file, owner, sent, OpenResult::from(&ok));
+                self.opened(&open.key.file, owner, sent, GrantedOpen::from(&ok));
                 Ok(())
             }
             (Err(status), _) | (_, Err(status)) => Err(status),
@@ -394,7 +394,7 @@ impl NfsV4 {
             };
             let sent = SentOpen { access: ShareAccess::Read, wants_delegation: true, generation: results.1 };
             let file = &waiting.key.file;
-            let held = self.opened(file, owner, sent, OpenResult::from(&ok));
+            let held = self.opened(file, owner, sent, GrantedOpen::from(&ok));
             let about = self.decoded(results.attributes())?;
             match (held, about) {
                 (Some(_), Some(about)) => self.delegations.report_confirmed(file, &about, reply.call.sent_at),
@@ -472,7 +472,7 @@ impl NfsV4 {
         Ok(())
     }
 
-    /// Tells the server that this client knows of a revoked state.
+    /// Acknowledges a revoked state to the server.
     fn free_state(&self, caller: RpcCaller<'_>, stateid: Stateid) -> Result<(), CallError> {
         let arguments = FreeStateidArgs4 { stateid };
         let request = CompoundRequest {

@@ -23,7 +23,7 @@ use crate::protocol::LeaseEnd;
 /// The most slots that the client asks for and uses.
 pub(super) const SLOTS_MAX: u32 = 128;
 
-/// The lease that is assumed until the server has said its own.
+/// The lease that is assumed until the server has returned its own.
 const LEASE_DEFAULT: Duration = Duration::from_secs(90);
 
 /// Counts the sessions of a client.
@@ -94,7 +94,7 @@ pub(super) struct SessionState {
     is_unbound: bool,
     /// The server has accepted a backchannel.
     has_backchannel: bool,
-    /// When delegations were last tested because the server says that it has revoked some.
+    /// When delegations were last tested because the server reports that it has revoked some.
     delegations_tested_at: Option<Instant>,
     /// Until when delegations are valid.
     pub(super) lease_end: Arc<LeaseEnd>,

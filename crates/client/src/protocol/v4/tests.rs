@@ -23,8 +23,8 @@ use curt_xdr::{Encode, VarArray};
 
 use super::{
     callback::{self, CallbackService},
-    lock_states::{self, Doubt, LockPlace, LockStateTable, LockUse, Unlockable},
-    open::{OpenKey, OpenResult, OpenTable, RiderOperation, SentOpen, UsableOpen},
+    lock_states::{self, LockPlace, LockStateTable, LockUse, StateidRejection, Unlockable},
+    open::{GrantedOpen, OpenKey, OpenTable, PiggybackedKind, SentOpen, UsableOpen},
     session::Generation,
 };
 use crate::protocol::{
@@ -71,10 +71,10 @@ impl Rig {
         };
         let owner = OpenOwner { number: 1, credential: &self.credential };
         let sent = SentOpen { access, wants_delegation: false, generation: self.generation.get() };
-        self.table.opened(&self.file, owner, sent, OpenResult::from(&ok), self.now)
+        self.table.opened(&self.file, owner, sent, GrantedOpen::from(&ok), self.now)
     }
 
-    fn riders(&self, after: Duration) -> Vec<(RiderOperation, u32)> {
+    fn riders(&self, after: Duration) -> Vec<(PiggybackedKind, u32)> {
         let riders = self.table.take_riders(&self.credential, Some(self.now + after), 4);
         riders.iter().map(|rider| (rider.does, rider.stateid.seqid)).collect()
     }
@@ -92,7 +92,7 @@ fn an_open_is_closed_after_its_last_user_and_used_again_before() {
     assert_eq!(rig.riders(Duration::ZERO), [], "it may be used again");
     assert!(rig.table.share(&rig.key(), ShareAccess::Read));
     rig.table.release(&rig.key(), ShareAccess::Read, rig.now);
-    assert_eq!(rig.riders(Duration::from_secs(1)), [(RiderOperation::Close, 1)]);
+    assert_eq!(rig.riders(Duration::from_secs(1)), [(PiggybackedKind::Close, 1)]);
     assert_eq!(rig.table.usable(&rig.key()), UsableOpen::None);
 }
 
@@ -104,10 +104,10 @@ fn an_open_for_writing_is_kept_for_who_sent_the_open() {
     assert!(rig.table.share(&rig.key(), ShareAccess::Both));
     rig.opened(3, 2, ShareAccess::Both);
     rig.table.release(&rig.key(), ShareAccess::Both, rig.now);
-    assert_eq!(rig.riders(Duration::ZERO), [(RiderOperation::Close, 2)]);
+    assert_eq!(rig.riders(Duration::ZERO), [(PiggybackedKind::Close, 2)]);
     rig.opened(4, 1, ShareAccess::Both);
     assert_eq!(rig.riders(Duration::ZERO), []);
-    assert_eq!(rig.riders(Duration::from_secs(1)), [(RiderOperation::Close, 1)], "it is not used");
+    assert_eq!(rig.riders(Duration::from_secs(1)), [(PiggybackedKind::Close, 1)], "it is not used");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn an_open_is_kept_as_long_as_its_delegation_and_closed_with_it() {
     assert_eq!(rig.riders(Duration::ZERO), [], "it is used");
     assert!(rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
     rig.table.undelegated(&rig.key(), rig.now);
-    assert_eq!(rig.riders(Duration::ZERO), [(RiderOperation::Close, 1)], "at once");
+    assert_eq!(rig.riders(Duration::ZERO), [(PiggybackedKind::Close, 1)], "at once");
     assert!(!rig.table.share(&rig.key(), ShareAccess::Read));
 }
 
@@ -138,7 +138,7 @@ fn a_delegation_does_not_keep_an_open_for_writing() {
     assert!(rig.table.is_written(&rig.file));
     assert!(rig.table.share(&rig.key(), ShareAccess::Both));
     assert!(rig.table.release(&rig.key(), ShareAccess::Both, rig.now));
-    assert_eq!(rig.riders(Duration::ZERO), [(RiderOperation::Close, 1)]);
+    assert_eq!(rig.riders(Duration::ZERO), [(PiggybackedKind::Close, 1)]);
     assert!(!rig.table.is_written(&rig.file));
 }
 
@@ -154,12 +154,12 @@ fn an_open_with_fewer_accesses_in_use_is_downgraded() {
     let riders = rig.table.take_riders(&rig.credential, Some(rig.now), 4);
     assert_eq!(
         riders.iter().map(|rider| rider.does).collect::<Vec<_>>(),
-        [RiderOperation::Downgrade(ShareAccess::Read)]
+        [PiggybackedKind::Downgrade(ShareAccess::Read)]
     );
     rig.table.rode(&riders[0], Ok(Stateid { seqid: 3, other: [3; 12] }));
     assert!(!rig.table.share(&rig.key(), ShareAccess::Both), "another OPEN is needed");
     rig.table.release(&rig.key(), ShareAccess::Read, rig.now);
-    assert_eq!(rig.riders(Duration::from_secs(1)), [(RiderOperation::Close, 3)]);
+    assert_eq!(rig.riders(Duration::from_secs(1)), [(PiggybackedKind::Close, 3)]);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn who_opens_a_file_while_its_downgrade_is_in_flight_needs_an_open() {
     for access in [ShareAccess::Read, ShareAccess::Both] {
         rig.table.release(&rig.key(), access, rig.now);
     }
-    assert_eq!(rig.riders(Duration::from_secs(1)), [(RiderOperation::Close, 4)]);
+    assert_eq!(rig.riders(Duration::from_secs(1)), [(PiggybackedKind::Close, 4)]);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_close_that_was_overtaken_is_sent_again_unless_the_file_is_open_again() {
             continue;
         }
         let riders = rig.table.take_riders(&rig.credential, Some(rig.now), 4);
-        assert_eq!((riders[0].does, riders[0].stateid.seqid), (RiderOperation::Close, 0));
+        assert_eq!((riders[0].does, riders[0].stateid.seqid), (PiggybackedKind::Close, 0));
         rig.table.rode(&riders[0], Err(NfsStat4::OldStateid));
         assert_eq!(rig.riders(Duration::ZERO), [], "not for ever");
     }
@@ -218,7 +218,7 @@ fn the_server_learns_of_a_delayed_open_when_it_is_used() {
     rig.opened(3, 1, ShareAccess::Read);
     assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Stateid(_)));
     assert!(rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
-    assert_eq!(rig.riders(Duration::from_secs(1)), [(RiderOperation::Close, 1)]);
+    assert_eq!(rig.riders(Duration::from_secs(1)), [(PiggybackedKind::Close, 1)]);
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn an_open_for_writing_is_closed_although_a_delayed_one_is_left() {
         let covers = opened == ShareAccess::Both;
         assert_eq!(matches!(rig.table.usable(&rig.key()), UsableOpen::Stateid(_)), covers);
         assert!(rig.table.release(&rig.key(), opened, rig.now));
-        assert_eq!(rig.riders(Duration::ZERO), [(RiderOperation::Close, 1)], "others may see it");
+        assert_eq!(rig.riders(Duration::ZERO), [(PiggybackedKind::Close, 1)], "others may see it");
         assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Delayed(_)));
         assert!(!rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
     }
@@ -257,7 +257,7 @@ fn replies_to_concurrent_opens_leave_the_newest_stateid() {
     let rig = Rig::new();
     rig.opened(3, 2, ShareAccess::Both);
     rig.opened(3, 1, ShareAccess::Read);
-    assert_eq!(rig.riders(Duration::from_secs(1)), [(RiderOperation::Close, 2)]);
+    assert_eq!(rig.riders(Duration::from_secs(1)), [(PiggybackedKind::Close, 2)]);
 }
 
 #[test]
@@ -486,8 +486,10 @@ fn a_reply_of_before_a_restart_changes_nothing() {
     rig.table.reclaimed(&reclaim.place, stateid(2));
     assert_eq!(rig.table.reclaim_ended(&reclaim.place, &LockRanges::default()), Some(WireOwner(1)));
     assert!(rig.table.next_to_reclaim().is_none());
-    assert_eq!(rig.table.doubt(&rig.file, stateid(1)), Doubt::Replaced);
-    let Doubt::Lost(lost) = rig.table.doubt(&rig.file, stateid(2)) else { panic!("it is the one in use") };
+    assert_eq!(rig.table.doubt(&rig.file, stateid(1)), StateidRejection::Replaced);
+    let StateidRejection::Lost(lost) = rig.table.doubt(&rig.file, stateid(2)) else {
+        panic!("it is the one in use")
+    };
     assert_eq!((lost.owner, lost.ranges.iter().count()), (Some(WireOwner(1)), 1));
     let key = OpenKey { file: rig.file.clone(), owner: 1 };
     assert_eq!(rig.table.for_io(&key, ByteRange::WHOLE), None);
@@ -520,5 +522,5 @@ fn an_open_is_closed_after_its_last_lock_state() {
     assert_eq!(rig.riders(Duration::from_secs(9)), []);
     assert!(!rig.table.has_users(&rig.key()));
     assert!(rig.table.unpin(&rig.key(), rig.now));
-    assert_eq!(rig.riders(Duration::from_secs(9)), [(RiderOperation::Close, 1)]);
+    assert_eq!(rig.riders(Duration::from_secs(9)), [(PiggybackedKind::Close, 1)]);
 }

@@ -1,4 +1,4 @@
-//! What is sent for the sake of opens, delegations and the lease, and what OPEN brings beside.
+//! Requests that maintain opens, delegations and the lease, and the delegation in an OPEN reply.
 
 use std::{
     sync::{Arc, Weak, atomic::Ordering::Relaxed},
@@ -6,7 +6,7 @@ use std::{
 };
 
 use curt_policy::{
-    delegation::DelegationWish,
+    delegation::DelegationConditions,
     open::{CLOSES_ALONE_MAX, KEPT_FOR},
 };
 use curt_proto::nfs4::Nfs4Operation;
@@ -17,7 +17,7 @@ use super::{
     NfsV4, RESULTS_SMALL,
     compound::{CompoundRequest, REPEATABLE},
     delegation::OpenedForDelegation,
-    open::{OpenKey, OpenResult, SentOpen},
+    open::{GrantedOpen, OpenKey, SentOpen},
 };
 use crate::protocol::{HeldDelegation, OpenOwner, RpcCaller, ShareAccess};
 
@@ -30,7 +30,7 @@ const RENEWAL_PART: u32 = 2;
 impl NfsV4 {
     /// Whether an OPEN of a file, which is sent now, asks for a delegation.
     pub(super) fn wants_delegation(&self, file: &FileHandle, access: ShareAccess) -> bool {
-        let wish = DelegationWish {
+        let wish = DelegationConditions {
             is_allowed: self.delegations.is_allowed(),
             can_be_recalled: self.session.lock().has_callbacks(),
             only_reads: access == ShareAccess::Read,
@@ -45,7 +45,7 @@ impl NfsV4 {
         file: &FileHandle,
         owner: OpenOwner<'_>,
         sent: SentOpen,
-        result: OpenResult,
+        result: GrantedOpen,
     ) -> Option<Arc<HeldDelegation>> {
         if !self.opens.opened(file, owner, sent, result, self.rpc.now()) {
             return None;

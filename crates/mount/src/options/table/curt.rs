@@ -9,7 +9,7 @@ use curt_policy::{AccessMode, FillMode, ListingMode, RacyGuard};
 use super::super::values::{number, one_of, port, seconds, short_time, size};
 use super::row::{OptionRow, flag, refused, set, valued_own};
 
-/// Hand-offs of a lock in a row: beyond it other machines would wait too long.
+/// Consecutive hand-offs of a lock: beyond it other machines would wait too long.
 pub(crate) const HANDOFFS_MAX: u32 = 16;
 
 pub(in crate::options) const RACY_GUARDS: &[(&str, RacyGuard)] =

@@ -7,7 +7,7 @@ use curt_policy::{
     AccessMode, AccessView, AttributeState, CacheOptions, Delegation, LockingState, Moment, MutationTicket,
     OpenDecision, OpenIntent, OpenView, RacyGuard, ServerClock,
     data::{self, PagesDecision, PagesLabel},
-    delegation::{DelegationOffer, RecallDecision, RecalledHolding, decide_recall},
+    delegation::{DelegationOffer, RecallDecision, RecalledDelegation, decide_recall},
     open::{IdleOpen, KEPT_FOR, decide_open},
 };
 use curt_types::{Access, FileKind};
@@ -337,13 +337,13 @@ impl Delegations {
         let client = &mut state.client;
         let Some(id) = state.server.delegated else { return };
         let holding = if client.delegation.is_some_and(|(held, _)| held == id) {
-            RecalledHolding::Held
+            RecalledDelegation::Held
         } else if client.returning == Some(id) {
-            RecalledHolding::Returning
+            RecalledDelegation::Returning
         } else {
             let remembered = usize::from(client.early_recall.is_some());
             let is_opening = client.is_opening();
-            RecalledHolding::Unknown { is_opening, is_reply_lost: false, remembered }
+            RecalledDelegation::Unknown { is_opening, is_reply_lost: false, remembered }
         };
         state.server.recall = match decide_recall(holding) {
             RecallDecision::Return => {

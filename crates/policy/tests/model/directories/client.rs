@@ -2,7 +2,7 @@
 
 use curt_policy::{
     Absorbed, CacheOptions, Moment, Mutation, NameDecision, NameLabel, NameView,
-    complete::{ListingScan, reply_label, stays_complete, stays_complete_after_refusal},
+    complete_directory::{ListingScan, reply_label, stays_complete, stays_complete_after_refusal},
     names::{self, DentryState, DentryUpdate, LookupFinding, LookupTime, RacyState},
 };
 

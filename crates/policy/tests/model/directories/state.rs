@@ -3,7 +3,8 @@
 use std::fmt;
 
 use curt_policy::{
-    AttributeState, Facts, Moment, MutationTicket, ServerClock, complete::ListingScan, names::DentryState,
+    AttributeState, Facts, Moment, MutationTicket, ServerClock, complete_directory::ListingScan,
+    names::DentryState,
 };
 use curt_types::PreOpState;
 

@@ -224,7 +224,7 @@ pub struct CallbackGssHandles<'a> {
 /// Credentials that the client accepts for callbacks (`callback_sec_parms4`).
 #[derive(Clone, Debug, PartialEq, Eq, Xdr)]
 #[xdr(union)]
-pub enum CallbackSecurity<'a> {
+pub enum CallbackSecParms4<'a> {
     /// AUTH_NONE.
     #[xdr(case = 0)]
     None,
@@ -252,7 +252,7 @@ pub struct CreateSessionArgs4<'a> {
     /// The RPC program of callbacks.
     pub callback_program: u32,
     /// Credentials of callbacks.
-    pub callback_security: VarArray<CallbackSecurity<'a>, CALLBACK_FLAVORS_MAX>,
+    pub callback_security: VarArray<CallbackSecParms4<'a>, CALLBACK_FLAVORS_MAX>,
 }
 
 /// Flags of CREATE_SESSION and its result (`CREATE_SESSION4_FLAG_*`).
@@ -404,7 +404,7 @@ pub struct BackchannelCtlArgs4<'a> {
     /// The RPC program of callbacks.
     pub callback_program: u32,
     /// Credentials of callbacks.
-    pub callback_security: VarArray<CallbackSecurity<'a>, CALLBACK_FLAVORS_MAX>,
+    pub callback_security: VarArray<CallbackSecParms4<'a>, CALLBACK_FLAVORS_MAX>,
 }
 
 /// DESTROY_SESSION's arguments.

@@ -44,7 +44,7 @@ impl ShareAccess4 {
     pub const WANT_NO_DELEG: u32 = 0x400;
     /// An earlier want is cancelled.
     pub const WANT_CANCEL: u32 = 0x500;
-    /// The server may signal when a delegation can be had.
+    /// The server may signal when a delegation is available.
     pub const WANT_SIGNAL_WHEN_AVAILABLE: u32 = 0x1_0000;
     /// The server may push a delegation when there is no contention.
     pub const WANT_PUSH_WHEN_UNCONTENDED: u32 = 0x2_0000;
@@ -315,7 +315,7 @@ pub struct DelegreturnArgs4 {
 /// GET_DIR_DELEGATION's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct GetDirDelegationArgs4 {
-    /// Whether the server may signal when a delegation can be had.
+    /// Whether the server may signal when a delegation is available.
     pub signal_when_available: bool,
     /// Kinds of notification wanted.
     pub notification_types: Bitmap4,
@@ -347,7 +347,7 @@ pub enum GetDirDelegationOk4 {
         /// Attributes of the directory in notifications.
         directory_attributes: Bitmap4,
     },
-    /// None; whether the server will signal when one can be had.
+    /// None; whether the server will signal when one is available.
     #[xdr(case = 1)]
     Unavailable(bool),
 }

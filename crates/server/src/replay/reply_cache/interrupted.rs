@@ -2,9 +2,9 @@
 //!
 //! It is not known whether such a call has changed anything. When its client repeats it, it is
 //! executed. If it then fails as a call does that was executed before (the name that it creates
-//! exists; the name that it removes does not), the tree is examined (`ops::repeated`). Before that,
-//! this module checks whether another call is known to have made the same change since: of two
-//! clients that create one directory, only one may get a success.
+//! exists; the name that it removes does not), the tree is examined (`ops::interrupted_change`).
+//! Before that, this module checks whether another call is known to have made the same change
+//! since: of two clients that create one directory, only one may get a success.
 //!
 //! Calls are recorded no longer than replies are cached. Without interrupted calls this module
 //! records nothing.
@@ -28,7 +28,7 @@ const GRAIN: Duration = Duration::from_millis(20);
 
 /// A call that was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Begun {
+pub(super) struct InterruptedCall {
     pub(super) key: ReplyCacheKey,
     pub(super) fingerprint: Fingerprint,
     pub(super) subjects: Subjects,
@@ -79,7 +79,7 @@ pub(super) struct InterruptedCalls {
 
 #[derive(Default)]
 struct KnownCalls {
-    calls: HashMap<ReplyCacheKey, Begun>,
+    calls: HashMap<ReplyCacheKey, InterruptedCall>,
     /// The last change of each name by known calls.
     changes: HashMap<u64, LastChange>,
     until: Timestamp,
@@ -91,7 +91,7 @@ impl InterruptedCalls {
     /// Records interrupted calls, each of which may be executed until `age` after its beginning,
     /// and answered calls.
     pub(super) fn new(
-        calls: impl Iterator<Item = Begun>,
+        calls: impl Iterator<Item = InterruptedCall>,
         answered: impl Iterator<Item = (Subjects, Duration)>,
         until: Timestamp,
         age: Duration,
@@ -115,7 +115,12 @@ impl InterruptedCalls {
 
     /// Removes and returns the call that is repeated now, if it was interrupted. Another call with
     /// its xid shows that its client no longer waits for it.
-    pub(super) fn take(&self, key: ReplyCacheKey, fingerprint: Fingerprint, now: Duration) -> Option<Begun> {
+    pub(super) fn take(
+        &self,
+        key: ReplyCacheKey,
+        fingerprint: Fingerprint,
+        now: Duration,
+    ) -> Option<InterruptedCall> {
         if !self.any.load(Ordering::Relaxed) {
             return None;
         }
@@ -126,14 +131,14 @@ impl InterruptedCalls {
     }
 
     /// A call that was taken was not executed after all.
-    pub(super) fn put_back(&self, call: Begun) {
+    pub(super) fn put_back(&self, call: InterruptedCall) {
         self.known.lock().calls.insert(call.key, call);
     }
 
     /// Claims its change for `call`, which failed. There is no claim if it failed otherwise than a
     /// call that was executed before, or if another call made the change since it began, or so
     /// shortly before that the ctime cannot show the difference.
-    pub(super) fn claim(&self, call: &Begun, failed: Fault, now: Duration) -> Option<Claim> {
+    pub(super) fn claim(&self, call: &InterruptedCall, failed: Fault, now: Duration) -> Option<Claim> {
         let (name, is_made) = call.subjects.mark()?;
         if failed != if is_made { Fault::Exist } else { Fault::Noent } {
             return None;
@@ -149,7 +154,7 @@ impl InterruptedCalls {
     }
 
     /// Withdraws a claim: the tree shows that the call changed nothing.
-    pub(super) fn unclaim(&self, call: &Begun, claim: Claim) {
+    pub(super) fn unclaim(&self, call: &InterruptedCall, claim: Claim) {
         let Some((name, _)) = call.subjects.mark() else {
             return;
         };
@@ -194,9 +199,9 @@ mod tests {
     const AGE: Duration = Duration::from_secs(120);
     const UNTIL: Timestamp = Timestamp::new(2000, 0);
 
-    fn call(xid: u32, at: u64, subjects: Subjects) -> Begun {
+    fn call(xid: u32, at: u64, subjects: Subjects) -> InterruptedCall {
         let peer = std::net::IpAddr::from([10, 0, 0, 1]);
-        Begun {
+        InterruptedCall {
             key: ReplyCacheKey { peer, xid },
             fingerprint: Fingerprint(1),
             subjects,
@@ -205,13 +210,13 @@ mod tests {
         }
     }
 
-    fn interrupted(calls: &[Begun], answered: &[(Subjects, u64)]) -> InterruptedCalls {
+    fn interrupted(calls: &[InterruptedCall], answered: &[(Subjects, u64)]) -> InterruptedCalls {
         let answered = answered.iter().map(|(subjects, at)| (*subjects, Duration::from_secs(*at)));
         InterruptedCalls::new(calls.iter().copied(), answered, UNTIL, AGE)
     }
 
     /// Claims the change of a call that failed as if it had been executed before.
-    fn claim(calls: &InterruptedCalls, call: &Begun) -> Option<Claim> {
+    fn claim(calls: &InterruptedCalls, call: &InterruptedCall) -> Option<Claim> {
         let (other, failed) = match call.subjects.mark() {
             Some((_, false)) => (Fault::Exist, Fault::Noent),
             _ => (Fault::Noent, Fault::Exist),
@@ -243,7 +248,7 @@ mod tests {
         let taken = interrupted(&[first, second], &[]).take(first.key, first.fingerprint, NOW);
         assert_eq!(taken, Some(first));
         // With other contents it is another call.
-        let other = Begun { fingerprint: Fingerprint(2), ..second };
+        let other = InterruptedCall { fingerprint: Fingerprint(2), ..second };
         let taken = interrupted(&[first, other], &[]).take(first.key, Fingerprint(2), NOW);
         assert_eq!(taken, Some(other));
     }

@@ -37,7 +37,7 @@ use curt_types::Timestamp;
 use parking_lot::{Condvar, Mutex};
 
 use self::fingerprint::{Fingerprint, FingerprintHasher};
-use self::interrupted::{Begun, InterruptedCalls};
+use self::interrupted::{InterruptedCall, InterruptedCalls};
 use self::saved::SavedReplies;
 use self::table::{ExecutionId, ReplyCacheKey, ReplyCacheLookup, ReplyCacheShardLimits, ReplyCacheTable};
 use super::Execution;
@@ -134,7 +134,7 @@ impl ReplyCache {
             let Some((since, reply)) = call.answer.as_ref().filter(|(since, _)| is_young(*since)) else {
                 continue;
             };
-            let Begun { key, fingerprint, .. } = call.begun;
+            let InterruptedCall { key, fingerprint, .. } = call.begun;
             let mut table = self.shard(&key).table.lock();
             if table.restore(key, fingerprint, *since, reply) {
                 self.counters.count(ServerCounter::ReplyCacheRestored);
@@ -224,7 +224,7 @@ impl ReplyCache {
             return execution.run(None, context, reply).map(|_| ());
         };
         let interrupted = self.interrupted.take(key, fingerprint, self.now());
-        let begun = interrupted.unwrap_or_else(|| Begun {
+        let begun = interrupted.unwrap_or_else(|| InterruptedCall {
             key,
             fingerprint,
             subjects: execution.subjects(&|directory, name| self.fingerprints.of_name(directory, name)),

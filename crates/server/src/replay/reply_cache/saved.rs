@@ -24,7 +24,7 @@ use siphasher::sip::SipHasher13;
 
 use super::super::Subjects;
 use super::fingerprint::Fingerprint;
-use super::interrupted::Begun;
+use super::interrupted::InterruptedCall;
 use super::table::ReplyCacheKey;
 
 const MAGIC: [u8; 8] = *b"CURTRPLY";
@@ -63,7 +63,7 @@ pub(super) struct SavedReplies {
 /// A call in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SavedCall {
-    pub(super) begun: Begun,
+    pub(super) begun: InterruptedCall,
     /// The time of its reply, and the reply; none if the server ended before.
     pub(super) answer: Option<(Duration, Box<[u8]>)>,
 }
@@ -146,7 +146,7 @@ impl SavedReplies {
     }
 
     /// Saves the beginning of a call, unless saving has failed.
-    pub(super) fn begin(&self, begun: &Begun) -> Option<SlotNumber> {
+    pub(super) fn begin(&self, begun: &InterruptedCall) -> Option<SlotNumber> {
         if self.failed.load(Ordering::Relaxed) {
             return None;
         }
@@ -157,13 +157,13 @@ impl SavedReplies {
 
     /// Saves the reply to a call. A call with a reply that is too long stays unanswered in the
     /// file.
-    pub(super) fn answer(&self, number: SlotNumber, begun: &Begun, at: Duration, reply: &[u8]) {
+    pub(super) fn answer(&self, number: SlotNumber, begun: &InterruptedCall, at: Duration, reply: &[u8]) {
         if reply.len() <= REPLY_MAX && !self.failed.load(Ordering::Relaxed) {
             self.write(number, begun, Some((at, reply)));
         }
     }
 
-    fn write(&self, number: SlotNumber, begun: &Begun, answer: Option<(Duration, &[u8])>) {
+    fn write(&self, number: SlotNumber, begun: &InterruptedCall, answer: Option<(Duration, &[u8])>) {
         let (state, at, reply) = match answer {
             Some((at, reply)) => (STATE_ANSWERED, at, reply),
             None => (STATE_BEGUN, begun.at, &[][..]),
@@ -208,7 +208,7 @@ impl SavedReplies {
         }
         let at = Duration::from_nanos(u64::from_le_bytes(field(slot, 48)?));
         let is_answered = u16::from_le_bytes(field(slot, 38)?) == STATE_ANSWERED;
-        let begun = Begun {
+        let begun = InterruptedCall {
             key: ReplyCacheKey {
                 peer: Ipv6Addr::from(field::<16>(slot, 16)?).to_canonical(),
                 xid: u32::from_le_bytes(field(slot, 32)?),
@@ -250,9 +250,9 @@ mod tests {
     const SECRET: [u8; 16] = [7; 16];
     const BOOT: [u8; BOOT_ID_BYTES] = [b'b'; BOOT_ID_BYTES];
 
-    fn begun(xid: u32) -> Begun {
+    fn begun(xid: u32) -> InterruptedCall {
         let peer = if xid.is_multiple_of(2) { "10.0.0.1" } else { "2001:db8::1" };
-        Begun {
+        InterruptedCall {
             key: ReplyCacheKey { peer: peer.parse().unwrap(), xid },
             fingerprint: Fingerprint(u64::from(xid) << 32 | 5),
             subjects: Subjects { made: 3, taken: 4 },
@@ -275,7 +275,7 @@ mod tests {
             }
             // The time of an answered call is that of its reply.
             let at = answer.as_ref().map_or(begun.at, |(at, _)| *at);
-            SavedCall { begun: Begun { at, ..begun }, answer }
+            SavedCall { begun: InterruptedCall { at, ..begun }, answer }
         });
         calls.collect()
     }

@@ -1,7 +1,7 @@
 //! One shard: calls in progress, and the replies to executed calls.
 //!
-//! It has no clock and no lock. Invariants: `order`, `households` and the cached entries hold the
-//! same sequence numbers; those of a household are in ascending order; the entries are within their
+//! It has no clock and no lock. Invariants: `order`, `clients` and the cached entries hold the
+//! same sequence numbers; those of a client are in ascending order; the entries are within their
 //! bounds after each change. Calls in progress are not counted: there are at most as many as
 //! serving threads.
 
@@ -207,7 +207,7 @@ impl ReplyCacheTable {
         }
     }
 
-    /// Evicts the oldest reply of `own` if it has its share of the cache, else of the household
+    /// Evicts the oldest reply of `own` if it has its share of the cache, else of the client
     /// with the most replies; never the only one of `own`. Returns whether there was one.
     fn evict(&mut self, own: ReplyCacheClient) -> bool {
         let share = self.order.len() / self.clients.len().max(1);
@@ -215,7 +215,7 @@ impl ReplyCacheTable {
         let replies = if owned > 1 && owned >= share {
             self.clients.get(&own)
         } else {
-            let others = self.clients.iter().filter(|(household, _)| **household != own);
+            let others = self.clients.iter().filter(|(client, _)| **client != own);
             others.map(|(_, replies)| replies).max_by_key(|replies| replies.len())
         };
         let oldest = replies.and_then(VecDeque::front).and_then(|ticket| self.order.get(ticket));
@@ -234,14 +234,14 @@ impl ReplyCacheTable {
         let Some(kept) = entry.reply else { return };
         self.bytes -= kept.reply.len() + ENTRY_COST;
         self.order.remove(&entry.execution);
-        let household = client_of(key.peer);
-        if let Some(replies) = self.clients.get_mut(&household) {
+        let client = client_of(key.peer);
+        if let Some(replies) = self.clients.get_mut(&client) {
             // Nearly always at the front.
             if let Ok(at) = replies.binary_search(&entry.execution) {
                 replies.remove(at);
             }
             if replies.is_empty() {
-                self.clients.remove(&household);
+                self.clients.remove(&client);
             }
         }
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::queue::{Transmission, WaiterState};
 use super::ranges::RangeSet;
-use super::table::{LockTable, Slot};
+use super::table::{FileSlot, LockTable};
 use super::values::{CallbackAnswer, CallbackId, LockCallback, LockClient};
 
 /// How long a range is reserved for a waiter that was notified: this many round trips of its
@@ -67,7 +67,7 @@ impl LockTable {
 
     fn grant_answered(
         &mut self,
-        slot: Slot,
+        slot: FileSlot,
         at: usize,
         answer: CallbackAnswer,
         now: Instant,
@@ -104,7 +104,7 @@ impl LockTable {
 
     fn notification_answered(
         &mut self,
-        slot: Slot,
+        slot: FileSlot,
         id: u64,
         answer: CallbackAnswer,
         now: Instant,
@@ -144,7 +144,7 @@ impl LockTable {
     /// Takes a granted lock back, and restores what the owner held before, as far as it is free.
     pub(super) fn take_back(
         &mut self,
-        slot: Slot,
+        slot: FileSlot,
         at: usize,
         now: Instant,
         callbacks: &mut Vec<LockCallback>,
@@ -170,7 +170,7 @@ impl LockTable {
     /// waits.
     fn drop_waiters_of(
         &mut self,
-        slot: Slot,
+        slot: FileSlot,
         client: LockClient,
         now: Instant,
         callbacks: &mut Vec<LockCallback>,
@@ -207,7 +207,7 @@ impl LockTable {
         }
     }
 
-    fn retransmit(&mut self, slot: Slot, at: usize, now: Instant, callbacks: &mut Vec<LockCallback>) {
+    fn retransmit(&mut self, slot: FileSlot, at: usize, now: Instant, callbacks: &mut Vec<LockCallback>) {
         let Some(queue) = self.files[slot.0 as usize].queue.as_deref_mut() else { return };
         let grant = &mut queue.grants[at];
         grant.attempt += u32::from(grant.transmission == Transmission::Failed);
@@ -217,7 +217,7 @@ impl LockTable {
         callbacks.push(grant.callback(self.owners.holder(grant.granted)));
     }
 
-    fn waiter_due(&mut self, slot: Slot, id: u64, now: Instant, callbacks: &mut Vec<LockCallback>) {
+    fn waiter_due(&mut self, slot: FileSlot, id: u64, now: Instant, callbacks: &mut Vec<LockCallback>) {
         let Some(queue) = self.files[slot.0 as usize].queue.as_deref_mut() else { return };
         let Some(waiter) = queue.find(|waiter| waiter.id == id) else { return };
         let range = waiter.wanted.range;

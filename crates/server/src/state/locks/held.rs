@@ -57,7 +57,7 @@ enum Order {
 }
 
 /// The two parts of a divided treap.
-struct Halves {
+struct SplitTreap {
     before: u32,
     after: u32,
 }
@@ -369,19 +369,19 @@ impl HeldLocks {
     }
 
     /// Divides a treap into the locks before and after `index`.
-    fn divide(&mut self, at: u32, index: u32, order: Order) -> Halves {
+    fn divide(&mut self, at: u32, index: u32, order: Order) -> SplitTreap {
         if at == NONE {
-            return Halves { before: NONE, after: NONE };
+            return SplitTreap { before: NONE, after: NONE };
         }
         let links = *self.links(at, order);
         let halves = if self.compare(at, index, order) == Ordering::Less {
             let halves = self.divide(links.right, index, order);
             self.links_mut(at, order).right = halves.before;
-            Halves { before: at, ..halves }
+            SplitTreap { before: at, ..halves }
         } else {
             let halves = self.divide(links.left, index, order);
             self.links_mut(at, order).left = halves.after;
-            Halves { after: at, ..halves }
+            SplitTreap { after: at, ..halves }
         };
         self.update_in(at, order);
         halves

@@ -10,7 +10,7 @@ use super::queue::{
     ClientQueue, LocalPoll, PendingGrant, Transmission, WaitQueue, Waiter, WaiterState, exclude,
 };
 use super::ranges::{Barrier, RangeSet};
-use super::table::{LockTable, NotGranted, Slot, local_holder, weakened};
+use super::table::{FileSlot, LockTable, NotGranted, local_holder, weakened};
 use super::values::{CallbackStyle, LockCallback};
 
 /// The first interval at which a lock that a local process holds is tried again. Each further one
@@ -50,7 +50,7 @@ impl Pass {
 }
 
 /// What becomes of a waiter in a pass over its queue.
-enum Considered {
+enum PromotionOutcome {
     Stays,
     /// It stays, and has its turn: the range is reserved for it.
     Reserved,
@@ -62,7 +62,7 @@ impl LockTable {
     /// Grants to waiters, or notifies them of, what they can have now that `freed` is less locked.
     pub(super) fn promote(
         &mut self,
-        slot: Slot,
+        slot: FileSlot,
         freed: RangeSet,
         now: Instant,
         callbacks: &mut Vec<LockCallback>,
@@ -78,7 +78,7 @@ impl LockTable {
     /// One pass over the queue. Returns what became less locked by the grants themselves.
     fn promote_in(
         &mut self,
-        slot: Slot,
+        slot: FileSlot,
         queue: &mut WaitQueue,
         freed: &RangeSet,
         now: Instant,
@@ -102,12 +102,12 @@ impl LockTable {
                 let ClientQueue { client, waiters } = &mut queue.clients[turn.at];
                 let waiter = &mut waiters[turn.next];
                 match self.consider(slot, waiter, &passed, freed, &mut pass, now, callbacks) {
-                    Considered::Stays => turn.next += 1,
-                    Considered::Reserved => {
+                    PromotionOutcome::Stays => turn.next += 1,
+                    PromotionOutcome::Reserved => {
                         served.push(*client);
                         turn.next += 1;
                     }
-                    Considered::Granted(grant) => {
+                    PromotionOutcome::Granted(grant) => {
                         served.push(*client);
                         queue.len -= 1;
                         let waiter = waiters.remove(turn.next);
@@ -117,7 +117,7 @@ impl LockTable {
                         self.confirm_in(queue, &is_older);
                         queue.grants.push(grant);
                     }
-                    Considered::Leaves => {
+                    PromotionOutcome::Leaves => {
                         queue.len -= 1;
                         let waiter = waiters.remove(turn.next);
                         waiter.into_iter().for_each(|waiter| {
@@ -138,14 +138,14 @@ impl LockTable {
     }
 
     /// Whether no further waiter can get any of the bytes.
-    fn is_over(&self, slot: Slot, pass: &mut Pass, queue: &WaitQueue, freed: &RangeSet) -> bool {
+    fn is_over(&self, slot: FileSlot, pass: &mut Pass, queue: &WaitQueue, freed: &RangeSet) -> bool {
         let may_pass = || self.owners.any_waits_more_than_once() || self.any_holder_waits(slot, queue);
         pass.barrier.closes(freed) && !*pass.may_pass.get_or_insert_with(may_pass)
     }
 
     /// Whether an owner that waits in the queue may hold a lock of the file. Looks at the fewer:
     /// the locks, or the waiters.
-    pub(super) fn any_holder_waits(&self, slot: Slot, queue: &WaitQueue) -> bool {
+    pub(super) fn any_holder_waits(&self, slot: FileSlot, queue: &WaitQueue) -> bool {
         let held = &self.files[slot.0 as usize].held;
         if held.len() > queue.len {
             return queue.iter().any(|waiter| held.holds(waiter.wanted.owner));
@@ -158,19 +158,19 @@ impl LockTable {
     #[expect(clippy::too_many_arguments, reason = "the waiter, and what the pass has found so far")]
     fn consider(
         &mut self,
-        slot: Slot,
+        slot: FileSlot,
         waiter: &mut Waiter,
         passed: &RangeSet,
         freed: &RangeSet,
         pass: &mut Pass,
         now: Instant,
         callbacks: &mut Vec<LockCallback>,
-    ) -> Considered {
+    ) -> PromotionOutcome {
         let wanted = waiter.wanted;
         let HeldPart { owner, lock_type, range } = wanted;
         let entry = &self.files[slot.0 as usize];
         if !waiter.precedes_waiters(now) {
-            return Considered::Stays;
+            return PromotionOutcome::Stays;
         }
         let is_next = waiter.state == WaiterState::Waiting
             && waiter.poll.is_none_or(|poll| poll.at <= now)
@@ -180,13 +180,15 @@ impl LockTable {
         pass.barrier.add(lock_type, range);
         if !is_next {
             pass.in_front.push(wanted);
-            return Considered::Stays;
+            return PromotionOutcome::Stays;
         }
         let poll_again = match waiter.style {
             Some(CallbackStyle::Granted) => match self.grant(slot, wanted) {
-                Ok(change) => return Considered::Granted(self.granted(waiter, change, pass, now, callbacks)),
+                Ok(change) => {
+                    return PromotionOutcome::Granted(self.granted(waiter, change, pass, now, callbacks));
+                }
                 // Its client learns this when it repeats the request.
-                Err(NotGranted::Limit) => return Considered::Leaves,
+                Err(NotGranted::Limit) => return PromotionOutcome::Leaves,
                 Err(NotGranted::Local(_)) => true,
             },
             Some(CallbackStyle::Notified) | None => {
@@ -195,7 +197,7 @@ impl LockTable {
             }
         };
         pass.in_front.push(wanted);
-        let mut considered = Considered::Stays;
+        let mut considered = PromotionOutcome::Stays;
         if poll_again {
             let delay = waiter.poll.map_or(LOCAL_POLL_MIN, |poll| poll.delay * 2).min(LOCAL_POLL_MAX);
             waiter.poll = Some(LocalPoll { at: now + delay, delay });
@@ -206,7 +208,7 @@ impl LockTable {
                 callbacks.push(waiter.notification(self.owners.holder(wanted)));
                 WaiterState::Notified { sent: now }
             } else {
-                considered = Considered::Reserved;
+                considered = PromotionOutcome::Reserved;
                 WaiterState::Reserved { until: waiter.expires.unwrap_or(now) }
             };
         }

@@ -39,12 +39,12 @@ impl Default for LockTableOptions {
 /// Byte-range locks of files.
 pub struct LockTable {
     pub(super) options: LockTableOptions,
-    pub(super) slots: HashMap<LockFile, Slot>,
+    pub(super) slots: HashMap<LockFile, FileSlot>,
     pub(super) files: Vec<FileLocks>,
-    free: Vec<Slot>,
+    free: Vec<FileSlot>,
     pub(super) owners: Owners,
     /// The files of waiters and grants, by their ids.
-    pub(super) ids: HashMap<u64, Slot>,
+    pub(super) ids: HashMap<u64, FileSlot>,
     next_id: u64,
     pub(super) timers: Timers,
     pub(super) counts: LockTableCounts,
@@ -52,7 +52,7 @@ pub struct LockTable {
 
 /// The place of a file in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slot(pub(super) u32);
+pub(super) struct FileSlot(pub(super) u32);
 
 /// The locks of a file.
 pub(super) struct FileLocks {
@@ -126,7 +126,7 @@ impl LockTable {
     fn decide(
         &mut self,
         file: &LockFile,
-        slot: Slot,
+        slot: FileSlot,
         wanted: HeldPart,
         wait: &LockWait<'_>,
         now: Instant,
@@ -177,7 +177,7 @@ impl LockTable {
     fn wait(
         &mut self,
         file: &LockFile,
-        slot: Slot,
+        slot: FileSlot,
         wanted: HeldPart,
         wait: &LockWait<'_>,
         holder: LockHolder,
@@ -189,7 +189,7 @@ impl LockTable {
         let known = entry.queue.as_deref_mut().filter(|_| self.owners.waits(wanted.owner));
         let mut known = known.and_then(|queue| queue.find_request(&wanted));
         if let Some(waiter) = &mut known {
-            // If it was notified, others took the range before the client came back.
+            // If it was notified, others took the range before the client asked again.
             waiter.state = WaiterState::Waiting;
             waiter.poll = waiter.poll.or(poll);
             waiter.set_timer(now, &mut self.timers);
@@ -219,7 +219,7 @@ impl LockTable {
         if !account.allows(Counted::Waiters, 1) {
             return LockOutcome::Denied(match style {
                 Some(CallbackStyle::Granted) => LockDenial::NoLocks,
-                // The client asks again in its own time.
+                // The client polls.
                 Some(CallbackStyle::Notified) | None => LockDenial::Conflict(holder),
             });
         }
@@ -254,7 +254,7 @@ impl LockTable {
 
     /// A waiter may wait for the locks of an owner that waits itself, since one of them is new:
     /// that owner then passes others.
-    fn pass_waiters(&mut self, slot: Slot, now: Instant, callbacks: &mut Vec<LockCallback>) {
+    fn pass_waiters(&mut self, slot: FileSlot, now: Instant, callbacks: &mut Vec<LockCallback>) {
         let Some(queue) = self.files[slot.0 as usize].queue.as_deref() else { return };
         if queue.len > 1 && self.any_holder_waits(slot, queue) {
             self.promote(slot, RangeSet::of(ByteRange::WHOLE), now, callbacks);
@@ -407,7 +407,7 @@ impl LockTable {
 
     fn release_if(
         &mut self,
-        slot: Slot,
+        slot: FileSlot,
         is_released: &dyn Fn(&Owners, OwnerId) -> bool,
         now: Instant,
         callbacks: &mut Vec<LockCallback>,
@@ -484,7 +484,7 @@ impl LockTable {
         LockTableCounts { files: number(self.slots.len()), owners: number(self.owners.len()), ..self.counts }
     }
 
-    fn slot(&mut self, file: &LockFile, local: Option<Box<dyn KernelLocks>>) -> Slot {
+    fn slot(&mut self, file: &LockFile, local: Option<Box<dyn KernelLocks>>) -> FileSlot {
         if let Some(slot) = self.slots.get(file) {
             return *slot;
         }
@@ -494,13 +494,15 @@ impl LockTable {
             slot
         } else {
             self.files.push(entry);
-            Slot(u32::try_from(self.files.len() - 1).expect("each file has a lock, and these are limited"))
+            FileSlot(
+                u32::try_from(self.files.len() - 1).expect("each file has a lock, and these are limited"),
+            )
         };
         self.slots.insert(*file, slot);
         slot
     }
 
-    pub(super) fn remove_if_unused(&mut self, file: &LockFile, slot: Slot) {
+    pub(super) fn remove_if_unused(&mut self, file: &LockFile, slot: FileSlot) {
         let entry = &mut self.files[slot.0 as usize];
         if entry.queue.as_deref().is_some_and(WaitQueue::is_empty) {
             entry.queue = None;
@@ -513,7 +515,7 @@ impl LockTable {
     }
 
     /// Grants what conflicts with no lock in the table.
-    pub(super) fn grant(&mut self, slot: Slot, wanted: HeldPart) -> Result<Change, NotGranted> {
+    pub(super) fn grant(&mut self, slot: FileSlot, wanted: HeldPart) -> Result<Change, NotGranted> {
         let entry = &mut self.files[slot.0 as usize];
         let change = entry.held.change(wanted.owner, Some(wanted.lock_type), wanted.range);
         if !self.owners.account(wanted.owner).allows(Counted::Locks, change.growth()) {
@@ -538,7 +540,7 @@ impl LockTable {
         Ok(change)
     }
 
-    pub(super) fn apply(&mut self, slot: Slot, owner: OwnerId, change: &Change) {
+    pub(super) fn apply(&mut self, slot: FileSlot, owner: OwnerId, change: &Change) {
         let growth = change.growth();
         self.files[slot.0 as usize].held.apply(change, self.options.seed);
         self.counts.locks = self.counts.locks.saturating_add_signed(growth);
@@ -547,7 +549,7 @@ impl LockTable {
     }
 
     /// Releases the kernel's locks in the range, as far as no client holds it any more.
-    pub(super) fn release_local(&mut self, slot: Slot, range: ByteRange) {
+    pub(super) fn release_local(&mut self, slot: FileSlot, range: ByteRange) {
         let entry = &mut self.files[slot.0 as usize];
         let Some(local) = entry.local.as_deref_mut() else { return };
         let mut held = RangeSet::default();
@@ -567,7 +569,7 @@ impl LockTable {
     }
 
     /// Forgets unanswered grants: a request of the owner shows that the client knows of them.
-    fn confirm(&mut self, slot: Slot, owner: OwnerId, range: ByteRange) {
+    fn confirm(&mut self, slot: FileSlot, owner: OwnerId, range: ByteRange) {
         if let Some(mut queue) = self.files[slot.0 as usize].queue.take() {
             self.confirm_in(&mut queue, &|grant| grant.owner == owner && grant.range.overlaps(range));
             self.files[slot.0 as usize].queue = Some(queue);
@@ -581,7 +583,7 @@ impl LockTable {
         }
     }
 
-    pub(super) fn remove_grant(&mut self, slot: Slot, at: usize) {
+    pub(super) fn remove_grant(&mut self, slot: FileSlot, at: usize) {
         if let Some(queue) = self.files[slot.0 as usize].queue.as_deref_mut() {
             let grant = queue.grants.swap_remove(at);
             self.forget_grant(grant);
@@ -595,14 +597,14 @@ impl LockTable {
     }
 
     /// A waiter has got its lock by a request.
-    fn end_wait(&mut self, slot: Slot, wanted: &HeldPart) {
+    fn end_wait(&mut self, slot: FileSlot, wanted: &HeldPart) {
         let Some(queue) = self.files[slot.0 as usize].queue.as_deref_mut() else { return };
         let Some(id) = queue.find_request(wanted).map(|waiter| waiter.id) else { return };
         queue.end_turn(self.owners.client(wanted.owner));
         self.remove_waiter(slot, id);
     }
 
-    pub(super) fn remove_waiter(&mut self, slot: Slot, id: u64) {
+    pub(super) fn remove_waiter(&mut self, slot: FileSlot, id: u64) {
         let Some(queue) = self.files[slot.0 as usize].queue.as_deref_mut() else { return };
         if let Some(waiter) = queue.remove(id) {
             self.ids.remove(&id);

@@ -137,7 +137,8 @@ impl NfsService {
         self.locks.start(self.clock.clone()).map_err(SetupError::LockThread)
     }
 
-    /// Tells a client that a lock for which it waits may be free. Returns whether it has answered.
+    /// Notifies a client that a lock for which it waits may be free. Returns whether it has
+    /// answered.
     fn notify_lock(&self, client: Clientid, callback: &LockCallback) -> Result<bool, SlotsInUse> {
         let arguments =
             CallbackArguments::NotifyLock { file: &callback.handle, client, owner: &callback.lock.name };

@@ -32,7 +32,7 @@ struct Waiting<C> {
     answering: HashSet<Clientid>,
     /// Threads that call other clients.
     slow_threads: usize,
-    /// The service is gone.
+    /// The service has ended.
     is_over: bool,
 }
 
@@ -46,7 +46,7 @@ struct OfClient<C> {
 
 /// A callback that a thread has taken.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Taken<C> {
+pub(super) struct DequeuedCallback<C> {
     pub(super) client: Clientid,
     pub(super) callback: C,
     is_slow: bool,
@@ -65,7 +65,7 @@ impl<C> CallbackQueue<C> {
     }
 
     /// The next callback; none at the end.
-    pub(super) fn next(&self) -> Option<Taken<C>> {
+    pub(super) fn next(&self) -> Option<DequeuedCallback<C>> {
         let mut waiting = self.waiting.lock();
         loop {
             if waiting.is_over {
@@ -97,7 +97,7 @@ impl<C> CallbackQueue<C> {
     }
 }
 
-impl<C> Taken<C> {
+impl<C> DequeuedCallback<C> {
     /// The client, and whether its callback counts as one of a slow client.
     pub(super) fn split(self) -> (Clientid, C, bool) {
         (self.client, self.callback, self.is_slow)
@@ -137,7 +137,7 @@ impl<C> Waiting<C> {
         }
     }
 
-    fn take(&mut self) -> Option<Taken<C>> {
+    fn take(&mut self) -> Option<DequeuedCallback<C>> {
         let may_be_slow = self.slow_threads < THREADS_FOR_SLOW;
         let at = self.ready.iter().position(|client| may_be_slow || self.answering.contains(client))?;
         let client = self.ready.remove(at)?;
@@ -148,7 +148,7 @@ impl<C> Waiting<C> {
         let is_slow = !self.answering.contains(&client);
         self.slow_threads += usize::from(is_slow);
         self.make_ready(client);
-        Some(Taken { client, callback, is_slow })
+        Some(DequeuedCallback { client, callback, is_slow })
     }
 
     fn finish(&mut self, client: Clientid, was_slow: bool, has_answered: bool) {
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(take(&mut waiting), None);
         add(&mut waiting, 100);
         let taken = waiting.take().unwrap();
-        assert_eq!(taken, Taken { client: Clientid(100), callback: 100, is_slow: false });
+        assert_eq!(taken, DequeuedCallback { client: Clientid(100), callback: 100, is_slow: false });
         waiting.finish(Clientid(1), true, false);
         assert_eq!(take(&mut waiting), Some(slow + 1));
         // The one that does not answer any more is as slow as others.

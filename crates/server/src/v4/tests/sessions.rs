@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use curt_observe::ServerCounters;
 use curt_proto::nfs4::{
-    BackchannelCtlArgs4, BindConnToSessionArgs4, BindConnToSessionOk4, CallbackGssHandles, CallbackSecurity,
+    BackchannelCtlArgs4, BindConnToSessionArgs4, BindConnToSessionOk4, CallbackGssHandles, CallbackSecParms4,
     ChannelAttributes, ChannelDirFromClient, ChannelDirFromServer, ClientOwner, Clientid, CompoundEncoder,
     CompoundResults, CreateSessionArgs4, CreateSessionFlags, CreateSessionOk4, DestroyClientidArgs4,
     DestroySessionArgs4, ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, Fattr4, FreeStateidArgs4,
@@ -409,7 +409,7 @@ fn connections_are_bound_and_callback_credentials_set() {
     let status = |reply: Vec<u8>| CompoundResults::new(&reply).unwrap().header().status;
     assert_eq!(status(bind(session, ChannelDirFromClient::Back)), NfsStat4::Inval);
     assert_eq!(status(bind(SessionId([0; 16]), ChannelDirFromClient::Fore)), NfsStat4::Badsession);
-    let control = |number, offered: Vec<CallbackSecurity<'static>>| {
+    let control = |number, offered: Vec<CallbackSecParms4<'static>>| {
         let callback_security = VarArray::new(offered).unwrap();
         server.status(&|compound| {
             compound.push(&sequence(session, 0, number));
@@ -419,6 +419,6 @@ fn connections_are_bound_and_callback_credentials_set() {
     };
     let opaque = |bytes| Opaque::new(bytes).unwrap();
     let gss = CallbackGssHandles { service: 1, from_server: opaque(b"a"), from_client: opaque(b"b") };
-    assert_eq!(control(1, vec![CallbackSecurity::Gss(gss)]), NfsStat4::Inval);
-    assert_eq!(control(2, vec![CallbackSecurity::Gss(gss), CallbackSecurity::None]), NfsStat4::Ok);
+    assert_eq!(control(1, vec![CallbackSecParms4::Gss(gss)]), NfsStat4::Inval);
+    assert_eq!(control(2, vec![CallbackSecParms4::Gss(gss), CallbackSecParms4::None]), NfsStat4::Ok);
 }

@@ -2,7 +2,9 @@
 
 use curt_policy::{
     AttributeReport, AttributeState, CacheOptions, Moment, Mutation,
-    complete::{ListingScan, may_be_hidden, reply_label, stays_complete, stays_complete_after_refusal},
+    complete_directory::{
+        ListingScan, may_be_hidden, reply_label, stays_complete, stays_complete_after_refusal,
+    },
     names::DentryUpdate,
 };
 

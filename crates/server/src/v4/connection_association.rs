@@ -13,7 +13,7 @@ use crate::request::ConnectionData;
 /// Maximum number of sessions of one connection that are known; beyond that the first is forgotten.
 const SESSIONS_MAX: usize = 64;
 
-/// The sessions of a connection, by the tags in their ids, which nobody can guess.
+/// The sessions of a connection, by the tags in their ids, which cannot be guessed.
 #[derive(Default)]
 pub(crate) struct AssociatedSessions {
     /// The session of the last request, so that the next one need not lock. Relaxed: a tag alone.

@@ -35,7 +35,7 @@ const REMOVALS_MAX: usize = 32;
 type Names<'a> = Vec<Component<'a>>;
 
 impl NfsV4 {
-    /// See [`crate::protocol::Protocol::find_paths`]. A file is read without an open: the
+    /// See [`crate::protocol::BatchOperations::find_paths`]. A file is read without an open: the
     /// anonymous stateid respects what others deny.
     pub(super) fn find_paths_in_one(
         &self,
@@ -101,7 +101,7 @@ impl NfsV4 {
 }
 
 impl NfsV4 {
-    /// See [`crate::protocol::Protocol::remove_names`].
+    /// See [`crate::protocol::BatchOperations::remove_names`].
     pub(super) fn remove_names_in_one(
         &self,
         caller: RpcCaller<'_>,
