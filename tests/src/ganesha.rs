@@ -22,7 +22,7 @@ impl Ganesha {
     /// # Errors
     /// It does not; includes its log.
     pub fn start(network: &Network, export: &Path) -> Result<Self> {
-        Self::start_with(network, export, "Graceless = true")
+        Self::start_with(network, export, "Graceless = true", false)
     }
 
     /// The same, with a grace period of so many seconds.
@@ -30,13 +30,22 @@ impl Ganesha {
     /// # Errors
     /// Those of [`Self::start`].
     pub fn start_with_grace(network: &Network, export: &Path, seconds: u32) -> Result<Self> {
-        Self::start_with(network, export, &format!("Graceless = false; Grace_Period = {seconds}"))
+        Self::start_with(network, export, &format!("Graceless = false; Grace_Period = {seconds}"), false)
     }
 
-    fn start_with(network: &Network, export: &Path, grace: &str) -> Result<Self> {
+    /// The same as [`Self::start`], with the locks of NFSv3 (NLM). It grants none unless a status
+    /// monitor runs ([`Network::status_monitor`]).
+    ///
+    /// # Errors
+    /// Those of [`Self::start`].
+    pub fn start_with_locks(network: &Network, export: &Path) -> Result<Self> {
+        Self::start_with(network, export, "Graceless = true", true)
+    }
+
+    fn start_with(network: &Network, export: &Path, grace: &str, nlm: bool) -> Result<Self> {
         let own = network.make_directory("ganesha")?;
         let configuration = own.join("ganesha.conf");
-        std::fs::write(&configuration, configuration_text(export, &own, grace))?;
+        std::fs::write(&configuration, configuration_text(export, &own, grace, nlm))?;
         std::fs::create_dir_all(own.join("recovery"))?;
         let mut command = network.command("ganesha.nfsd");
         command
@@ -82,10 +91,10 @@ impl Ganesha {
     }
 }
 
-fn configuration_text(export: &Path, own: &Path, grace: &str) -> String {
+fn configuration_text(export: &Path, own: &Path, grace: &str, nlm: bool) -> String {
     let (export, own) = (export.display(), own.display());
     format!(
-        "NFS_CORE_PARAM {{ Protocols = 3,4; NFS_Port = 2049; MNT_Port = 20048; Enable_NLM = false; Enable_RQUOTA = false; }}\n\
+        "NFS_CORE_PARAM {{ Protocols = 3,4; NFS_Port = 2049; MNT_Port = 20048; Enable_NLM = {nlm}; Enable_RQUOTA = false; }}\n\
          NFSV4 {{ RecoveryRoot = \"{own}/recovery\"; {grace}; Lease_Lifetime = 10; Only_Numeric_Owners = true; Minor_Versions = 1,2; }}\n\
          EXPORT_DEFAULTS {{ Squash = None; SecType = sys; Access_Type = RW; }}\n\
          EXPORT {{ Export_Id = 1; Path = \"{export}\"; Pseudo = \"{export}\"; Protocols = 3,4; Transports = TCP; FSAL {{ Name = VFS; }} }}\n"

@@ -106,6 +106,23 @@ impl Network {
         Ok(running)
     }
 
+    /// Starts rpc.statd, which lock managers need that monitor their hosts. rpcbind must run.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn status_monitor(&self) -> Result<RunningProcess> {
+        let directory = self.make_directory("statd")?;
+        for name in ["sm", "sm.bak"] {
+            std::fs::create_dir_all(directory.join(name))?;
+        }
+        let mut command = self.command("rpc.statd");
+        let running = RunningProcess::start("rpc.statd", command.args(["-F", "-L", "-P"]).arg(directory))?;
+        process::until("rpc.statd is registered", Duration::from_secs(60), || {
+            Ok(self.shell("rpcinfo -t 127.0.0.1 100024 1 >/dev/null 2>&1", Duration::from_secs(20)).ok())
+        })?;
+        Ok(running)
+    }
+
     /// Waits until `port` of `address` accepts connections.
     ///
     /// # Errors

@@ -20,6 +20,11 @@ pub const NAME_MAX: usize = 1024;
 /// Maximum length of a cookie, an owner or a handle in bytes (`MAXNETOBJ_SZ`).
 pub const NETOBJ_MAX: usize = 1024;
 
+/// The first bytes of the cookie of a LOCK that does not block and will be repeated: its client
+/// waits and cannot be called back. Curt's server keeps a place in the queue for it, and replies
+/// [`NlmStat4::Blocked`]. To other servers a cookie has no meaning, and they deny the lock.
+pub const REPEATED_COOKIE: [u8; 4] = *b"wait";
+
 procedures! {
     /// A procedure of the program. Numbers 16 to 19 are not assigned.
     NlmProcedure, "NLMPROC4_";

@@ -186,19 +186,31 @@ fn waiters(locking: &Locking, mounts: [&CurtMount; 2]) -> Result<Vec<RunningProc
     Ok(waiters)
 }
 
-/// Kills waiters; returns how long the fastest took to end. A machine that stands still delays
-/// some.
+/// Kills waiters, each of which has to end; returns how long all but the slowest took. A machine
+/// that stands still for a moment delays one of them.
 fn kill(waiters: &mut [RunningProcess]) -> Result<Duration> {
-    let mut fastest = MINUTE;
+    let mut times = Vec::new();
     for waiter in waiters {
         waiter.signal(Signal::KILL)?;
         let killed = Instant::now();
-        while waiter.is_running()? && killed.elapsed() < MINUTE {
+        while waiter.is_running()? {
+            ensure!(killed.elapsed() < MINUTE, "a waiter does not end: {}", waiter.output());
             std::thread::sleep(Duration::from_millis(1));
         }
-        fastest = fastest.min(killed.elapsed());
+        times.push(killed.elapsed());
     }
-    Ok(fastest)
+    times.sort();
+    println!("waiters ended after SIGKILL in {times:?}");
+    Ok(times[times.len() - 2])
+}
+
+/// Waits until a process has a lock whose owner was killed: within a second of its request.
+fn wait_for_lock_of_killed(next: &RunningProcess) -> Result<()> {
+    let tried = Instant::now();
+    next.wait_for("locked", MINUTE)?;
+    println!("the lock of a killed mount was free {:?} after the next request", tried.elapsed());
+    ensure!(tried.elapsed() < Duration::from_secs(1), "{:?}", tried.elapsed());
+    Ok(())
 }
 
 // SEMANTICS: lock-4.
@@ -220,8 +232,7 @@ fn a_waiter_is_interrupted_and_killed_whether_the_server_responds_or_not() -> Re
             waiter.wait_for("interrupted", MINUTE)?;
         }
         let ended = kill(&mut killed)?;
-        println!("a waiter ended {ended:?} after SIGKILL, server stopped: {is_stopped}");
-        ensure!(ended < KILLED, "{ended:?}");
+        ensure!(ended < KILLED, "{ended:?}, server stopped: {is_stopped}");
     }
     locking.server.signal(&locking.network, "CONT")?;
     let mut killed = waiters(&locking, [&one, &other])?;
@@ -229,8 +240,7 @@ fn a_waiter_is_interrupted_and_killed_whether_the_server_responds_or_not() -> Re
     let Locking { network, server, _rpcbind } = locking;
     server.power_off(&network)?;
     let ended = kill(&mut killed)?;
-    println!("a waiter ended {ended:?} after SIGKILL, server gone");
-    ensure!(ended < KILLED, "{ended:?}");
+    ensure!(ended < KILLED, "{ended:?}, server gone");
     // They would try to unlock.
     [&mut one, &mut other].into_iter().try_for_each(|mount| mount.process().signal(Signal::KILL))
 }
@@ -323,6 +333,10 @@ fn waiters_take_neither_threads_nor_much_memory() -> Result<()> {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     };
+    // What the daemon needs for its first requests is not that of the waiters.
+    for _ in 0..10 {
+        ensure!(locking.refusal(&mount, "fcntl-write")?.is_some(), "it is held");
+    }
     let before = (threads()?, kilobytes()?);
     let script = "
 import fcntl, os, sys
@@ -343,8 +357,9 @@ print('ENDED', len(statuses), 'WRONG', sum(status != 0 for status in statuses))"
     // The burst of requests took threads, which end when they have been idle for a while.
     process::until("the threads end", MINUTE, || Ok((threads()? <= before.0 + 8).then_some(())))?;
     let after = kilobytes()?;
-    // 16 MiB for 2,000; and what the daemon needs at its first requests.
-    let allowed = (16 << 10) * count / 2000 + (4 << 10);
+    println!("{} kB without waiters, {after} kB with {count}", before.1);
+    // 16 MiB for 2,000.
+    let allowed = (16 << 10) * count / 2000;
     ensure!(after <= before.1 + allowed, "{} kB before and {after} with waiters", before.1);
     tell(&mut holder, "unlock")?;
     waiters.wait_for(&format!("ENDED {count} WRONG 0"), MINUTES)
@@ -369,7 +384,7 @@ fn the_locks_of_a_killed_mount_are_unlocked_by_another_one() -> Result<()> {
     one.process().signal(Signal::KILL)?;
     one.process().wait(MINUTE)?;
     let waiter = locking.locker(&other, "fcntl-write first=0 length=1")?;
-    waiter.wait_for("locked", MINUTE)?;
+    wait_for_lock_of_killed(&waiter)?;
     tell(&mut in_the_way, "unlock")?;
     locking.locker(&other, "fcntl-write first=35 length=1")?.wait_for("locked", MINUTE)?;
     let third = locking.mount("third", "")?;
@@ -397,7 +412,7 @@ fn the_locks_of_a_killed_mount_are_unlocked_by_the_next_one() -> Result<()> {
     let mut own = locking.locker(&next, "fcntl-write first=5 length=1")?;
     own.wait_for("locked", MINUTE)?;
     for range in ["first=0 length=1", "first=1 length=1"] {
-        locking.locker(&next, &format!("fcntl-write {range}"))?.wait_for("locked", MINUTE)?;
+        wait_for_lock_of_killed(&locking.locker(&next, &format!("fcntl-write {range}"))?)?;
     }
     let refused = locking.refusal(&next, "fcntl-write first=5 length=1")?;
     ensure!(refused.as_deref() == Some("EAGAIN"), "{refused:?}");

@@ -1,6 +1,6 @@
 //! A server that stops or fails while locks are requested, unlocked or closed.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use curt_tests::curt;
@@ -93,7 +93,9 @@ fn many_requests_to_a_server_that_has_stopped_take_few_threads_and_die_at_once()
     ranges.say("end\n")?;
     ranges.wait_for("ENDED", MINUTE)?;
     println!("{count} processes ended {:?} after SIGKILL", killed.elapsed());
-    ensure!(killed.elapsed() < KILLED * u32::try_from(count / 10)?, "{:?}", killed.elapsed());
+    // All at once: the machine needs some time for so many.
+    let ending = Duration::from_millis(u64::try_from(count)?);
+    ensure!(killed.elapsed() < KILLED + ending, "{:?}", killed.elapsed());
     locking.server.signal(&locking.network, "CONT")?;
     ensure!(locking.refusal(&mount, "fcntl-write")?.is_none(), "the killed have left nothing");
     // What was not sent before they were killed was never sent.

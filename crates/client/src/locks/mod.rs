@@ -32,7 +32,7 @@ use curt_policy::{
     Moment,
     locks::{
         LockAction, LockAgent, LockCall, LockCallId, LockCallback, LockError, LockFileId, LockOptions,
-        LockOwner, LockProcedure, LockReply, LockRequest, LockRequestId, LockTest,
+        LockOwner, LockProcedure, LockReply, LockRequest, LockRequestId, LockTest, poll_interval,
     },
 };
 use curt_rpc::auth::RpcCredential;
@@ -47,7 +47,10 @@ use crate::{
     errno,
     inode::Inode,
     open_file::OpenFile,
-    protocol::{CallbackId, LockEvents, LockMode, OpenCaller, OpenContext, RpcCaller, WireLock, WireOwner},
+    protocol::{
+        CallbackId, LockEvents, LockMode, LockTestReply, OpenCaller, OpenContext, RemoteLock, RpcCaller,
+        WireLock, WireOwner,
+    },
     threads::Background,
 };
 use files::{LockedFiles, WireOwners};
@@ -474,7 +477,7 @@ impl MountLocks {
             self.trace_state(call, "blocked");
         }
         match (call.procedure, reply) {
-            (LockProcedure::Lock { .. }, LockReply::Denied | LockReply::Blocked) => {
+            (LockProcedure::Lock { .. }, LockReply::Denied | LockReply::Kept | LockReply::Blocked) => {
                 self.core.count(ClientCounter::LockDenied);
             }
             (LockProcedure::Reclaim { .. }, LockReply::Granted) => {
@@ -624,11 +627,24 @@ impl MountLocks {
         let _cause = scope::with_cause(Cause::Lock);
         let caller = RpcCaller { credential: &file.identity.credential, interrupt };
         let lock = WireLock { owner: number, range, lock_type };
-        self.core.count(ClientCounter::LockTestWire);
-        let found =
-            self.core.protocol.test_lock(caller, file.inode.handle(), &lock).map_err(errno::of_call)?;
-        let found = found.map_err(error_of)?;
-        Ok(found.map(|found| ConflictingLock { range: found.range, lock_type: found.lock_type, pid: 0 }))
+        let mut attempts = 0_u8;
+        loop {
+            self.core.count(ClientCounter::LockTestWire);
+            match self.core.protocol.test_lock(caller, file.inode.handle(), &lock) {
+                Ok(LockTestReply::Free) => return Ok(None),
+                Ok(LockTestReply::Held(RemoteLock { range, lock_type })) => {
+                    return Ok(Some(ConflictingLock { range, lock_type, pid: 0 }));
+                }
+                Ok(LockTestReply::Refused(error)) => return Err(error_of(error)),
+                Ok(LockTestReply::Grace) | Err(CallError::Unreachable(_)) => {}
+                Err(error) => return Err(errno::of_call(error)),
+            }
+            // As LOCK does, it waits for the server.
+            if interrupt.wait_for(poll_interval(attempts)) {
+                return Err(Errno::INTR);
+            }
+            attempts = attempts.saturating_add(1);
+        }
     }
 
     /// Whether another owner of this mount holds a conflicting lock.

@@ -41,13 +41,8 @@ pub trait LockOperations {
     }
 
     /// The lock of another client that conflicts with this one, if any.
-    fn test_lock(
-        &self,
-        _: RpcCaller<'_>,
-        _: &FileHandle,
-        _: &WireLock,
-    ) -> Result<Result<Option<RemoteLock>, LockError>, CallError> {
-        Ok(Err(LockError::NoLocks))
+    fn test_lock(&self, _: RpcCaller<'_>, _: &FileHandle, _: &WireLock) -> Result<LockTestReply, CallError> {
+        Ok(LockTestReply::Refused(LockError::NoLocks))
     }
 
     /// Nothing of a file is locked any more. Must not wait.
@@ -90,7 +85,8 @@ pub struct WireLock {
 pub enum LockMode {
     /// The server replies at once.
     Try,
-    /// The server may keep the request, and call back when it grants it ([`LockReply::Blocked`]).
+    /// The caller waits. The server may keep the request, and call back when it grants it
+    /// ([`LockReply::Blocked`]), or keep its place until it is repeated ([`LockReply::Kept`]).
     Block,
     /// The lock was held before the server restarted.
     Reclaim,
@@ -120,6 +116,32 @@ pub struct RemoteLock {
     pub range: ByteRange,
     /// Shared or exclusive.
     pub lock_type: LockType,
+}
+
+/// The reply to a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockTestReply {
+    /// The lock could be placed.
+    Free,
+    /// This lock keeps it from being placed.
+    Held(RemoteLock),
+    /// The server is in its grace period: try again later.
+    Grace,
+    /// The server will not say.
+    Refused(LockError),
+}
+
+impl LockTestReply {
+    /// That of a test which the server does not do for the same reason as a LOCK.
+    pub(crate) const fn of_refusal(reply: LockReply) -> Self {
+        match reply {
+            LockReply::Grace => Self::Grace,
+            LockReply::Refused(error) | LockReply::Unknown(error) => Self::Refused(error),
+            LockReply::Granted | LockReply::Denied | LockReply::Kept | LockReply::Blocked => {
+                Self::Refused(LockError::NoLocks)
+            }
+        }
+    }
 }
 
 /// Receives a server's callbacks about locks.

@@ -36,8 +36,8 @@ pub use file_operations::{
     ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, WriteReply,
 };
 pub use locking::{
-    CallbackId, LOCK_OWNERS_MAX, LockAnswer, LockEvents, LockMode, LockOperations, RemoteLock, WireLock,
-    WireOwner,
+    CallbackId, LOCK_OWNERS_MAX, LockAnswer, LockEvents, LockMode, LockOperations, LockTestReply, RemoteLock,
+    WireLock, WireOwner,
 };
 pub use opens::{
     FoundToOpen, LookupToOpen, NewOpen, OpenCaller, OpenContext, OpenOperations, OpenOwner, OpenReply,

@@ -13,7 +13,7 @@ use curt_xdr::Opaque;
 use tracing::{debug, warn};
 
 use super::membership::HostLockService;
-use super::programs::{CallbackPrograms, MONITOR_CALLBACK, record_of};
+use super::programs::{CallbackPrograms, MONITOR_CALLBACK, may_wait, record_of};
 use super::registration::{self, LocalPortmapper};
 
 /// Servers call seldom, and any host can connect.
@@ -43,7 +43,7 @@ impl CallbackService {
         let (connections, threads, threads_per_client) = LIMITS;
         let limits = Limits { connections, threads, threads_per_client, ..Limits::default() };
         let server = RpcServer::new(vec![listener], tcp, limits).ok()?;
-        let datagrams = DatagramServer::new(socket, udp).ok()?;
+        let datagrams = DatagramServer::new(socket, udp, may_wait).ok()?;
         let servers = Some((server.handle(), datagrams.handle()));
         let mut started = Self { portmapper, ports, servers, monitor: None };
         thread::Builder::new().name("curt-locks-tcp".into()).spawn(move || server.run()).ok()?;

@@ -24,7 +24,9 @@ use parking_lot::Mutex;
 use tracing::warn;
 
 pub use callback_service::SystemMonitor;
-pub use programs::{CallbackPrograms, CallbackReceiver, Grant, GrantReply, MONITOR_CALLBACK, PORT_RESERVED};
+pub use programs::{
+    CallbackPrograms, CallbackReceiver, Grant, GrantReply, MONITOR_CALLBACK, PORT_RESERVED, may_wait,
+};
 pub use server::ServerLockService;
 
 use membership::Member;

@@ -11,7 +11,7 @@ use std::sync::mpsc::SyncSender;
 use curt_client::protocol::CallbackId;
 use curt_proto::nlm4::{self, NlmProcedure, NlmResult, NlmStat4, NlmTestArguments};
 use curt_proto::nsm::{self, MonResult, MonitorResult, MonitorState, NsmProcedure, NsmStatus, StateChange};
-use curt_rpc::message::{CallMessage, VersionRange};
+use curt_rpc::message::{CallMessage, ProcedureId, VersionRange};
 use curt_rpc::server::{CallContext, CallFailure, RpcService};
 use curt_types::FileHandle;
 use curt_xdr::{Decode, Encode, decode_all};
@@ -77,6 +77,17 @@ pub struct CallbackPrograms<R> {
     pub(super) receiver: Arc<R>,
     pub(super) is_udp: bool,
     pub(super) results: SyncSender<GrantedResult>,
+}
+
+/// Whether a call may have to wait for a mount of another process, which may have stopped.
+#[must_use]
+pub fn may_wait(call: ProcedureId) -> bool {
+    let ProcedureId { program, version, procedure } = call;
+    (program, version) == (nlm4::PROGRAM, nlm4::VERSION)
+        && matches!(
+            NlmProcedure::from_number(procedure),
+            Some(NlmProcedure::Granted | NlmProcedure::GrantedMsg)
+        )
 }
 
 impl<R: CallbackReceiver> RpcService for CallbackPrograms<R> {

@@ -59,9 +59,10 @@ const LINES_KEPT: usize = 1024;
 /// Timeout of each request for an old lock.
 const UNLOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The pauses before each look for locks of killed mounts.
-const PAUSES: [Duration; 4] =
-    [Duration::ZERO, Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(5)];
+/// The pauses before the looks for locks of killed mounts, each with a number of looks: others wait
+/// for these locks.
+const PAUSES: [(u32, Duration); 3] =
+    [(1, Duration::ZERO), (10, Duration::from_millis(100)), (5, Duration::from_secs(1))];
 
 /// Where the locks of a mount are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -348,9 +349,11 @@ pub(super) fn network_namespace() -> u64 {
 /// are closed one after the other, so it looks several times.
 pub(super) fn begin_to_unlock_abandoned() {
     let look = || {
-        for pause in PAUSES {
-            thread::sleep(pause);
-            unlock_abandoned(&directory());
+        for (looks, pause) in PAUSES {
+            for _ in 0..looks {
+                thread::sleep(pause);
+                unlock_abandoned(&directory());
+            }
         }
     };
     if let Err(error) = thread::Builder::new().name("curt-locks-old".into()).spawn(look) {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use curt_types::{ByteRange, Fault};
 
 use super::{
+    cancelled::CancelledOwners,
     deadlock::{WaitEdges, WaitGraph},
     ranges::LockRanges,
     table::{LockRelease, LockTable, LockWaiter, ReleasePhase, RequestStatus, WaiterState, conflict},
@@ -21,13 +22,17 @@ pub const WAITERS_MAX: usize = 16_384;
 /// Releases of one file in progress beyond which a lock that is not requested is not taken from a
 /// server.
 pub const RELEASES_MAX: usize = 1024;
-/// Owners that are remembered because a LOCK of theirs was cancelled.
-const CANCELLED_MAX: usize = 4096;
 /// The interval at which a server without callbacks is asked again, doubled each time up to the
 /// second one.
 const POLL_INTERVAL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// After so many denials the interval grows no more.
 pub(super) const DENIALS_MAX: u8 = 5;
+/// The interval at which a request is repeated for which the server keeps a place. The server keeps
+/// a range for it from when that is free until the next repetition, so each interval is only half
+/// as long again as the one before: up to 0.5 s.
+const REPEAT_INTERVAL: Duration = Duration::from_millis(20);
+/// After so many repetitions that interval grows no more.
+const REPEATS_MAX: u8 = 8;
 /// The same of a server that calls back, in case the callback is lost.
 const BLOCKED_INTERVAL: Duration = Duration::from_secs(30);
 /// How long after its first hand-off a lock is given back to the server.
@@ -42,9 +47,11 @@ pub struct LockAgent {
     waits: BTreeMap<LockOwner, Vec<LockFileId>>,
     /// Owners of whom a LOCK was cancelled at the server, or forgotten by it, or asked for again:
     /// its callback may still be on its way, however late.
-    pub(super) cancelled: BTreeSet<(LockFileId, LockOwner)>,
+    pub(super) cancelled: CancelledOwners,
     /// Where waiters have to be looked at again.
     pub(super) changed: VecDeque<(LockFileId, ByteRange)>,
+    /// Owners with a new lock that wait for others: waits for that lock may not end.
+    holders_that_wait: Vec<(LockFileId, LockOwner)>,
     pub(super) actions: Vec<LockAction>,
 }
 
@@ -66,11 +73,20 @@ impl LockAgent {
         table.waiters.push_back(LockWaiter::new(request));
         let index = table.waiters.len() - 1;
         self.waits.entry(request.owner).or_default().push(request.file);
+        let awaited = self.graph().awaited(&request, WaitEdges::Locks);
+        if is_deadlock(&request, &awaited) {
+            self.give_up(request.file, index);
+            self.answer(request.id, Err(LockError::Deadlock));
+            return self.take_actions();
+        }
         if self.start_waiter(request.file, index) == Some(RequestStatus::Follows) {
+            // What it comes after may be a LOCK of its own owner that is blocked at the server.
             self.pause_blocked(request.file, request.range);
         }
         self.advance_all();
-        self.check_deadlock(&request);
+        if self.options.is_local_first() {
+            self.let_pass(&request, &awaited);
+        }
         self.take_actions()
     }
 
@@ -257,7 +273,7 @@ impl LockAgent {
         let mut is_confirmed = true;
         if let Some(index) = table.waiters.iter().position(waits) {
             let waiter = &mut table.waiters[index];
-            match (waiter.state, is_repeated || self.cancelled.contains(&(file, wire_owner))) {
+            match (waiter.state, is_repeated || self.cancelled.contains((file, wire_owner))) {
                 (WaiterState::Blocked, false) => self.lock_replied(file, index, LockReply::Granted),
                 // It may be the callback of an earlier LOCK: only a reply decides.
                 (WaiterState::Blocked, true) => self.send_piece(file, index),
@@ -417,13 +433,17 @@ impl LockAgent {
     }
 
     fn advance_all(&mut self) {
-        while let Some((file, range)) = self.changed.pop_front() {
-            self.start_releases(file);
-            self.start_waiters(file, range);
-            self.pause_blocked(file, range);
-            if self.files.get(&file).is_some_and(LockTable::is_empty) {
-                self.files.remove(&file);
+        loop {
+            while let Some((file, range)) = self.changed.pop_front() {
+                self.start_releases(file);
+                self.start_waiters(file, range);
+                self.pause_blocked(file, range);
+                if self.files.get(&file).is_some_and(LockTable::is_empty) {
+                    self.files.remove(&file);
+                }
             }
+            let Some((file, holder)) = self.holders_that_wait.pop() else { return };
+            self.end_deadlocks(file, holder);
         }
     }
 
@@ -432,26 +452,43 @@ impl LockAgent {
         WaitGraph { files: &self.files, waits: &self.waits }
     }
 
-    /// Fails a new request whose wait would not end. If it waits, waiters before which it comes may
-    /// pass others now: see [`Self::status`].
-    fn check_deadlock(&mut self, request: &LockRequest) {
+    /// If a new request waits, waiters before which the owners come that it waits for may pass
+    /// others now: see [`Self::status`].
+    fn let_pass(&mut self, request: &LockRequest, awaited: &BTreeSet<LockOwner>) {
         let Some(table) = self.files.get(&request.file) else { return };
-        let queued =
-            |waiter: &LockWaiter| waiter.request.id == request.id && waiter.state == WaiterState::Queued;
-        let Some(index) = table.waiters.iter().rposition(queued) else { return };
-        if !request.wait || !self.options.is_local_first() {
-            return;
-        }
-        let awaited = self.graph().awaited(request, WaitEdges::Locks);
-        if matches!(request.owner, LockOwner::Posix(_)) && awaited.contains(&request.owner) {
-            self.give_up(request.file, index);
-            self.answer(request.id, Err(LockError::Deadlock));
+        let waits = |waiter: &LockWaiter| {
+            waiter.request.id == request.id && waiter.state == WaiterState::Queued && request.wait
+        };
+        if !table.waiters.iter().any(waits) {
             return;
         }
         for owner in awaited {
-            for file in self.waits.get(&owner).into_iter().flatten() {
+            for file in self.waits.get(owner).into_iter().flatten() {
                 self.changed.push_back((*file, ByteRange::WHOLE));
             }
+        }
+    }
+
+    /// An owner has a new lock. If it also waits for others, that may have closed a cycle: as in
+    /// Linux, which looks again when it wakes a waiter, those in the cycle that wait for the lock
+    /// fail.
+    fn end_deadlocks(&mut self, file: LockFileId, holder: LockOwner) {
+        let waits_for_it = |table: &LockTable, request: &LockRequest| {
+            table.conflicts(request).any(|(owner, ..)| owner == holder)
+        };
+        let table = self.files.get(&file);
+        let requests = table.into_iter().flat_map(|table| {
+            let awaited = table.waiters.iter().filter(|waiter| waiter.is_awaited);
+            awaited.map(|waiter| waiter.request).filter(|request| waits_for_it(table, request))
+        });
+        for request in requests.collect::<Vec<_>>() {
+            if !is_deadlock(&request, &self.graph().awaited(&request, WaitEdges::Locks)) {
+                continue;
+            }
+            let mut waiters = self.files.get(&file).into_iter().flat_map(|table| &table.waiters);
+            let Some(index) = waiters.position(|waiter| waiter.request.id == request.id) else { continue };
+            self.give_up(file, index);
+            self.answer(request.id, Err(LockError::Deadlock));
         }
     }
 
@@ -535,7 +572,7 @@ impl LockAgent {
     /// after the reply, and after the unlock.
     fn ask_again(&mut self, file: LockFileId, index: usize) {
         if let Some(table) = self.files.get(&file) {
-            note_cancelled(&mut self.cancelled, (file, table.waiters[index].wire_owner));
+            self.cancelled.note((file, table.waiters[index].wire_owner));
         }
         self.send_piece(file, index);
     }
@@ -549,6 +586,7 @@ impl LockAgent {
             let (is_awaited, is_contended) = (waiter.is_awaited, waiter.denials > 0);
             table.grant(&request, is_contended);
             self.remove(file, index);
+            self.note_holder(file, request.owner);
             if is_awaited {
                 self.answer(request.id, Ok(()));
             }
@@ -607,13 +645,14 @@ impl LockAgent {
                 self.changed.push_back((file, range));
                 return;
             }
-            LockReply::Denied if is_awaited && wait => return self.poll(file, index),
-            LockReply::Grace if is_awaited => return self.poll(file, index),
+            LockReply::Denied if is_awaited && wait => return self.poll(file, index, reply),
+            LockReply::Kept if is_awaited && wait => return self.poll(file, index, reply),
+            LockReply::Grace if is_awaited => return self.poll(file, index, reply),
             LockReply::Blocked => {
                 waiter.state = WaiterState::Blocked;
                 LockError::Held
             }
-            LockReply::Denied | LockReply::Grace => {
+            LockReply::Denied | LockReply::Kept | LockReply::Grace => {
                 waiter.state = WaiterState::Polling;
                 LockError::Held
             }
@@ -635,12 +674,15 @@ impl LockAgent {
 
     /// The server has denied a waiter's lock: asks again later, and gives back what it has granted
     /// of it, so that clients never wait for each other's parts.
-    fn poll(&mut self, file: LockFileId, index: usize) {
+    fn poll(&mut self, file: LockFileId, index: usize, reply: LockReply) {
         let Some(table) = self.files.get_mut(&file) else { return };
         let waiter = &mut table.waiters[index];
         waiter.state = WaiterState::Polling;
-        let after = interval(waiter.denials);
-        waiter.denials = (waiter.denials + 1).min(DENIALS_MAX);
+        let (after, denials_max) = match reply {
+            LockReply::Kept => (repeat_interval(waiter.denials), REPEATS_MAX),
+            _ => (poll_interval(waiter.denials), DENIALS_MAX),
+        };
+        waiter.denials = (waiter.denials + 1).min(denials_max);
         let (call, range) = (waiter.call(), waiter.request.range);
         let release = waiter.cancel();
         self.actions.push(LockAction::SetTimer { call, after });
@@ -662,10 +704,17 @@ impl LockAgent {
                 let waiter = &mut table.waiters[index];
                 waiter.only_polls = true;
                 let (call, release) = (waiter.call(), waiter.cancel());
-                self.actions.push(LockAction::SetTimer { call, after: interval(0) });
+                self.actions.push(LockAction::SetTimer { call, after: poll_interval(0) });
                 release.into_iter().for_each(|release| self.push_release(release));
             }
             index += 1;
+        }
+    }
+
+    /// An owner has got a lock: if it waits for others, waits for it are examined.
+    fn note_holder(&mut self, file: LockFileId, owner: LockOwner) {
+        if self.waits.contains_key(&owner) {
+            self.holders_that_wait.push((file, owner));
         }
     }
 
@@ -739,6 +788,7 @@ impl LockAgent {
             next.handoffs = Some(handoffs);
         }
         self.remove(id.file, index);
+        self.note_holder(id.file, request.owner);
         self.answer(caller, Ok(()));
         self.actions.push(LockAction::HandedOff { request: request.id });
         self.answer(request.id, Ok(()));
@@ -786,7 +836,7 @@ impl LockAgent {
             if let ReleasePhase::Cancels(piece) = release.phase
                 && range.overlaps(piece)
             {
-                note_cancelled(&mut self.cancelled, (file, release.wire_owner));
+                self.cancelled.note((file, release.wire_owner));
                 self.actions.push(LockAction::Send(LockCall {
                     id: release.id,
                     wire_owner: release.wire_owner,
@@ -851,7 +901,7 @@ impl LockAgent {
             }
             (
                 ReleasePhase::AwaitsLock(piece),
-                LockReply::Denied | LockReply::Grace | LockReply::Refused(_),
+                LockReply::Denied | LockReply::Kept | LockReply::Grace | LockReply::Refused(_),
             ) => {
                 release.ranges.set(piece, None);
                 self.changed.push_back((file, piece));
@@ -875,14 +925,14 @@ impl LockAgent {
             LockReply::Granted => None,
             // The file was removed, and its locks with it.
             LockReply::Refused(LockError::Failed(Fault::Stale)) if needed.is_none() => None,
-            LockReply::Denied | LockReply::Refused(_) if needed.is_some() => {
+            LockReply::Denied | LockReply::Kept | LockReply::Refused(_) if needed.is_some() => {
                 // A write lock that may have become weaker cannot be restored.
                 let wire_owner = release.wire_owner;
                 table.downgrade(wire_owner, range);
                 None
             }
             LockReply::Grace | LockReply::Blocked => Some(None),
-            LockReply::Denied => Some(Some(LockError::NoLocks)),
+            LockReply::Denied | LockReply::Kept => Some(Some(LockError::NoLocks)),
             LockReply::Refused(error) | LockReply::Unknown(error) => Some(Some(error)),
         };
         let release = &mut table.releases[index];
@@ -891,7 +941,7 @@ impl LockAgent {
             return self.send_step(file, index);
         };
         release.is_delayed = true;
-        let (call, after) = (release.id, interval(release.failures));
+        let (call, after) = (release.id, poll_interval(release.failures));
         release.failures = (release.failures + 1).min(DENIALS_MAX);
         self.actions.push(LockAction::SetTimer { call, after });
         if let Some(error) = error {
@@ -921,21 +971,25 @@ impl LockAgent {
     }
 }
 
-/// Remembers that an owner's callbacks may be those of an earlier LOCK.
-pub(super) fn note_cancelled(
-    cancelled: &mut BTreeSet<(LockFileId, LockOwner)>,
-    owner: (LockFileId, LockOwner),
-) {
-    if cancelled.len() >= CANCELLED_MAX {
-        cancelled.pop_first();
-    }
-    cancelled.insert(owner);
+/// The interval before a server without callbacks, or in its grace period, is asked again that has
+/// denied a lock so often.
+#[must_use]
+pub fn poll_interval(denials: u8) -> Duration {
+    let doubled = POLL_INTERVAL.0.saturating_mul(1 << denials.min(DENIALS_MAX));
+    doubled.min(POLL_INTERVAL.1)
 }
 
-/// The interval before a server is asked again that has denied so often.
-pub(super) fn interval(denials: u8) -> Duration {
-    let doubled = POLL_INTERVAL.0.saturating_mul(1 << denials);
-    doubled.min(POLL_INTERVAL.1)
+/// The interval before a request is repeated that has its place at the server, and was denied so
+/// often.
+fn repeat_interval(denials: u8) -> Duration {
+    let denials = u32::from(denials);
+    REPEAT_INTERVAL * 3_u32.pow(denials) / 2_u32.pow(denials)
+}
+
+/// Whether a request that waits for these owners, and for those that they wait for, never ends.
+/// Locks of flock(2) are not examined, as in Linux.
+fn is_deadlock(request: &LockRequest, awaited: &BTreeSet<LockOwner>) -> bool {
+    request.wait && matches!(request.owner, LockOwner::Posix(_)) && awaited.contains(&request.owner)
 }
 
 fn whole_for_flock(request: LockRequest) -> LockRequest {

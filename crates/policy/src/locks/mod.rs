@@ -13,20 +13,21 @@
 //! - Requests of one owner for overlapping ranges are sent one after the other, since the server
 //!   may execute them in any order.
 //! - A deadlock among the fcntl locks of this mount, over all its files, is an error for the last
-//!   one to wait. Waiting in the order of arrival never causes a deadlock: an owner passes waiters
-//!   that wait for itself.
+//!   one to wait, or for those who wait for the lock whose grant completes it. Waiting in the order
+//!   of arrival never causes a deadlock: an owner passes waiters that wait for itself.
 //!
 //! The meaning of a conflict is that of fcntl(2). Locks of flock(2) are locks of the whole file: at
 //! the server the two conflict, as with Linux's NFS client.
 
 mod agent;
+mod cancelled;
 mod deadlock;
 mod ranges;
 mod reclaim;
 mod table;
 mod values;
 
-pub use agent::{LockAgent, RELEASES_MAX, WAITERS_MAX};
+pub use agent::{LockAgent, RELEASES_MAX, WAITERS_MAX, poll_interval};
 pub use ranges::LockRanges;
 pub use values::{
     LockAction, LockCall, LockCallId, LockCallback, LockError, LockFileId, LockOpenId, LockOptions,

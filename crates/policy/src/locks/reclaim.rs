@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use curt_types::{ByteRange, LockType};
 
 use super::{
-    agent::{DENIALS_MAX, LockAgent, interval, note_cancelled},
+    agent::{DENIALS_MAX, LockAgent, poll_interval},
     ranges::LockRanges,
     table::{LockReclaim, LockRelease, LockTable, LockWaiter, ReleasePhase, WaiterState},
     values::{
@@ -44,7 +44,7 @@ impl LockAgent {
         for (file, table) in &mut self.files {
             for waiter in &mut table.waiters {
                 if waiter.is_at_server() {
-                    note_cancelled(&mut self.cancelled, (*file, waiter.wire_owner));
+                    self.cancelled.note((*file, waiter.wire_owner));
                 }
                 match waiter.state {
                     WaiterState::Blocked => {
@@ -122,7 +122,7 @@ impl LockAgent {
         };
         reclaim.is_delayed = table.waiters.iter().any(waits) || table.releases.iter().any(releases);
         if reclaim.is_delayed {
-            self.actions.push(LockAction::SetTimer { call: id, after: interval(0) });
+            self.actions.push(LockAction::SetTimer { call: id, after: poll_interval(0) });
             return;
         }
         let procedure = LockProcedure::Reclaim { lock_type };
@@ -143,12 +143,12 @@ impl LockAgent {
             LockReply::Granted => {}
             LockReply::Grace | LockReply::Unknown(_) => {
                 reclaim.is_delayed = true;
-                let after = interval(reclaim.failures);
+                let after = poll_interval(reclaim.failures);
                 reclaim.failures = reclaim.failures.saturating_add(1).min(DENIALS_MAX);
                 self.actions.push(LockAction::SetTimer { call, after });
                 return;
             }
-            LockReply::Denied | LockReply::Blocked | LockReply::Refused(_) => {
+            LockReply::Denied | LockReply::Kept | LockReply::Blocked | LockReply::Refused(_) => {
                 let wire_owner = table.wire_owner(owner);
                 let taken = table.take(owner, range);
                 table.forget_adopted(owner);

@@ -160,6 +160,9 @@ pub enum LockReply {
     /// has granted it ([`super::LockAgent::granted`]), or only says that it may be asked again
     /// ([`super::LockAgent::available`]).
     Blocked,
+    /// As [`Self::Denied`], but the server keeps a place in its queue if the request is repeated
+    /// soon: it cannot call back.
+    Kept,
     /// The server is in its grace period: try again later.
     Grace,
     /// The server will not do it, and nothing has changed there.

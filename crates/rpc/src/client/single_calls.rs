@@ -348,7 +348,7 @@ mod tests {
         let serving = thread::spawn(move || server.run());
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let udp = socket.local_addr().unwrap();
-        let datagrams = DatagramServer::new(socket, Arc::new(Echo)).unwrap();
+        let datagrams = DatagramServer::new(socket, Arc::new(Echo), |_| false).unwrap();
         let stop_datagrams = datagrams.handle();
         let receiving = thread::spawn(move || datagrams.run());
         let local = LocalAddress { ip: Some("127.0.0.9".parse().unwrap()), is_port_reserved: false };

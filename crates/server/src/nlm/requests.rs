@@ -10,8 +10,8 @@ use curt_observe::events::handle_hash;
 use curt_observe::{ServerCounter, probe};
 use curt_proto::nlm4::{
     NetObj, NlmCancelArguments, NlmHolder, NlmLock, NlmLockArguments, NlmResult, NlmShareArguments,
-    NlmShareResult, NlmStat4, NlmTestArguments, NlmTestReply, NlmTestResult, NlmUnlockArguments, lock_type,
-    offset_and_length,
+    NlmShareResult, NlmStat4, NlmTestArguments, NlmTestReply, NlmTestResult, NlmUnlockArguments,
+    REPEATED_COOKIE, lock_type, offset_and_length,
 };
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure};
@@ -234,7 +234,7 @@ pub(super) fn lock(
 }
 
 fn locked(call: &mut LockCall<'_, '_>, arguments: &NlmLockArguments<'_>, monitoring: Monitoring) -> Done {
-    let NlmLockArguments { cookie: _, block, exclusive, lock, reclaim, state } = *arguments;
+    let NlmLockArguments { cookie, block, exclusive, lock, reclaim, state } = *arguments;
     let target = call.resolve(lock.fh)?;
     let range = lock.range().ok_or(Fault::Fbig)?;
     let lock_type = lock_type(exclusive);
@@ -251,6 +251,8 @@ fn locked(call: &mut LockCall<'_, '_>, arguments: &NlmLockArguments<'_>, monitor
         // One that came as a datagram is called back from where the host has come last.
         let local = known_local(call.request.context.local().ip()).or_else(|| host.latest_local());
         LockWait::Granted { handle: target.handle(), local }
+    } else if !reclaim && cookie.bytes().starts_with(&REPEATED_COOKIE) {
+        LockWait::Repeated { handle: target.handle() }
     } else {
         LockWait::No
     };

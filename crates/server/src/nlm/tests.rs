@@ -322,6 +322,29 @@ fn locks_exclude_other_hosts_processes_and_owners_and_are_found_by_test() {
     assert_eq!(server.lock(B, WHOLE), Granted);
 }
 
+// SEMANTICS: lockd-14.
+#[test]
+fn a_host_that_repeats_its_request_has_its_turn_without_being_called() {
+    let server = Server::new();
+    let (blocking, repeated) = (Wanted { block: true, ..WHOLE }, Wanted { cookie: b"wait0001", ..WHOLE });
+    assert_eq!(server.lock(A, WHOLE), Granted);
+    assert_eq!(server.lock(B, repeated), Blocked);
+    let second = Wanted { svid: 2, ..blocking };
+    assert_eq!(server.lock(A, second), Blocked);
+    assert_eq!(server.unlock(A, WHOLE), Granted);
+    assert!(server.granted().is_empty(), "it is not called, and nobody else before it");
+    assert_eq!(server.lock(A, Wanted { svid: 3, ..WHOLE }), Denied, "the range is reserved");
+    assert_eq!(server.lock(B, repeated), Granted);
+    assert_eq!(server.unlock(B, WHOLE), Granted);
+    assert_eq!(server.granted().len(), 1);
+    // A request of this kind that is cancelled has no place any more.
+    assert_eq!(server.lock(B, repeated), Blocked);
+    assert_eq!(server.cancel(B, repeated), Granted);
+    assert_eq!(server.unlock(A, second), Granted);
+    assert_eq!(server.lock(A, WHOLE), Granted);
+    assert_eq!(server.lock(B, Wanted { reclaim: true, ..repeated }), DeniedGracePeriod);
+}
+
 #[test]
 fn ranges_end_at_the_largest_offset_and_not_beyond() {
     let server = Server::new();

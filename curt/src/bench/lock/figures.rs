@@ -201,7 +201,14 @@ mod tests {
 
     fn plan() -> TurnsPlan {
         let ms = Duration::from_millis;
-        TurnsPlan { processes: 1, hold: ms(100), rest: ms(100), time: ms(1000), limit: None }
+        TurnsPlan {
+            processes: 1,
+            hold: ms(100),
+            rest: ms(100),
+            time: ms(1000),
+            first_lock: ms(1000),
+            limit: None,
+        }
     }
 
     fn turns(turns: &[(u32, u64, u64)]) -> Turns {

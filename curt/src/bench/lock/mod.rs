@@ -27,7 +27,7 @@ const SERVER_FIRST_PROCESSES: u32 = 200;
 /// Arguments of `curt bench lock`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Runs are interleaved: mount, local, mount, local. A grab belongs to the drain if it comes after the time.\n\
+    after_help = "Runs are interleaved: mount, local, mount, local; with --server-first: mount, local, server-first, mount. A grab belongs to the drain if it comes after the time.\n\
                   JSON: {\"server\",\"vers\",\"options\",\"clients\",\"hold\",\"rest\",\"seconds\",\"runs\":[{\"place\":\"local|mount|server-first\",\"processes\",\"grabs\",\"ideal_grabs\",\n\
                   \"client_grabs\":[n],\"drain_grabs\",\"drain_seconds\",\"ideal_drain_seconds\",\"jain\",\"fifo_jain\",\"ahead\",\"wait_p50\",\"wait_p99\",\"wait_max\",\"wrong\",\"stopped\",\n\
                   \"cost\":{\"requests\":{\"LOCK\",\"UNLOCK\",\"CANCEL\",\"TEST\",\"GRANTED\"},\"denied\",\"client_cpu\",\"server_cpu\"}}]}; times are in seconds\n\
@@ -65,11 +65,14 @@ pub(crate) struct LockArguments {
     /// For how long processes begin to wait
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
+    /// How long the first lock of a run may take; servers grant none in their grace period
+    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = held)]
+    first_lock: Duration,
     /// Pairs of runs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     pairs: u32,
-    /// Then let 200 processes on a mount with locks=server-first take turns, for at most twice the
-    /// ideal time
+    /// Let 200 processes on a mount with locks=server-first take turns after each pair, for at most
+    /// twice the ideal time
     #[arg(long)]
     server_first: bool,
     /// Draw grabs over time to this file
@@ -111,6 +114,7 @@ impl LockArguments {
             hold: self.hold,
             rest: self.rest,
             time: Duration::from_secs(self.seconds.into()),
+            first_lock: self.first_lock,
             limit: None,
         }
     }
@@ -143,11 +147,11 @@ pub(super) fn run(arguments: &LockArguments) -> Result<bool> {
         let both = TurnsPlan { processes: plan.processes * arguments.clients, ..plan };
         runs.push(place.take("mount", &arguments.options, arguments, &plan)?);
         runs.push(take("local", &[local.path().to_owned()], &both, None)?);
-    }
-    if arguments.server_first {
-        let options = [arguments.options.as_str(), "locks=server-first"].join(",");
-        let plan = arguments.server_first_plan();
-        runs.push(place.take("server-first", options.trim_start_matches(','), arguments, &plan)?);
+        if arguments.server_first {
+            let options = [arguments.options.as_str(), "locks=server-first"].join(",");
+            let plan = arguments.server_first_plan();
+            runs.push(place.take("server-first", options.trim_start_matches(','), arguments, &plan)?);
+        }
     }
     if let Some(path) = &arguments.svg {
         let lines: Vec<_> = runs.iter().map(|run| (run.place, run.progress.as_slice())).collect();
@@ -207,7 +211,7 @@ fn take(
     plan: &TurnsPlan,
     server: Option<u32>,
 ) -> Result<LockRun> {
-    directories.iter().try_for_each(|directory| turns::prepare(directory))?;
+    directories.iter().try_for_each(|directory| turns::prepare(directory, plan.first_lock))?;
     let clients = directories.len();
     let count = plan.processes as usize * clients;
     let bar = progress_bar(&format!("{name}: {count} processes for {} s", plan.time.as_secs()));

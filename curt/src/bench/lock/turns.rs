@@ -41,6 +41,8 @@ pub(super) struct TurnsPlan {
     pub(super) rest: Duration,
     /// For how long processes begin to wait.
     pub(super) time: Duration,
+    /// How long the first lock may take.
+    pub(super) first_lock: Duration,
     /// When all are killed.
     pub(super) limit: Option<Duration>,
 }
@@ -78,14 +80,21 @@ impl Drop for LockProcesses {
     }
 }
 
-/// Makes the file in a directory, and locks it once: the grace period of a server ends first.
-pub(super) fn prepare(directory: &Path) -> Result<()> {
+/// Makes the file in a directory, and has one process lock it for a moment: the grace period of a
+/// server ends first.
+pub(super) fn prepare(directory: &PathBuf, limit: Duration) -> Result<()> {
     let path = directory.join(NAME);
-    let file = File::create(&path).with_context(|| path.display().to_string())?;
-    let taken = fcntl_lock(&file, FlockOperation::LockExclusive);
-    let hint = if taken == Err(Errno::NOLCK) { " (the server has no lock manager)" } else { "" };
-    taken.with_context(|| format!("{} cannot be locked{hint}", path.display()))?;
-    Ok(fcntl_lock(&file, FlockOperation::Unlock)?)
+    File::create(&path).with_context(|| path.display().to_string())?;
+    let (hold, rest) = (Duration::from_millis(1), Duration::ZERO);
+    let plan = TurnsPlan { processes: 1, hold, rest, time: hold * 10, first_lock: limit, limit: Some(limit) };
+    let turns = take(std::slice::from_ref(directory), &plan, &ProgressBar::hidden())?;
+    ensure!(
+        !turns.is_stopped,
+        "{}: no lock is granted within {limit:?}. A server that has just started grants none in its grace period; \
+         Ganesha and knfsd grant none without a status monitor: start rpc.statd on the server.",
+        path.display()
+    );
+    Ok(())
 }
 
 /// Removes the file.
@@ -184,7 +193,13 @@ pub(crate) fn work(work: &LockWork) -> Result<()> {
         if wait >= end {
             return Ok(());
         }
-        fcntl_lock(&file, FlockOperation::LockExclusive)?;
+        let locked = fcntl_lock(&file, FlockOperation::LockExclusive);
+        let hint = if locked == Err(Errno::NOLCK) {
+            " (the server has no lock manager, or no status monitor: start rpc.statd there)"
+        } else {
+            ""
+        };
+        locked.with_context(|| format!("{} cannot be locked{hint}", work.file.display()))?;
         let grab = now();
         thread::sleep(Duration::from_nanos(work.hold));
         fcntl_lock(&file, FlockOperation::Unlock)?;

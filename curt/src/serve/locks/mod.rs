@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use curt_mount::lock_service::{CallbackPrograms, ServerLockService, SystemMonitor};
+use curt_mount::lock_service::{CallbackPrograms, ServerLockService, SystemMonitor, may_wait};
 use curt_rpc::server::{DatagramServer, RpcService};
 use curt_server::{LockServing, NfsService, RestartNotices};
 
@@ -80,7 +80,8 @@ impl LockServer {
         by_port: impl Fn(Arc<dyn RpcService>) -> Arc<dyn RpcService>,
     ) -> io::Result<Vec<DatagramServer>> {
         let [_, programs] = &self.programs;
-        sockets.into_iter().map(|socket| DatagramServer::new(socket, by_port(Arc::clone(programs)))).collect()
+        let serve = |socket| DatagramServer::new(socket, by_port(Arc::clone(programs)), may_wait);
+        sockets.into_iter().map(serve).collect()
     }
 
     /// Informs the mounts of this host whether other hosts can call it, and notifies the hosts that

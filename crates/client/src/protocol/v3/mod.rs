@@ -43,9 +43,9 @@ use curt_xdr::{Decode, DecodeError, Encode, decode_all};
 
 use super::{
     Answer, BatchOperations, CreateRequest, CreatedObject, DelegationOperations, FileOperations, Fsinfo,
-    FsstatReply, LinkAttributes, ListRequest, LockAnswer, LockEvents, LockMode, LockOperations, LookupReply,
-    NfsReply, OpenCaller, OpenOperations, Pathconf, Protocol, ReadData, ReadSink, ReaddirEntry, ReaddirPage,
-    RemoteLock, RenameAttributes, RpcCaller, RpcClient, WireLock, WireOwner, WriteReply,
+    FsstatReply, LinkAttributes, ListRequest, LockAnswer, LockEvents, LockMode, LockOperations,
+    LockTestReply, LookupReply, NfsReply, OpenCaller, OpenOperations, Pathconf, Protocol, ReadData, ReadSink,
+    ReaddirEntry, ReaddirPage, RenameAttributes, RpcCaller, RpcClient, WireLock, WireOwner, WriteReply,
     read_data::{bytes_of, is_valid_length},
     rpc_client::{CallResult, CallSpec},
 };
@@ -402,8 +402,9 @@ impl LockOperations for NfsV3 {
         caller: RpcCaller<'_>,
         file: &FileHandle,
         lock: &WireLock,
-    ) -> Result<Result<Option<RemoteLock>, LockError>, CallError> {
-        self.nlm(caller).map_or(Ok(Err(LockError::NoLocks)), |(nlm, calls)| nlm.test(calls, file, lock))
+    ) -> Result<LockTestReply, CallError> {
+        let refused = Ok(LockTestReply::Refused(LockError::NoLocks));
+        self.nlm(caller).map_or(refused, |(nlm, calls)| nlm.test(calls, file, lock))
     }
 
     fn forget_locks(&self, file: &FileHandle) {

@@ -18,7 +18,8 @@ use std::{
 use curt_policy::locks::{LockError, LockReply};
 use curt_proto::nlm4::{
     self, NetObj, NlmCancelArguments, NlmLock, NlmLockArguments, NlmProcedure, NlmResult, NlmStat4,
-    NlmTestArguments, NlmTestReply, NlmTestResult, NlmUnlockArguments, PROGRAM, VERSION, offset_and_length,
+    NlmTestArguments, NlmTestReply, NlmTestResult, NlmUnlockArguments, PROGRAM, REPEATED_COOKIE, VERSION,
+    offset_and_length,
 };
 use curt_proto::nsm::{self, NsmProcedure, StateChange};
 use curt_rpc::auth::RpcCredential;
@@ -33,7 +34,7 @@ use parking_lot::Mutex;
 
 use super::portmap;
 use crate::protocol::{
-    LockAnswer, LockEvents, LockMode, RemoteLock, RpcCaller, RpcClient, WireLock, WireOwner,
+    LockAnswer, LockEvents, LockMode, LockTestReply, RemoteLock, RpcCaller, RpcClient, WireLock, WireOwner,
     mounting::{MountError, ServiceKind, first_of},
     rpc_client::CallSpec,
 };
@@ -176,7 +177,14 @@ impl NlmClient {
             self.host.note_blocked(file, lock);
         }
         let is_reclaim = mode == LockMode::Reclaim;
-        let cookie = self.next_cookie();
+        let is_repeated = mode == LockMode::Block && !block;
+        let mut cookie = self.next_cookie();
+        if is_repeated {
+            // `curt serve` keeps a place in its queue for it. Others would grant the lock without
+            // anybody knowing of it until the next poll, or wait for replies that do not come,
+            // if it blocked.
+            cookie[..REPEATED_COOKIE.len()].copy_from_slice(&REPEATED_COOKIE);
+        }
         let owner = self.owner(lock.owner);
         let arguments = NlmLockArguments {
             cookie: opaque(&cookie),
@@ -192,6 +200,7 @@ impl NlmClient {
         Ok(match reply {
             // The grace period is over: the lock cannot be reclaimed any more.
             LockReply::Grace if is_reclaim => LockReply::Refused(LockError::NoLocks),
+            LockReply::Blocked if is_repeated => LockReply::Kept,
             reply => reply,
         })
     }
@@ -226,9 +235,9 @@ impl NlmClient {
         calls: NlmCalls<'_>,
         file: &FileHandle,
         lock: &WireLock,
-    ) -> Result<Result<Option<RemoteLock>, LockError>, CallError> {
+    ) -> Result<LockTestReply, CallError> {
         if !self.host.prepare() {
-            return Ok(Err(LockError::NoLocks));
+            return Ok(LockTestReply::Refused(LockError::NoLocks));
         }
         let cookie = self.next_cookie();
         let owner = self.owner(lock.owner);
@@ -239,7 +248,7 @@ impl NlmClient {
         };
         let reply = match self.call(calls, NlmProcedure::Test, &arguments) {
             Ok(reply) => reply,
-            Err(NoNlm::Missing) => return Ok(Err(LockError::NoLocks)),
+            Err(NoNlm::Missing) => return Ok(LockTestReply::Refused(LockError::NoLocks)),
             Err(NoNlm::NotNow(error)) => return Err(error),
         };
         let result: NlmTestResult<'_> = decoded(calls, NlmProcedure::Test, reply.results())?;
@@ -249,14 +258,10 @@ impl NlmClient {
                 let range = ByteRange::of_length(holder.offset, holder.length);
                 let to_end = ByteRange::new(holder.offset, u64::MAX).unwrap_or(ByteRange::WHOLE);
                 let lock_type = nlm4::lock_type(holder.exclusive);
-                Ok(Some(RemoteLock { range: range.unwrap_or(to_end), lock_type }))
+                LockTestReply::Held(RemoteLock { range: range.unwrap_or(to_end), lock_type })
             }
-            NlmTestReply::Other(NlmStat4::Granted) => Ok(None),
-            NlmTestReply::Other(status) => Err(match reply_of(status) {
-                LockReply::Refused(error) => error,
-                // A test does not wait for the end of the grace period.
-                _ => LockError::NoLocks,
-            }),
+            NlmTestReply::Other(NlmStat4::Granted) => LockTestReply::Free,
+            NlmTestReply::Other(status) => LockTestReply::of_refusal(reply_of(status)),
         })
     }
 

@@ -26,7 +26,9 @@ use super::{
     results::{Results, fault, outcome},
     session::Purpose,
 };
-use crate::protocol::{LockAnswer, LockMode, OpenCaller, RemoteLock, RpcCaller, WireLock, WireOwner};
+use crate::protocol::{
+    LockAnswer, LockMode, LockTestReply, OpenCaller, RemoteLock, RpcCaller, WireLock, WireOwner,
+};
 
 /// How often a request is sent again because its stateid was replaced meanwhile.
 const REPAIRS_MAX: u32 = 16;
@@ -261,7 +263,7 @@ impl NfsV4 {
         caller: RpcCaller<'_>,
         file: &FileHandle,
         lock: &WireLock,
-    ) -> Result<Result<Option<RemoteLock>, LockError>, CallError> {
+    ) -> Result<LockTestReply, CallError> {
         let (offset, length) = lock_offset_and_length(lock.range);
         let client = self.session.lock().client;
         let name = self.locks.name_for_test(file, lock.owner).bytes();
@@ -273,7 +275,7 @@ impl NfsV4 {
         let reply = self.send(&question(caller, Nfs4Operation::Lockt, &append))?;
         let mut results = Results(self.decoded(reply.results())?, reply.generation());
         if let Err(fault) = self.decoded(results.pass(Nfs4Operation::Putfh))? {
-            return Ok(Err(LockError::Failed(fault)));
+            return Ok(LockTestReply::Refused(LockError::Failed(fault)));
         }
         let status = results.0.status(Nfs4Operation::Lockt).and_then(|status| match status {
             NfsStat4::Ok => Ok(None),
@@ -281,11 +283,9 @@ impl NfsV4 {
             status => Err(ResultError::Failed(status)),
         });
         Ok(match self.decoded(outcome(status))? {
-            Ok(denied) => Ok(denied.as_ref().map(remote_lock)),
-            Err(status) => Err(match reply_of(status) {
-                LockReply::Refused(error) => error,
-                _ => LockError::NoLocks,
-            }),
+            Ok(None) => LockTestReply::Free,
+            Ok(Some(denied)) => LockTestReply::Held(remote_lock(&denied)),
+            Err(status) => LockTestReply::of_refusal(reply_of(status)),
         })
     }
 

@@ -41,7 +41,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_policy::locks::{LockError, LockReply};
+use curt_policy::locks::LockReply;
 use curt_proto::nfs4::{
     AccessArgs4, AccessOk4, Bitmap4, CommitArgs4, CommitOk4, Component, CompoundEncoder, CreateArgs4,
     CreateHow4, CreateOk4, CreateType4, Ftype4, GetattrArgs4, GetattrOk4, GetfhOk4, LinkArgs4, LinkOk4,
@@ -74,9 +74,9 @@ use self::{
 use super::{
     Answer, BatchOperations, CreateRequest, CreatedObject, DelegationEvents, DelegationOperations,
     FileOperations, FoundToOpen, FsstatReply, LinkAttributes, ListRequest, LockAnswer, LockEvents, LockMode,
-    LockOperations, LookupReply, LookupToOpen, NfsReply, OpenCaller, OpenOperations, OpenOwner, OpenReply,
-    PathReply, Protocol, ReadData, ReadSink, ReaddirPage, RemoteLock, RenameAttributes, RpcCaller, RpcClient,
-    ShareAccess, SiblingToOpen, WantedWithOpen, WireLock, WireOwner, WriteReply, deadline::within,
+    LockOperations, LockTestReply, LookupReply, LookupToOpen, NfsReply, OpenCaller, OpenOperations,
+    OpenOwner, OpenReply, PathReply, Protocol, ReadData, ReadSink, ReaddirPage, RenameAttributes, RpcCaller,
+    RpcClient, ShareAccess, SiblingToOpen, WantedWithOpen, WireLock, WireOwner, WriteReply, deadline::within,
     read_data::bytes_of,
 };
 use crate::threads::Background;
@@ -932,7 +932,7 @@ impl LockOperations for NfsV4 {
         caller: RpcCaller<'_>,
         file: &FileHandle,
         lock: &WireLock,
-    ) -> Result<Result<Option<RemoteLock>, LockError>, CallError> {
+    ) -> Result<LockTestReply, CallError> {
         self.request_lock_test(caller, file, lock)
     }
 

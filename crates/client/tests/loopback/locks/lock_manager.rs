@@ -10,7 +10,7 @@ use curt_client::protocol::{LockEvents, v3::nlm::NlmHost};
 use curt_policy::locks::LockRanges;
 use curt_proto::nlm4::{
     self, NlmCancelArguments, NlmHolder, NlmLock, NlmLockArguments, NlmProcedure, NlmResult, NlmStat4,
-    NlmTestArguments, NlmTestReply, NlmTestResult, NlmUnlockArguments,
+    NlmTestArguments, NlmTestReply, NlmTestResult, NlmUnlockArguments, REPEATED_COOKIE,
 };
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_types::{ByteRange, FileHandle, LockType};
@@ -33,7 +33,7 @@ pub(crate) struct LockManager {
 #[derive(Debug, Default)]
 struct State {
     held: BTreeMap<(Vec<u8>, i32), LockRanges>,
-    /// Statuses of the next LOCKs, instead of what is true.
+    /// Statuses of the next LOCKs and TESTs, instead of what is true.
     script: VecDeque<NlmStat4>,
     calls: Vec<String>,
     /// Calls of this procedure wait.
@@ -41,6 +41,8 @@ struct State {
     waiting: usize,
     wrong_cookie: bool,
     calls_back: bool,
+    /// Places are kept for LOCKs that are repeated.
+    keeps_places: bool,
     /// Callbacks so far.
     cookies: u32,
     events: Option<Weak<dyn LockEvents>>,
@@ -52,7 +54,7 @@ impl LockManager {
         std::mem::take(&mut self.state.lock().calls)
     }
 
-    /// The next LOCKs get these statuses.
+    /// The next LOCKs and TESTs get these statuses.
     pub(crate) fn script(&self, statuses: &[NlmStat4]) {
         self.state.lock().script.extend(statuses);
     }
@@ -60,6 +62,11 @@ impl LockManager {
     /// Blocked LOCKs are granted by callbacks.
     pub(crate) fn call_back(&self) {
         self.state.lock().calls_back = true;
+    }
+
+    /// LOCKs that are repeated have a place, as at `curt serve`.
+    pub(crate) fn keep_places(&self) {
+        self.state.lock().keeps_places = true;
     }
 
     /// Replies have another cookie.
@@ -158,7 +165,9 @@ impl State {
         let lock_type = nlm4::lock_type(arguments.exclusive);
         let status = match (self.script.pop_front(), self.conflict(&arguments.lock, lock_type)) {
             (Some(status), _) => status,
-            (None, Some(_)) if arguments.block => NlmStat4::Blocked,
+            (None, Some(_)) if arguments.block || self.keeps_places && is_repeated(arguments) => {
+                NlmStat4::Blocked
+            }
             (None, Some(_)) => NlmStat4::Denied,
             (None, None) => NlmStat4::Granted,
         };
@@ -171,6 +180,10 @@ impl State {
 
 fn decode<'a, T: Decode<'a>>(bytes: &'a [u8]) -> T {
     T::decode(&mut Decoder::new(bytes)).unwrap()
+}
+
+fn is_repeated(arguments: &NlmLockArguments<'_>) -> bool {
+    arguments.cookie.bytes().starts_with(&REPEATED_COOKIE)
 }
 
 fn describe(what: &str, lock: &NlmLock<'_>, exclusive: bool) -> String {
@@ -194,7 +207,11 @@ impl Transport for LockManager {
                 let arguments: NlmLockArguments<'_> = decode(&bytes);
                 let status = state.lock(&arguments);
                 let how = if arguments.reclaim { "RECLAIM" } else { "LOCK" };
-                let wait = if arguments.block { " wait" } else { "" };
+                let wait = match arguments.block {
+                    true => " wait",
+                    false if state.keeps_places && is_repeated(&arguments) => " repeated",
+                    false => "",
+                };
                 (
                     arguments.cookie,
                     status,
@@ -219,17 +236,19 @@ impl Transport for LockManager {
                 let arguments: NlmTestArguments<'_> = decode(&bytes);
                 let found = state.conflict(&arguments.lock, nlm4::lock_type(arguments.exclusive));
                 let mut results = Vec::new();
-                let reply = match found {
-                    Some((svid, range, lock_type)) => {
+                let reply = match (state.script.pop_front(), found) {
+                    (Some(status), _) => NlmTestReply::Other(status),
+                    (None, Some((svid, range, lock_type))) => {
                         let (offset, length) = nlm4::offset_and_length(range);
                         let exclusive = lock_type == LockType::Write;
                         let oh = Opaque::new(b"somebody").unwrap();
                         NlmTestReply::Denied(NlmHolder { exclusive, svid, oh, offset, length })
                     }
-                    None => NlmTestReply::Other(NlmStat4::Granted),
+                    (None, None) => NlmTestReply::Other(NlmStat4::Granted),
                 };
                 NlmTestResult { cookie: arguments.cookie, reply }.encode(&mut results);
                 state.calls.push("TEST".to_owned());
+                self.changed.notify_all();
                 return Ok(CallReply::from_results(results));
             }
             NlmProcedure::Null => return Ok(CallReply::from_results(Vec::new())),

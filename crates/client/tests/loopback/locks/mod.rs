@@ -10,7 +10,10 @@ use curt_client::{
     Caller, ClientOptions, LockArguments, LockOwner, OpenFile, OpenFlags, ops, threads::BackgroundThreads,
 };
 use curt_observe::ClientCounter;
-use curt_policy::{CacheOptions, locks::LockOptions};
+use curt_policy::{
+    CacheOptions,
+    locks::{LockOptions, LockOrder},
+};
 use curt_proto::nfs3::NfsProcedure;
 use curt_proto::nlm4::{NlmProcedure, NlmStat4};
 use curt_rpc::client::{Interrupt, Transport};
@@ -118,6 +121,29 @@ fn waiters_of_one_mount_send_no_request_until_their_turn() {
     assert_eq!(mount.unlock(199, ByteRange::WHOLE), Ok(()));
     assert!(!mount.manager.holds_something());
     assert_eq!(mount.mounted.client.locks().locks, []);
+}
+
+// SEMANTICS: lock-3.
+#[test]
+fn a_waiter_that_cannot_be_called_repeats_its_request_to_keep_its_place() {
+    let mount = LockingMount::new();
+    mount.manager.keep_places();
+    let file = mount.handle();
+    mount.manager.other(&file, range(0, 9), Some(W));
+    assert_eq!(mount.lock(1, range(0, 0), W, false), Err(Errno::AGAIN));
+    assert_eq!(mount.manager.calls(), ["LOCK w 0..=0"], "one that does not wait gets no place");
+    let caller = Caller { interrupt: Interrupt::new(), ..root() };
+    let killed = mount.begin(&caller, &mount.file, want(2, range(0, 9), W, true));
+    mount.manager.wait_for_calls(4);
+    caller.interrupt.raise();
+    assert_eq!(killed.recv_timeout(SOON), Ok(Err(Errno::INTR)));
+    let next = mount.waits(3, range(5, 5));
+    mount.manager.wait_for_calls(6);
+    mount.manager.other(&file, ByteRange::WHOLE, None);
+    assert_eq!(next.recv_timeout(SOON), Ok(Ok(())));
+    let calls = mount.manager.calls();
+    // Nothing is at the server that would have to be cancelled.
+    assert!(calls.iter().all(|call| call.starts_with("LOCK repeated w")), "{calls:?}");
 }
 
 // SEMANTICS: lock-3.
@@ -524,6 +550,28 @@ fn the_holder_of_a_lock_is_found_here_and_at_the_server() {
     assert_eq!((held.range, held.lock_type, held.pid), (range(5, u64::MAX), W, 0));
 }
 
+// SEMANTICS: lock-8.
+#[test]
+fn a_test_waits_for_the_end_of_the_grace_period_unless_its_process_is_killed() {
+    let mount = LockingMount::new();
+    let wanted = want(1, range(0, 9), W, false);
+    mount.manager.other(&mount.handle(), range(0, 9), Some(R));
+    mount.manager.script(&[NlmStat4::DeniedGracePeriod; 2]);
+    let held = ops::test_lock(&mount.mounted.client.op(&root()), &mount.file, &wanted).unwrap().unwrap();
+    assert_eq!((held.range, held.lock_type), (range(0, 9), R));
+    assert_eq!(mount.manager.calls(), ["TEST"; 3]);
+    mount.manager.script(&[NlmStat4::DeniedGracePeriod; 100]);
+    let caller = Caller { interrupt: Interrupt::new(), ..root() };
+    std::thread::scope(|scope| {
+        let tested = scope.spawn(|| {
+            ops::test_lock(&mount.mounted.client.op(&caller), &mount.file, &wanted).map(|held| held.is_some())
+        });
+        mount.manager.wait_for_calls(2);
+        caller.interrupt.raise();
+        assert_eq!(tested.join().unwrap(), Err(Errno::INTR));
+    });
+}
+
 // SEMANTICS: lock-10.
 #[test]
 fn locks_are_reclaimed_after_a_restart_and_what_is_lost_fails_once() {
@@ -590,7 +638,12 @@ fn a_lost_lock_is_an_error_of_every_open_file_that_its_owner_locked_through() {
 // SEMANTICS: lock-11.
 #[test]
 fn a_cycle_of_waits_over_two_files_is_a_deadlock_for_its_last_member() {
-    let mount = LockingMount::new();
+    for order in [LockOrder::LocalFirst, LockOrder::ServerFirst] {
+        check_cycle(&LockingMount::with(LockOptions { order, ..LockOptions::default() }));
+    }
+}
+
+fn check_cycle(mount: &LockingMount) {
     mount.mounted.put(&root(), mount.mounted.client.root(), "g", 0o666, b"");
     let other = open(&mount.mounted, "g", OpenFlags::writing());
     let op = mount.mounted.client.op(&root());
@@ -600,6 +653,30 @@ fn a_cycle_of_waits_over_two_files_is_a_deadlock_for_its_last_member() {
     assert_eq!(ops::lock_and_wait(&op, &other, want(1, range(0, 9), W, true)), Err(Errno::DEADLK));
     assert_eq!(mount.unlock(1, range(0, 9)), Ok(()));
     assert_eq!(waiter.recv_timeout(SOON), Ok(Ok(())));
+}
+
+// SEMANTICS: lock-11.
+#[test]
+fn a_grant_that_completes_a_cycle_is_a_deadlock_for_who_waits_for_it() {
+    for order in [LockOrder::LocalFirst, LockOrder::ServerFirst] {
+        let mount = LockingMount::with(LockOptions { order, ..LockOptions::default() });
+        mount.mounted.put(&root(), mount.mounted.client.root(), "g", 0o666, b"");
+        let other = open(&mount.mounted, "g", OpenFlags::writing());
+        let op = mount.mounted.client.op(&root());
+        assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+        assert_eq!(ops::lock_and_wait(&op, &other, want(2, range(0, 9), W, true)), Ok(()));
+        // Two threads of one process wait: for the first file, and for the second.
+        let granted = mount.waits(3, range(0, 9));
+        let waits = mount.begin(&root(), &other, want(3, range(0, 9), W, true));
+        let fails = mount.waits(2, range(0, 9));
+        assert_eq!(fails.try_recv(), Err(mpsc::TryRecvError::Empty), "{order:?}");
+        assert_eq!(mount.unlock(1, range(0, 9)), Ok(()));
+        assert_eq!(granted.recv_timeout(SOON), Ok(Ok(())), "{order:?}");
+        assert_eq!(fails.recv_timeout(SOON), Ok(Err(Errno::DEADLK)), "{order:?}");
+        let unlocked = ops::unlock_and_wait(&op, &other, LockOwner::Posix(2), ByteRange::WHOLE);
+        assert_eq!(unlocked, Ok(()));
+        assert_eq!(waits.recv_timeout(SOON), Ok(Ok(())), "{order:?}");
+    }
 }
 
 // SEMANTICS: lock-12.

@@ -179,7 +179,7 @@ impl LockTable {
         let Some(queue) = queue.clients.iter().find(|queue| queue.client == client) else { return };
         let mut freed = RangeSet::default();
         let mut dropped = Vec::new();
-        for waiter in &queue.waiters {
+        for waiter in queue.waiters.iter().filter(|waiter| waiter.style.is_some()) {
             freed.add(waiter.wanted.range);
             dropped.push(waiter.id);
         }

@@ -52,6 +52,8 @@ impl Pass {
 /// What becomes of a waiter in a pass over its queue.
 enum PromotionOutcome {
     Stays,
+    /// It stays, and has its turn: the range is reserved for it.
+    Reserved,
     Granted(PendingGrant),
     Leaves,
 }
@@ -101,6 +103,10 @@ impl LockTable {
                 let waiter = &mut waiters[turn.next];
                 match self.consider(slot, waiter, &passed, freed, &mut pass, now, callbacks) {
                     PromotionOutcome::Stays => turn.next += 1,
+                    PromotionOutcome::Reserved => {
+                        served.push(*client);
+                        turn.next += 1;
+                    }
                     PromotionOutcome::Granted(grant) => {
                         served.push(*client);
                         queue.len -= 1;
@@ -177,7 +183,7 @@ impl LockTable {
             return PromotionOutcome::Stays;
         }
         let poll_again = match waiter.style {
-            CallbackStyle::Granted => match self.grant(slot, wanted) {
+            Some(CallbackStyle::Granted) => match self.grant(slot, wanted) {
                 Ok(change) => {
                     return PromotionOutcome::Granted(self.granted(waiter, change, pass, now, callbacks));
                 }
@@ -185,23 +191,29 @@ impl LockTable {
                 Err(NotGranted::Limit) => return PromotionOutcome::Leaves,
                 Err(NotGranted::Local(_)) => true,
             },
-            CallbackStyle::Notified => {
+            Some(CallbackStyle::Notified) | None => {
                 let local = entry.local.as_deref();
                 local.and_then(|local| local_holder(local, lock_type, range)).is_some()
             }
         };
         pass.in_front.push(wanted);
+        let mut considered = PromotionOutcome::Stays;
         if poll_again {
             let delay = waiter.poll.map_or(LOCAL_POLL_MIN, |poll| poll.delay * 2).min(LOCAL_POLL_MAX);
             waiter.poll = Some(LocalPoll { at: now + delay, delay });
         } else {
             waiter.poll = None;
-            waiter.state = WaiterState::Notified { sent: now };
-            self.counts.callbacks += 1;
-            callbacks.push(waiter.notification(self.owners.holder(wanted)));
+            waiter.state = if waiter.style.is_some() {
+                self.counts.callbacks += 1;
+                callbacks.push(waiter.notification(self.owners.holder(wanted)));
+                WaiterState::Notified { sent: now }
+            } else {
+                considered = PromotionOutcome::Reserved;
+                WaiterState::Reserved { until: waiter.expires.unwrap_or(now) }
+            };
         }
         waiter.set_timer(now, &mut self.timers);
-        PromotionOutcome::Stays
+        considered
     }
 
     /// Records the grant of a waiter's lock, with its callback.

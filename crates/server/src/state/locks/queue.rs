@@ -16,6 +16,14 @@ use super::owners::OwnerId;
 use super::ranges::RangeSet;
 use super::values::{CallbackId, CallbackStyle, LockCallback, LockClient, LockFile, LockHolder};
 
+/// A request that is repeated keeps its place, or a range, for this number of the client's
+/// intervals, within [`REPEAT_MIN`] and [`REPEAT_MAX`]. Its next interval may be longer.
+const REPEAT_INTERVALS: u32 = 3;
+/// Minimum time for which a request that is repeated keeps its place.
+pub(super) const REPEAT_MIN: Duration = Duration::from_millis(250);
+/// Maximum time for which a request that is repeated keeps its place.
+pub(super) const REPEAT_MAX: Duration = Duration::from_secs(2);
+
 /// How long a waiter whose client has not answered that it was notified holds back other waiters.
 pub(super) const NOTIFICATION_WINDOW: Duration = Duration::from_secs(1);
 
@@ -46,7 +54,10 @@ pub(super) struct Waiter {
     pub(super) id: u64,
     /// The owner, type and range that it waits for.
     pub(super) wanted: HeldPart,
-    pub(super) style: CallbackStyle,
+    /// `None`: its client is not called, and repeats the request.
+    pub(super) style: Option<CallbackStyle>,
+    /// When it was requested last.
+    pub(super) asked: Instant,
     pub(super) handle: FileHandle,
     pub(super) local: Option<IpAddr>,
     pub(super) state: WaiterState,
@@ -68,7 +79,7 @@ pub(super) enum WaiterState {
     Notified {
         sent: Instant,
     },
-    /// The client has answered; the range is reserved for it.
+    /// The client has answered, or will repeat its request; the range is reserved for it.
     Reserved {
         until: Instant,
     },
@@ -109,6 +120,11 @@ pub(super) enum Transmission {
     Failed,
     /// The client has refused it, but may have accepted an earlier one. There is no further one.
     Ended,
+}
+
+/// How long a request keeps its place that its client repeats, and has sent last after `interval`.
+pub(super) fn repeat_time(interval: Duration) -> Duration {
+    interval.saturating_mul(REPEAT_INTERVALS).clamp(REPEAT_MIN, REPEAT_MAX)
 }
 
 impl Waiter {

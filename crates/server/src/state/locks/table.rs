@@ -10,7 +10,7 @@ use curt_vfs::{KernelLockError, KernelLocks, ProcessLock};
 use super::held::{Change, HeldLocks, HeldPart};
 use super::owners::{ClientAccount, Counted, OwnerId, Owners};
 use super::promotion::LOCAL_POLL_MIN;
-use super::queue::{LocalPoll, PendingGrant, Timers, WaitQueue, Waiter, WaiterState};
+use super::queue::{LocalPoll, PendingGrant, Timers, WaitQueue, Waiter, WaiterState, repeat_time};
 use super::ranges::RangeSet;
 use super::values::{
     CallbackStyle, CancelOutcome, HeldLock, LockCallback, LockClient, LockDenial, LockFile, LockHolder,
@@ -196,12 +196,18 @@ impl LockTable {
         }
         let (style, handle, local, open) = match *wait {
             LockWait::No | LockWait::Polled => return LockOutcome::Denied(LockDenial::Conflict(holder)),
-            LockWait::Granted { handle, local } => (CallbackStyle::Granted, handle, local, None),
-            LockWait::Notified { handle, open } => (CallbackStyle::Notified, handle, None, Some(open)),
+            LockWait::Granted { handle, local } => (Some(CallbackStyle::Granted), handle, local, None),
+            LockWait::Notified { handle, open } => (Some(CallbackStyle::Notified), handle, None, Some(open)),
+            LockWait::Repeated { handle } => (None, handle, None, None),
         };
-        let expires = (style == CallbackStyle::Notified).then(|| now + self.options.poll_max);
+        let last = known.as_ref().map_or(now, |waiter| waiter.asked);
+        let expires = match style {
+            Some(CallbackStyle::Granted) => None,
+            Some(CallbackStyle::Notified) => Some(now + self.options.poll_max),
+            None => Some(now + repeat_time(now.saturating_duration_since(last))),
+        };
         if let Some(waiter) = known {
-            waiter.expires = expires;
+            (waiter.style, waiter.asked, waiter.expires) = (style, now, expires);
             waiter.open = open;
             // By which address of this server the client knows the request.
             waiter.local = local.or(waiter.local);
@@ -212,9 +218,9 @@ impl LockTable {
         let account = Arc::clone(self.owners.account(wanted.owner));
         if !account.allows(Counted::Waiters, 1) {
             return LockOutcome::Denied(match style {
-                CallbackStyle::Granted => LockDenial::NoLocks,
+                Some(CallbackStyle::Granted) => LockDenial::NoLocks,
                 // The client polls.
-                CallbackStyle::Notified => LockDenial::Conflict(holder),
+                Some(CallbackStyle::Notified) | None => LockDenial::Conflict(holder),
             });
         }
         let id = self.next_id;
@@ -223,6 +229,7 @@ impl LockTable {
             id,
             wanted,
             style,
+            asked: now,
             handle: handle.clone(),
             local,
             state: WaiterState::Waiting,

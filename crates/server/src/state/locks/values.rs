@@ -44,6 +44,13 @@ pub enum LockWait<'a> {
     /// It is denied, and the client will ask again, because it cannot be called. Its turn is after
     /// the waiters.
     Polled,
+    /// It waits, but the client cannot be called and repeats the request. When it is first and the
+    /// range is free, that is reserved for the next repetition. It leaves the queue if that does
+    /// not come within a few of the client's intervals.
+    Repeated {
+        /// The handle as the client sent it.
+        handle: &'a FileHandle,
+    },
     /// It waits. The lock is granted when it is free, and a callback reports that (`NLM_GRANTED`).
     Granted {
         /// The handle as the client sent it, for the callback.

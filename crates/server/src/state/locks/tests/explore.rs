@@ -131,7 +131,8 @@ impl<'w> Run<'w> {
                 Belief::Idle if self.locks_left[at] > 0 => steps.push(Step::Lock(at)),
                 Belief::Idle | Belief::Vanished => {}
                 Belief::Waits => {
-                    if process.waits == Waits::Notified && (self.is_notified[at] || self.polls_left[at] > 0) {
+                    let may_repeat = matches!(process.waits, Waits::Notified | Waits::Repeated);
+                    if may_repeat && (self.is_notified[at] || self.polls_left[at] > 0) {
                         steps.push(Step::Lock(at));
                     }
                     if process.cancels {
@@ -527,9 +528,21 @@ fn styles() -> World {
     world(processes)
 }
 
+/// Clients that repeat their requests once or not at all, one of which may give up, and one that is
+/// called.
+fn repetitions() -> World {
+    let repeated = |process| Process { waits: Waits::Repeated, locks: 1, ..process };
+    let processes = vec![
+        repeated(Process { cancels: true, ..process(who(1, 0), WRITE, WHOLE) }),
+        process(who(2, 0), WRITE, WHOLE),
+        repeated(process(who(3, 0), READ, bytes(0, 0))),
+    ];
+    world(processes)
+}
+
 #[test]
 fn locks_exclude_and_waiters_are_served_in_all_orders_of_events() {
-    for world in [turns(), overlaps(), losses(), reservations(), styles()] {
+    for world in [turns(), overlaps(), losses(), reservations(), styles(), repetitions()] {
         match explore(&world) {
             Found::Nothing { states } => println!("{states} states"),
             Found::Fault { path, fault } => panic!("{fault}\n{path:#?}\n{world:?}"),
@@ -550,6 +563,7 @@ fn planted_faults_are_found() {
         (losses(), Planted::TakesBackSecondRefusal, "believes to hold"),
         (turns(), Planted::TurnDoesNotEnd, "times while"),
         (reservations(), Planted::NoTimers, "only time passes"),
+        (repetitions(), Planted::NoTimers, "only time passes"),
     ] {
         let world = World { planted, ..world };
         match explore(&world) {

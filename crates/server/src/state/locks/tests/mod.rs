@@ -41,6 +41,7 @@ struct Fixture {
 enum Waits {
     No,
     Polled,
+    Repeated,
     Granted,
     Notified,
 }
@@ -122,6 +123,7 @@ impl Fixture {
         let wait = match waits {
             Waits::No => LockWait::No,
             Waits::Polled => LockWait::Polled,
+            Waits::Repeated => LockWait::Repeated { handle: &self.handle },
             Waits::Granted => LockWait::Granted { handle: &self.handle, local: None },
             Waits::Notified => LockWait::Notified { handle: &self.handle, open: u64::from(who.process) },
         };

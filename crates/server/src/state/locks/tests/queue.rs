@@ -1,5 +1,6 @@
 //! Who waits, whose turn it is, and what callbacks and their answers do.
 
+use super::super::queue::REPEAT_MIN;
 use super::*;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -468,4 +469,60 @@ fn both_styles_of_waiting_take_turns() {
     assert_eq!(order, expected);
     fixture.unlock(holder, WHOLE);
     fixture.assert_empty();
+}
+
+#[test]
+fn a_client_that_repeats_its_request_takes_turns_with_one_that_is_called_back() {
+    let mut fixture = Fixture::new();
+    fixture.take(who(1, 0), WRITE, WHOLE);
+    fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Repeated);
+    fixture.queue(who(3, 0), WRITE, WHOLE, Waits::Granted);
+    for _ in 0..3 {
+        // It keeps its place, and the range when it is free.
+        fixture.advance(REPEAT_MIN - MILLISECOND);
+        fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Repeated);
+        fixture.unlock(who(1, 0), WHOLE);
+        fixture.unlock(who(3, 0), WHOLE);
+        assert_eq!(fixture.called(), []);
+        assert!(fixture.denies(who(4, 0), READ, WHOLE));
+        fixture.queue(who(3, 0), WRITE, WHOLE, Waits::Granted);
+        fixture.advance(20 * MILLISECOND);
+        assert_eq!(fixture.lock(who(2, 0), WRITE, WHOLE, Waits::Repeated), LockOutcome::Granted);
+        // The turn is the other's, however early it asks again.
+        fixture.unlock(who(2, 0), WHOLE);
+        assert_eq!(fixture.called_and_accepted(), [who(3, 0)]);
+        fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Repeated);
+    }
+    fixture.unlock(who(3, 0), WHOLE);
+    assert_eq!(fixture.lock(who(2, 0), WRITE, WHOLE, Waits::Repeated), LockOutcome::Granted);
+    fixture.unlock(who(2, 0), WHOLE);
+    fixture.assert_empty();
+}
+
+#[test]
+fn one_that_does_not_repeat_its_request_holds_others_up_for_a_few_of_its_intervals() {
+    // The time between its requests, and how long it keeps its place after the last.
+    for (interval, kept) in [(0, 250), (83, 250), (84, 252), (500, 1_500), (667, 2_000), (1_500, 2_000)] {
+        for is_free in [false, true] {
+            let mut fixture = Fixture::new();
+            fixture.take(who(1, 0), WRITE, WHOLE);
+            fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Repeated);
+            // The first interval may be no longer than that; each is twice the one before.
+            for interval in [interval / 8, interval / 4, interval / 2, interval] {
+                fixture.advance(MILLISECOND * interval);
+                fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Repeated);
+            }
+            assert_eq!(fixture.table.counts().expired, 0, "{interval}");
+            fixture.queue(who(3, 0), WRITE, WHOLE, Waits::Granted);
+            if is_free {
+                fixture.unlock(who(1, 0), WHOLE);
+            }
+            fixture.advance(MILLISECOND * (kept - 1));
+            assert_eq!((fixture.called(), fixture.table.counts().waiters), (vec![], 2), "{interval}");
+            fixture.advance(MILLISECOND);
+            assert_eq!(fixture.table.counts().expired, 1);
+            let called = if is_free { vec![who(3, 0)] } else { vec![] };
+            assert_eq!(fixture.called(), called);
+        }
+    }
 }
