@@ -10,10 +10,10 @@
 //! - Clients that wait take turns, and the requests of one client are served in the order of their
 //!   arrival (`queue`). A request also waits for conflicting requests before it, so readers do not
 //!   starve a writer. An owner passes those that wait for its own locks.
-//! - A waiter is granted the lock and notified (NLM), or notified to ask again (NFSv4). In the second
-//!   case nothing is reserved until its client has answered; then for four round trips, once.
-//!   A client that cannot be called repeats its request (`LockWait::Repeated`): when it is first,
-//!   the range is reserved for the next repetition.
+//! - A waiter is granted the lock and notified (NLM), or notified to ask again (NFSv4). In the
+//!   second case nothing is reserved until its client has answered; then for four round trips,
+//!   once. A client that cannot be called repeats its request (`LockWait::Repeated`): when it is
+//!   first, the range is reserved for the next repetition.
 //! - A grant that its client refuses, cancels or cannot have received is taken back. One that the
 //!   client may know of stays until the client unlocks or cancels it, or restarts: NLM has no
 //!   lease. It is retransmitted until it is answered.
