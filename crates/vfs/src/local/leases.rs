@@ -41,6 +41,10 @@ use crate::lease::{FileLease, LeaseBroken};
 const BREAK_TIME: (&str, u64) = ("/proc/sys/fs/lease-break-time", 45);
 /// Leases have at most this part of the descriptors of the process: each has one.
 const DESCRIPTOR_SHARE: u64 = 4;
+/// The most inotify watches of a user, and the part of them that leases have at most: other
+/// programs of the same user need theirs.
+const WATCHES_MAX: &str = "/proc/sys/fs/inotify/max_user_watches";
+const WATCH_SHARE: u64 = 2;
 
 /// The thread that is notified of processes that want to write files with leases. It ends when this
 /// is dropped.
@@ -48,6 +52,8 @@ pub struct LeaseWatcher {
     /// The thread's id.
     thread: i32,
     break_time: Duration,
+    /// Maximum number of watches.
+    watches_max: u64,
     leases: Arc<WatchedLeases>,
     stop: Arc<OwnedFd>,
 }
@@ -170,9 +176,9 @@ impl LeaseWatcher {
         std::thread::Builder::new().name("leases".into()).spawn(run)?;
         let thread = started.recv().unwrap_or(Err(Errno::SRCH))?;
         let (path, usual) = BREAK_TIME;
-        let seconds = std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
-        let break_time = Duration::from_secs(seconds.unwrap_or(usual));
-        Ok(Self { thread, break_time, leases, stop })
+        let break_time = Duration::from_secs(setting(path).unwrap_or(usual));
+        let watches_max = setting(WATCHES_MAX).map_or(u64::MAX, |most| most / WATCH_SHARE);
+        Ok(Self { thread, break_time, watches_max, leases, stop })
     }
 
     /// How long the kernel lets a process wait for a lease.
@@ -182,10 +188,15 @@ impl LeaseWatcher {
     }
 
     /// Maximum number of leases.
-    fn leases_max() -> usize {
+    fn leases_max(&self) -> usize {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        usize::try_from(limit / DESCRIPTOR_SHARE).unwrap_or(usize::MAX)
+        usize::try_from((limit / DESCRIPTOR_SHARE).min(self.watches_max)).unwrap_or(usize::MAX)
     }
+}
+
+/// The number in a file of /proc/sys.
+fn setting(path: &str) -> Option<u64> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 impl Drop for LeaseWatcher {
@@ -241,7 +252,7 @@ impl LocalVfs {
         watcher: &LeaseWatcher,
         broken: LeaseBroken,
     ) -> Result<Box<dyn FileLease>, Error> {
-        if watcher.leases.table.lock().by_descriptor.len() >= LeaseWatcher::leases_max() {
+        if watcher.leases.table.lock().by_descriptor.len() >= watcher.leases_max() {
             return Err(Errno::MFILE.into());
         }
         let object = self.resolve(node)?;
@@ -321,6 +332,10 @@ mod tests {
         assert!(matches!(refused, Error::Os(Errno::AGAIN)), "{refused}");
         drop(writer);
         assert!(take(Mutex::new(mpsc::channel().0)).is_ok());
+        let mut full = LeaseWatcher::start().unwrap();
+        full.watches_max = 0;
+        let refused = vfs.take_lease(&found.handle, &full, Box::new(|| {})).err().unwrap();
+        assert!(matches!(refused, Error::Os(Errno::MFILE)), "{refused}");
     }
 
     #[test]
