@@ -25,4 +25,5 @@ pub mod prometheus;
 pub mod random;
 pub mod relay;
 pub mod requests;
+pub mod round_trips;
 pub mod sys;

@@ -53,24 +53,7 @@ impl CountingRelay {
             cuts: AtomicUsize::new(0),
             lie: Mutex::default(),
         });
-        let space = File::open(Path::new("/run/netns").join(network.name())).context("the network")?;
-        let (tell, told) = mpsc::channel();
-        let shared = Arc::clone(&calls);
-        // Its sockets are in the network of this thread.
-        std::thread::spawn(move || {
-            let entered = move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network));
-            let listener =
-                entered.map_err(io::Error::from).and_then(|()| TcpListener::bind((server.ip(), 0)));
-            let address = match &listener {
-                Ok(listener) => listener.local_addr().map_err(|error| error.to_string()),
-                Err(error) => Err(error.to_string()),
-            };
-            // The starting thread waits for this.
-            let _ = tell.send(address);
-            let Ok(listener) = listener else { return };
-            relay(&listener, server, Duration::ZERO, &shared);
-        });
-        let address = told.recv()?.map_err(|error| anyhow::anyhow!("the relay: {error}"))?;
+        let address = start_relay(network, server, Duration::ZERO, &calls)?;
         Ok(Self { address, calls })
     }
 
@@ -96,6 +79,36 @@ impl CountingRelay {
     pub fn cuts(&self) -> usize {
         self.calls.cuts.load(Ordering::SeqCst)
     }
+}
+
+/// Relays from a free port at the server's address to the server until the process ends. Each record
+/// takes `way` longer.
+///
+/// # Errors
+/// The network cannot be entered or the port cannot be opened.
+pub fn start_relay<W: Watch>(
+    network: &Network,
+    server: SocketAddr,
+    way: Duration,
+    watch: &Arc<W>,
+) -> Result<SocketAddr> {
+    let space = File::open(Path::new("/run/netns").join(network.name())).context("the network")?;
+    let (tell, told) = mpsc::channel();
+    let shared = Arc::clone(watch);
+    // Its sockets are in the network of this thread.
+    std::thread::spawn(move || {
+        let entered = move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network));
+        let listener = entered.map_err(io::Error::from).and_then(|()| TcpListener::bind((server.ip(), 0)));
+        let address = match &listener {
+            Ok(listener) => listener.local_addr().map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        // The starting thread waits for this.
+        let _ = tell.send(address);
+        let Ok(listener) = listener else { return };
+        relay(&listener, server, way, &shared);
+    });
+    told.recv()?.map_err(|error| anyhow::anyhow!("the relay: {error}"))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

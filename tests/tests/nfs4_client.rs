@@ -147,13 +147,54 @@ fn a_program_reads_a_thousand_small_files_with_a_request_each() -> Result<()> {
     let read = network.shell(&script, MINUTES)?;
     let script = format!("cd {}; eval cat f{{1..1000}} | md5sum", export.display());
     ensure!(read == network.shell(&script, MINUTES)?, "{read}");
-    let counted = events(&network, &mount)?;
-    let requests = counted[0]["counters"]["requests"].as_object().with_context(|| counted.to_string())?;
-    let total: u64 = requests.values().filter_map(serde_json::Value::as_u64).sum();
-    ensure!(total >= 1000, "{counted}");
+    let total = requests(&network, &mount)?;
+    ensure!(total >= 1000, "{total} requests");
     println!("{total} requests");
-    ensure!(total <= 1100, "{counted}");
+    ensure!(total <= 1100, "{total} requests");
     mount.unmount()
+}
+
+/// Unpacks 1,000 files in 10 directories, and returns the number of requests.
+fn unpack(network: &Network, unpack: &str) -> Result<u64> {
+    let export = network.make_directory("export")?;
+    let make = format!(
+        "cd {0}; chmod 777 {1}; mkdir packed; for d in {{1..10}}; do mkdir packed/$d; for f in {{1..100}}; do \
+         head -c $((f * 100)) /dev/zero >packed/$d/$f; done; done; chmod -R a+rX packed; tar -cf packed.tar packed",
+        network.directory().display(),
+        export.display(),
+    );
+    network.shell(&make, MINUTES)?;
+    let server = CurtServe::start(network, &export, &[])?;
+    let options = format!("vers=4.1,port={}", CurtServe::PORT);
+    let mount = CurtMount::start(network, "mount", &server.source(), &options)?;
+    let before = requests(network, &mount)?;
+    let archive = network.directory().join("packed.tar");
+    let directory = mount.directory().display();
+    network.shell(&format!("{unpack} tar -xf {} -C {directory}", archive.display()), MINUTES)?;
+    let after = requests(network, &mount)?;
+    let script =
+        format!("diff -r {}/packed {}/packed && echo same", network.directory().display(), export.display());
+    ensure!(network.shell(&script, MINUTES)?.contains("same"));
+    mount.unmount()?;
+    Ok(after - before)
+}
+
+/// The requests that a mount has sent.
+fn requests(network: &Network, mount: &CurtMount) -> Result<u64> {
+    let counted = events(network, mount)?;
+    let requests = counted[0]["counters"]["requests"].as_object().with_context(|| counted.to_string())?;
+    Ok(requests.values().filter_map(serde_json::Value::as_u64).sum())
+}
+
+// SEMANTICS: sessions-7.
+#[test]
+fn tar_creates_a_thousand_files_with_two_requests_each_and_with_four_as_root() -> Result<()> {
+    for (user, most) in [("setpriv --reuid=65534 --regid=65534 --clear-groups", 2400), ("", 4400)] {
+        let requests = unpack(&Network::new()?, user)?;
+        println!("{requests} requests of tar {user}");
+        ensure!((1000..=most).contains(&requests), "{requests} requests of tar {user}");
+    }
+    Ok(())
 }
 
 /// Connections are cut, the server is killed, and then client and server are silent for three

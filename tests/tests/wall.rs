@@ -44,3 +44,37 @@ fn each_work_is_right_in_each_place_and_costs_requests_on_mounts_alone() -> Resu
     ensure!(works.iter().all(|work| svg.contains(work)), "a work is missing in the picture");
     Ok(())
 }
+
+#[test]
+fn each_later_version_is_compared_with_the_first_in_the_same_round() -> Result<()> {
+    let network = Network::new()?;
+    let mut command = network.command(program("curt")?);
+    command.args([
+        "bench",
+        "wall",
+        "--rounds",
+        "2",
+        "--delays",
+        "0,1",
+        "--delayed-rounds",
+        "3",
+        "--cpus",
+        "all",
+    ]);
+    command.args(["--vers", "3,4.1", "--only", "find", "--json"]);
+    let output = process::run(&mut command, RUN)?;
+    let report: Value = serde_json::from_str(&output).with_context(|| output.clone())?;
+    let rows = report["rows"].as_array().context("no rows")?;
+    // Local, loop, two mounts of each version; without and with a delay.
+    ensure!(rows.len() == 2 * 6, "{output}");
+    for row in rows {
+        let ratio = &row["ratio_version"];
+        ensure!(ratio.is_null() == (row["vers"] != "4.1"), "{row}");
+        if let Some(median) = ratio["median"].as_f64() {
+            let [low, high] = ["low", "high"].map(|end| ratio[end].as_f64().unwrap_or(f64::NAN));
+            ensure!(0.0 < low && low <= median && median <= high, "{row}");
+        }
+        ensure!(row["wrong"] == 0, "{row}");
+    }
+    Ok(())
+}

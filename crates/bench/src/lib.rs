@@ -15,6 +15,7 @@ pub mod make;
 pub mod processes;
 pub mod replay;
 pub mod report;
+pub mod statistics;
 pub mod trace;
 pub mod tree;
 pub mod workload;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use curt_observe::{ClientCounter, ClientCounters};
-use curt_policy::{CacheOptions, Moment, open::OpenReadBenefit, prefetch::PrefetchBenefit};
+use curt_policy::{CacheOptions, MonotonicTime, open::OpenReadBenefit, prefetch::PrefetchBenefit};
 use curt_rpc::client::Interrupt;
 use curt_types::WriteVerifier;
 use parking_lot::{Mutex, RwLock};
@@ -40,7 +40,7 @@ pub(crate) struct MountCore {
     /// The server's clocks.
     pub(crate) clocks: ServerClocks,
     clock: Arc<dyn Clock>,
-    /// Origin of the [`Moment`] scale: one second before the mount, so that a time before the first
+    /// Origin of the [`MonotonicTime`] scale: one second before the mount, so that a time before the first
     /// request can be expressed.
     start: Instant,
     options: RwLock<CacheOptions>,
@@ -66,7 +66,7 @@ pub(crate) struct MountCore {
 #[derive(Debug, Default)]
 struct ServerBoot {
     verifier: Option<WriteVerifier>,
-    since: Moment,
+    since: MonotonicTime,
 }
 
 impl MountCore {
@@ -125,7 +125,7 @@ impl MountCore {
         OFFSET_MAX
     }
 
-    pub(crate) fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> MonotonicTime {
         self.moment(self.clock.now())
     }
 
@@ -135,12 +135,12 @@ impl MountCore {
     }
 
     /// Converts `instant` to the scale of this mount.
-    pub(crate) fn moment(&self, instant: Instant) -> Moment {
-        Moment::from_start(instant.saturating_duration_since(self.start))
+    pub(crate) fn moment(&self, instant: Instant) -> MonotonicTime {
+        MonotonicTime::from_start(instant.saturating_duration_since(self.start))
     }
 
     /// The reverse of [`Self::moment`].
-    pub(crate) fn instant(&self, moment: Moment) -> Instant {
+    pub(crate) fn instant(&self, moment: MonotonicTime) -> Instant {
         self.start + Duration::from_nanos(moment.nanoseconds())
     }
 
@@ -208,7 +208,7 @@ impl MountCore {
     }
 
     /// When the server's last restart was detected.
-    pub(crate) fn server_since(&self) -> Moment {
+    pub(crate) fn server_since(&self) -> MonotonicTime {
         self.server_life.lock().since
     }
 }

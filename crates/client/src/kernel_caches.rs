@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use curt_policy::{Moment, kernel_cache::with_expiry_delay};
+use curt_policy::{MonotonicTime, kernel_cache::with_expiry_delay};
 
 /// The caches of the kernel in front of a mount. Relaxed accesses: no other data depend on them.
 #[derive(Debug, Default)]
@@ -14,15 +14,15 @@ pub(crate) struct KernelCaches {
     pub(crate) is_there: AtomicBool,
     /// It caches the targets of symbolic links until it is notified.
     pub(crate) keeps_targets: AtomicBool,
-    /// The [`Moment`] until which it is to keep no name; zero: now it may.
+    /// The [`MonotonicTime`] until which it is to keep no name; zero: now it may.
     names_withheld_until: AtomicU64,
-    /// The [`Moment`] at which the last lifetime of a name ends that it was granted.
+    /// The [`MonotonicTime`] at which the last lifetime of a name ends that it was granted.
     names_end: AtomicU64,
 }
 
 impl KernelCaches {
     /// Lets it keep no name for at least this time from `now` on; zero: it may again.
-    pub(crate) fn withhold_names(&self, duration: Duration, now: Moment) {
+    pub(crate) fn withhold_names(&self, duration: Duration, now: MonotonicTime) {
         if duration.is_zero() {
             self.names_withheld_until.store(0, Relaxed);
         } else {
@@ -31,24 +31,24 @@ impl KernelCaches {
     }
 
     /// Whether it is to keep no name.
-    pub(crate) fn withholds_names(&self, now: impl FnOnce() -> Moment) -> bool {
+    pub(crate) fn withholds_names(&self, now: impl FnOnce() -> MonotonicTime) -> bool {
         let until = self.names_withheld_until.load(Relaxed);
-        until != 0 && Moment::from_nanoseconds(until) > now()
+        until != 0 && MonotonicTime::from_nanoseconds(until) > now()
     }
 
     /// It was granted a lifetime of a name.
-    pub(crate) fn note_name_lifetime(&self, end: Moment) {
+    pub(crate) fn note_name_lifetime(&self, end: MonotonicTime) {
         self.names_end.fetch_max(end.nanoseconds(), Relaxed);
     }
 
     /// Whether callers may have passed directories by names that it kept.
-    pub(crate) fn checks_paths(&self, now: Moment) -> bool {
+    pub(crate) fn checks_paths(&self, now: MonotonicTime) -> bool {
         let end = self.names_end.load(Relaxed);
-        end != 0 && with_expiry_delay(Some(Moment::from_nanoseconds(end))) > Some(now)
+        end != 0 && with_expiry_delay(Some(MonotonicTime::from_nanoseconds(end))) > Some(now)
     }
 
     /// When it keeps no name any more.
-    pub(crate) fn names_expire(&self) -> Option<Moment> {
-        with_expiry_delay(Some(Moment::from_nanoseconds(self.names_end.load(Relaxed))))
+    pub(crate) fn names_expire(&self) -> Option<MonotonicTime> {
+        with_expiry_delay(Some(MonotonicTime::from_nanoseconds(self.names_end.load(Relaxed))))
     }
 }

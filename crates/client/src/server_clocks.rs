@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use curt_policy::{
-    Moment, ServerClock,
+    MonotonicTime, ServerClock,
     retransmitted::{ClockOffset, Execution},
 };
 use curt_types::Timestamp;
@@ -33,7 +33,7 @@ impl ServerClocks {
     }
 
     /// Learns from the ctime in a reply to a request that changed nothing.
-    pub(crate) fn learn(&self, fsid: u64, ctime: Timestamp, received_at: Moment) {
+    pub(crate) fn learn(&self, fsid: u64, ctime: Timestamp, received_at: MonotonicTime) {
         self.with_clock(fsid, |clock| clock.learn(ctime, received_at));
     }
 
@@ -42,8 +42,8 @@ impl ServerClocks {
         &self,
         fsid: u64,
         ctime: Timestamp,
-        sent_at: Moment,
-        received_at: Moment,
+        sent_at: MonotonicTime,
+        received_at: MonotonicTime,
     ) {
         self.with_clock(fsid, |clock| clock.learn_from_change(ctime, sent_at, received_at));
         let step = self.of(fsid).guard() / 2;
@@ -56,7 +56,12 @@ impl ServerClocks {
 
     /// The interval in which a call sent at `sent_at` was executed before `lost_at`, if it was
     /// executed, by the clock of file system `fsid`; `None` if that clock is not known well enough.
-    pub(crate) fn execution(&self, fsid: u64, sent_at: Moment, lost_at: Moment) -> Option<Execution> {
+    pub(crate) fn execution(
+        &self,
+        fsid: u64,
+        sent_at: MonotonicTime,
+        lost_at: MonotonicTime,
+    ) -> Option<Execution> {
         let slack = self.of(fsid).guard();
         let offset = self.offsets.lock().get(&fsid).copied();
         offset?.execution(sent_at, lost_at, slack)

@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use curt_policy::Moment;
+use curt_policy::MonotonicTime;
 use parking_lot::Mutex;
 
 use crate::inode::Inode;
@@ -48,7 +48,7 @@ pub(crate) struct StaleOpenRetries {
 /// A thread whose open, or other operation on a path, failed with ESTALE.
 #[derive(Debug)]
 pub(crate) struct StaleOpenRetry {
-    since: Moment,
+    since: MonotonicTime,
     /// It was an open.
     opens: bool,
     pub(crate) held: Option<Arc<Inode>>,
@@ -58,7 +58,7 @@ pub(crate) struct StaleOpenRetry {
 }
 
 impl StaleOpenRetry {
-    fn is_late(&self, now: Moment) -> bool {
+    fn is_late(&self, now: MonotonicTime) -> bool {
         now.since(self.since) >= if self.opens { RETRY_TIMEOUT } else { PATH_RETRY_TIMEOUT }
     }
 }
@@ -69,7 +69,7 @@ impl StaleOpenRetries {
     }
 
     /// Records that the open of thread `pid` failed at `now`; returns whether there was room.
-    pub(crate) fn note(&self, pid: u32, now: Moment, copies_invalidated: Option<u32>) -> bool {
+    pub(crate) fn note(&self, pid: u32, now: MonotonicTime, copies_invalidated: Option<u32>) -> bool {
         self.change(|threads| {
             let has_room = threads.len() < THREADS_MAX;
             if has_room {
@@ -82,7 +82,7 @@ impl StaleOpenRetries {
     }
 
     /// Records that another operation on a path failed, of thread `pid` at `now`.
-    pub(crate) fn note_path(&self, pid: u32, now: Moment) {
+    pub(crate) fn note_path(&self, pid: u32, now: MonotonicTime) {
         self.change(|threads| {
             if threads.len() < THREADS_MAX {
                 let retry = StaleOpenRetry { since: now, opens: false, held: None, copies_invalidated: None };
@@ -110,7 +110,7 @@ impl StaleOpenRetries {
 
     /// Whether a name that was learned by a request sent at `sent_at` must not be served to thread
     /// `pid` at `now`, since its open or other operation failed later and found an object gone.
-    pub(crate) fn is_outdated(&self, pid: u32, sent_at: Moment, now: Moment) -> bool {
+    pub(crate) fn is_outdated(&self, pid: u32, sent_at: MonotonicTime, now: MonotonicTime) -> bool {
         let is_outdated = |retry: &StaleOpenRetry| {
             retry.copies_invalidated.is_none() && sent_at < retry.since && !retry.is_late(now)
         };
@@ -133,7 +133,7 @@ impl StaleOpenRetries {
 
     /// Removes the entries of threads that did not retry in time; returns their files, which the
     /// caller must release.
-    pub(crate) fn expire(&self, now: Moment) -> Vec<Arc<Inode>> {
+    pub(crate) fn expire(&self, now: MonotonicTime) -> Vec<Arc<Inode>> {
         self.change(|threads| {
             let late = threads.extract_if(|_, retry| retry.is_late(now));
             late.filter_map(|(_, retry)| retry.held).collect()
@@ -152,8 +152,8 @@ impl StaleOpenRetries {
 mod tests {
     use super::*;
 
-    fn at(seconds: u64) -> Moment {
-        Moment::from_start(Duration::from_secs(seconds))
+    fn at(seconds: u64) -> MonotonicTime {
+        MonotonicTime::from_start(Duration::from_secs(seconds))
     }
 
     #[test]

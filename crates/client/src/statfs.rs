@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curt_policy::Moment;
+use curt_policy::MonotonicTime;
 use parking_lot::Mutex;
 
 use crate::{
@@ -20,7 +20,7 @@ const BLOCK: u32 = 4096;
 struct CachedFsstat {
     id: InodeId,
     fsid: Option<u64>,
-    sent_at: Moment,
+    sent_at: MonotonicTime,
     statistics: FileSystemStatistics,
 }
 
@@ -44,7 +44,7 @@ impl FsstatCache {
     }
 
     /// The reply to a request for `id`, if it has not expired.
-    pub(crate) fn find(&self, id: InodeId, now: Moment) -> Option<FileSystemStatistics> {
+    pub(crate) fn find(&self, id: InodeId, now: MonotonicTime) -> Option<FileSystemStatistics> {
         let known = (*self.cached.lock())?;
         (known.id == id && now.since(known.sent_at) < FSSTAT_LIFETIME).then_some(known.statistics)
     }
@@ -54,7 +54,7 @@ impl FsstatCache {
         &self,
         id: InodeId,
         fsid: Option<u64>,
-        sent_at: Moment,
+        sent_at: MonotonicTime,
         space: &FsstatReply,
     ) -> FileSystemStatistics {
         let statistics = self.statistics(space);
@@ -92,7 +92,7 @@ mod tests {
         let of = |fsid| CachedFsstat {
             id: InodeId::ROOT,
             fsid,
-            sent_at: Moment::default(),
+            sent_at: MonotonicTime::default(),
             statistics: FileSystemStatistics {
                 block_size: BLOCK,
                 blocks: 1,

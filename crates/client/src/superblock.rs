@@ -17,7 +17,7 @@ use std::{
 };
 
 use curt_observe::{ClientCounter, ClientCounters, ClientSnapshot};
-use curt_policy::{AccessReason, CacheOptions, Moment, access::AllowedBy, kernel_cache::wait_for};
+use curt_policy::{AccessReason, CacheOptions, MonotonicTime, access::AllowedBy, kernel_cache::wait_for};
 use curt_rpc::client::Interrupt;
 use curt_types::{FileHandle, FileKind};
 use rustix::io::Errno;
@@ -468,11 +468,17 @@ impl Superblock {
         self.op_as(file.opener(), pid, interrupt, self.core.moment(began))
     }
 
-    fn op_at(&self, caller: &Caller, began: Moment) -> Op<'_> {
+    fn op_at(&self, caller: &Caller, began: MonotonicTime) -> Op<'_> {
         self.op_as(self.core.identities.of(caller), caller.pid, caller.interrupt.clone(), began)
     }
 
-    fn op_as(&self, identity: Arc<InternedCaller>, pid: u32, interrupt: Interrupt, began: Moment) -> Op<'_> {
+    fn op_as(
+        &self,
+        identity: Arc<InternedCaller>,
+        pid: u32,
+        interrupt: Interrupt,
+        began: MonotonicTime,
+    ) -> Op<'_> {
         Op {
             pid,
             server_since: self.core.server_since(),
@@ -502,12 +508,12 @@ pub struct Op<'a> {
     pub(crate) pid: u32,
     pub(crate) identity: Arc<InternedCaller>,
     interrupt: Interrupt,
-    pub(crate) began: Moment,
+    pub(crate) began: MonotonicTime,
     /// When the server's last restart was detected.
-    server_since: Moment,
+    server_since: MonotonicTime,
     pub(crate) options: CacheOptions,
     /// The cached current time; cleared when a request is sent or awaited.
-    now: Cell<Option<Moment>>,
+    now: Cell<Option<MonotonicTime>>,
     /// The server did not respond within the time of `softreval`: cached data are used.
     pub(crate) uses_cache: Cell<bool>,
 }
@@ -517,7 +523,7 @@ impl<'a> Op<'a> {
         sb: &'a Superblock,
         identity: Arc<InternedCaller>,
         interrupt: Interrupt,
-        began: Moment,
+        began: MonotonicTime,
     ) -> Self {
         Self {
             sb,
@@ -525,7 +531,7 @@ impl<'a> Op<'a> {
             identity,
             interrupt,
             began,
-            server_since: Moment::default(),
+            server_since: MonotonicTime::default(),
             options: sb.core.options(),
             now: Cell::new(None),
             uses_cache: Cell::new(false),
@@ -533,7 +539,7 @@ impl<'a> Op<'a> {
     }
 
     /// The current time. The clock is read once, and again after each wait.
-    pub(crate) fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> MonotonicTime {
         let now = self.now.get().unwrap_or_else(|| self.sb.core.now());
         self.now.set(Some(now));
         now

@@ -6,25 +6,25 @@
 
 use core::time::Duration;
 
-use curt_policy::{Moment, TimeoutRange};
+use curt_policy::{MonotonicTime, TimeoutRange};
 
 /// The timer of one object's attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AttributeTimer {
     /// The time at which their request was sent.
-    read_at: Moment,
+    read_at: MonotonicTime,
     /// The timeout.
     lifetime: Duration,
 }
 
 impl AttributeTimer {
     /// The timer of attributes that are new in the cache.
-    pub(super) const fn start(now: Moment, interval: TimeoutRange) -> Self {
+    pub(super) const fn start(now: MonotonicTime, interval: TimeoutRange) -> Self {
         Self { read_at: now, lifetime: interval.min }
     }
 
     /// The attributes were received again, unchanged.
-    pub(super) fn confirm(&mut self, now: Moment, interval: TimeoutRange) {
+    pub(super) fn confirm(&mut self, now: MonotonicTime, interval: TimeoutRange) {
         if self.is_expired(now) {
             self.lifetime = (self.lifetime * 2).min(interval.max);
         }
@@ -32,12 +32,12 @@ impl AttributeTimer {
     }
 
     /// The attributes were received again, and differ.
-    pub(super) const fn restart(&mut self, now: Moment, interval: TimeoutRange) {
+    pub(super) const fn restart(&mut self, now: MonotonicTime, interval: TimeoutRange) {
         *self = Self::start(now, interval);
     }
 
     /// Whether they have expired.
-    pub(super) fn is_expired(&self, now: Moment) -> bool {
+    pub(super) fn is_expired(&self, now: MonotonicTime) -> bool {
         now.since(self.read_at) >= self.lifetime
     }
 }

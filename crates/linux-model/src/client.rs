@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use curt_policy::Moment;
+use curt_policy::MonotonicTime;
 use curt_types::FileKind;
 
 use crate::lookup::LookupIntent;
@@ -34,7 +34,7 @@ struct Waiting {
     directory: ObjectId,
     name: Box<[u8]>,
     found: Option<ReportedObject>,
-    at: Moment,
+    at: MonotonicTime,
 }
 
 /// A Linux client, mounted when this is created.
@@ -55,7 +55,7 @@ impl LinuxClient {
     #[must_use]
     pub fn new(options: Options, root: ReportedObject) -> Self {
         Self {
-            linux: Linux::new(options, root, Moment::default()),
+            linux: Linux::new(options, root, MonotonicTime::default()),
             waiting: HashMap::new(),
             open: HashMap::new(),
             seen: HashMap::from([(root.id, root)]),
@@ -82,7 +82,7 @@ impl LinuxClient {
     }
 
     /// Performs an operation that begins at `now`.
-    pub fn perform(&mut self, context: OperationContext, operation: &FileOperation<'_>, now: Moment) {
+    pub fn perform(&mut self, context: OperationContext, operation: &FileOperation<'_>, now: MonotonicTime) {
         let waiting = self.waiting.remove(&context.thread);
         let is_by_name = waiting.is_some_and(|waiting| {
             let intent = intent(&waiting, operation);
@@ -132,20 +132,20 @@ impl LinuxClient {
     }
 
     /// The requests before an open, successful or not.
-    fn ask_to_open(&mut self, credential: CredentialId, id: ObjectId, is_by_name: bool, now: Moment) {
+    fn ask_to_open(&mut self, credential: CredentialId, id: ObjectId, is_by_name: bool, now: MonotonicTime) {
         if !is_by_name {
             self.linux.open_by_handle(&self.cached_state(id), now);
         }
         self.linux.check_access(credential, id, now);
     }
 
-    fn opened(&mut self, open: OpenId, id: ObjectId, now: Moment) {
+    fn opened(&mut self, open: OpenId, id: ObjectId, now: MonotonicTime) {
         self.linux.opened(id, now);
         self.open.insert(open, id);
     }
 
     /// An operation that does not depend on the caller.
-    fn on_object(&mut self, operation: &FileOperation<'_>, now: Moment) {
+    fn on_object(&mut self, operation: &FileOperation<'_>, now: MonotonicTime) {
         match *operation {
             FileOperation::Getattr(seen) => {
                 self.note(seen);

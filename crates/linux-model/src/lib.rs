@@ -31,7 +31,7 @@ mod writing;
 
 use std::collections::HashMap;
 
-use curt_policy::{CacheOptions, Moment};
+use curt_policy::{CacheOptions, MonotonicTime};
 use curt_types::FileKind;
 
 pub use client::{LinuxClient, Sent};
@@ -105,7 +105,7 @@ struct Linux {
 
 impl Linux {
     /// A client whose cache contains only its root, `root`, since `now`.
-    fn new(options: Options, root: ReportedObject, now: Moment) -> Self {
+    fn new(options: Options, root: ReportedObject, now: MonotonicTime) -> Self {
         let mut linux = Self {
             options,
             root: root.id,
@@ -136,7 +136,7 @@ impl Linux {
     }
 
     /// The cached object; a new one has been cached since `now`.
-    fn object(&mut self, id: ObjectId, now: Moment) -> &mut LinuxInode {
+    fn object(&mut self, id: ObjectId, now: MonotonicTime) -> &mut LinuxInode {
         let interval = self.options.cache.interval(FileKind::Regular);
         self.objects.entry(id).or_insert_with(|| {
             let seen = ReportedObject { id, kind: FileKind::Regular, size: 0, stamp: 0 };
@@ -145,7 +145,7 @@ impl Linux {
     }
 
     /// The server's reply contained this object: its attributes are from `now`.
-    fn learn(&mut self, seen: ReportedObject, now: Moment) {
+    fn learn(&mut self, seen: ReportedObject, now: MonotonicTime) {
         self.make_room(now);
         let interval = self.options.cache.interval(seen.kind);
         match self.objects.get_mut(&seen.id) {
@@ -168,7 +168,7 @@ impl Linux {
     }
 
     /// Drops everything but the root if the cache is full.
-    fn make_room(&mut self, now: Moment) {
+    fn make_room(&mut self, now: MonotonicTime) {
         if self.objects.len() < self.room && self.names.len() < self.room {
             return;
         }

@@ -10,7 +10,7 @@ use super::{
     Linux, LinuxRequest, ObjectId, OpenId,
     object::{LinuxDentry, LinuxDentryTarget},
 };
-use curt_policy::{Moment, PlusMode};
+use curt_policy::{MonotonicTime, PlusMode};
 
 /// Size of the first reply in bytes.
 const REPLY_FIRST: u64 = 64 * 1024;
@@ -71,7 +71,7 @@ impl Linux {
         directory: ObjectId,
         from_start: bool,
         names: &[&[u8]],
-        now: Moment,
+        now: MonotonicTime,
     ) {
         let mut lister = match self.listers.get(&open) {
             Some(lister) if !from_start => *lister,
@@ -93,7 +93,7 @@ impl Linux {
     }
 
     /// The first call.
-    fn begin_listing(&mut self, directory: ObjectId, now: Moment) -> LinuxReaddir {
+    fn begin_listing(&mut self, directory: ObjectId, now: MonotonicTime) -> LinuxReaddir {
         self.check_listing(directory, now);
         let object = self.object(directory, now);
         let (contents, cached) = (object.contents, object.cached);
@@ -112,7 +112,7 @@ impl Linux {
     }
 
     /// The next call: the buffer of the last one is full.
-    fn go_on_listing(&mut self, lister: &mut LinuxReaddir, now: Moment) {
+    fn go_on_listing(&mut self, lister: &mut LinuxReaddir, now: MonotonicTime) {
         self.check_listing(lister.directory, now);
         lister.plus = match self.options.cache.plus {
             PlusMode::Never => false,
@@ -126,13 +126,13 @@ impl Linux {
         (lister.room, lister.fills, lister.looks, lister.misses) = (self.buffer(), 0, 0, 0);
     }
 
-    fn check_listing(&mut self, directory: ObjectId, now: Moment) {
+    fn check_listing(&mut self, directory: ObjectId, now: MonotonicTime) {
         if self.object(directory, now).must_revalidate(now) {
             self.send_getattr(directory, LinuxRequest::ListingCheck, now);
         }
     }
 
-    fn emit(&mut self, lister: &mut LinuxReaddir, name: &[u8], now: Moment) {
+    fn emit(&mut self, lister: &mut LinuxReaddir, name: &[u8], now: MonotonicTime) {
         // Whether a name fits the buffer is known only after it was received.
         let in_reply = self.entry_bytes(name, lister.with_attributes);
         if lister.began.is_some() && lister.left.is_none_or(|left| left < in_reply) {
@@ -165,7 +165,7 @@ impl Linux {
     }
 
     /// READDIRPLUS or READDIR.
-    fn send_readdir(&mut self, lister: &mut LinuxReaddir, now: Moment) {
+    fn send_readdir(&mut self, lister: &mut LinuxReaddir, now: MonotonicTime) {
         if lister.fills > 0 {
             lister.reply = (lister.reply * 2).min(self.reply_max());
         }
@@ -186,7 +186,7 @@ impl Linux {
     }
 
     /// Caches a name from READDIRPLUS.
-    fn prime(&mut self, directory: ObjectId, name: &[u8], now: Moment) {
+    fn prime(&mut self, directory: ObjectId, name: &[u8], now: MonotonicTime) {
         if matches!(name, b"." | b"..") {
             return;
         }

@@ -1,6 +1,6 @@
 //! Names and access rights: the requests of one step of a path walk.
 
-use curt_policy::{LookupCache, Moment};
+use curt_policy::{LookupCache, MonotonicTime};
 use curt_types::FileKind;
 
 use super::{
@@ -30,7 +30,7 @@ impl Linux {
         name: &[u8],
         found: Option<&ReportedObject>,
         intent: LookupIntent,
-        now: Moment,
+        now: MonotonicTime,
     ) {
         self.check_access(credential, directory, now);
         if let Some(seen) = found {
@@ -77,7 +77,7 @@ impl Linux {
     }
 
     /// Close-to-open for a cached name.
-    pub(super) fn check_open(&mut self, seen: &ReportedObject, now: Moment) {
+    pub(super) fn check_open(&mut self, seen: &ReportedObject, now: MonotonicTime) {
         let is_checked = matches!(seen.kind, FileKind::Regular | FileKind::Directory);
         if is_checked && self.options.cache.close_to_open {
             self.send_getattr(seen.id, LinuxRequest::OpenCheck, now);
@@ -85,7 +85,7 @@ impl Linux {
     }
 
     /// An object is opened without its name (the root, or an object that was looked up before).
-    pub(super) fn open_by_handle(&mut self, seen: &ReportedObject, now: Moment) {
+    pub(super) fn open_by_handle(&mut self, seen: &ReportedObject, now: MonotonicTime) {
         self.see(seen);
         self.check_open(seen, now);
     }
@@ -97,7 +97,7 @@ impl Linux {
         name: &[u8],
         found: Option<&ReportedObject>,
         request: LinuxRequest,
-        now: Moment,
+        now: MonotonicTime,
     ) {
         let contents = self.object(directory, now).contents;
         self.send(request);
@@ -133,7 +133,7 @@ impl Linux {
     }
 
     /// Whether a cached name is valid: its directory has not changed, by fresh attributes.
-    fn is_dentry_valid(&mut self, directory: ObjectId, dentry: LinuxDentry, now: Moment) -> bool {
+    fn is_dentry_valid(&mut self, directory: ObjectId, dentry: LinuxDentry, now: MonotonicTime) -> bool {
         match (self.options.cache.names, dentry.leads) {
             (LookupCache::None, _) | (LookupCache::Positive, LinuxDentryTarget::Negative) => return false,
             (LookupCache::All | LookupCache::Positive, _) => {}
@@ -148,13 +148,13 @@ impl Linux {
     }
 
     /// GETATTR.
-    pub(super) fn send_getattr(&mut self, id: ObjectId, request: LinuxRequest, now: Moment) {
+    pub(super) fn send_getattr(&mut self, id: ObjectId, request: LinuxRequest, now: MonotonicTime) {
         self.send(request);
         self.refresh(id, now);
     }
 
     /// The reply to a request without changes contained the attributes of `id`.
-    pub(super) fn refresh(&mut self, id: ObjectId, now: Moment) {
+    pub(super) fn refresh(&mut self, id: ObjectId, now: MonotonicTime) {
         let kind = self.object(id, now).kind;
         let interval = self.options.cache.interval(kind);
         self.object(id, now).refresh(now, interval);
@@ -162,7 +162,7 @@ impl Linux {
 
     /// The access rights of `credential`: from the access cache, while the object's attributes are
     /// fresh, or by ACCESS.
-    pub(super) fn check_access(&mut self, credential: CredentialId, id: ObjectId, now: Moment) {
+    pub(super) fn check_access(&mut self, credential: CredentialId, id: ObjectId, now: MonotonicTime) {
         if self.object(id, now).may(credential) && self.object(id, now).must_revalidate(now) {
             self.send_getattr(id, LinuxRequest::AttributesExpired, now);
         }
@@ -174,7 +174,7 @@ impl Linux {
     }
 
     /// stat(2): attributes while they are fresh; for a file with dirty pages after a write-back.
-    pub(super) fn stat(&mut self, seen: &ReportedObject, now: Moment) {
+    pub(super) fn stat(&mut self, seen: &ReportedObject, now: MonotonicTime) {
         self.see(seen);
         self.send_written(seen.id, now);
         let is_old = self.object(seen.id, now).must_revalidate(now);
@@ -188,7 +188,7 @@ impl Linux {
     }
 
     /// readlink(2), or a link in a path walk.
-    pub(super) fn read_link(&mut self, seen: &ReportedObject, now: Moment) {
+    pub(super) fn read_link(&mut self, seen: &ReportedObject, now: MonotonicTime) {
         self.see(seen);
         if self.object(seen.id, now).must_revalidate(now) {
             self.send_getattr(seen.id, LinuxRequest::AttributesExpired, now);

@@ -2,7 +2,7 @@
 //! directory's attributes before and after, so that its other names remain valid.
 
 use super::{Linux, LinuxRequest, ObjectId, ReportedObject, object::LinuxDentryTarget};
-use curt_policy::Moment;
+use curt_policy::MonotonicTime;
 
 impl Linux {
     /// Creates `name` in `directory` by `request`. An exclusive creation is followed by SETATTR,
@@ -14,7 +14,7 @@ impl Linux {
         name: &[u8],
         made: &ReportedObject,
         exclusive: bool,
-        now: Moment,
+        now: MonotonicTime,
     ) {
         self.send(request);
         self.refresh_own(directory, now);
@@ -36,7 +36,7 @@ impl Linux {
         request: LinuxRequest,
         about: ObjectId,
         name: Option<&[u8]>,
-        now: Moment,
+        now: MonotonicTime,
     ) {
         self.send(request);
         self.refresh(about, now);
@@ -54,7 +54,13 @@ impl Linux {
     }
 
     /// link(2).
-    pub(super) fn link(&mut self, directory: ObjectId, name: &[u8], object: &ReportedObject, now: Moment) {
+    pub(super) fn link(
+        &mut self,
+        directory: ObjectId,
+        name: &[u8],
+        object: &ReportedObject,
+        now: MonotonicTime,
+    ) {
         self.make_durable(object.id, now);
         self.send(LinuxRequest::HardLink);
         self.refresh_own(directory, now);
@@ -64,13 +70,13 @@ impl Linux {
     }
 
     /// unlink(2). An open file is renamed (silly rename) instead, and removed at its last close.
-    pub(super) fn unlink(&mut self, directory: ObjectId, name: &[u8], now: Moment) {
+    pub(super) fn unlink(&mut self, directory: ObjectId, name: &[u8], now: MonotonicTime) {
         self.remove_or_sillyrename(directory, name, now);
         self.keep_own_name(directory, name, LinuxDentryTarget::Negative, now);
     }
 
     /// rmdir(2).
-    pub(super) fn remove_directory(&mut self, directory: ObjectId, name: &[u8], now: Moment) {
+    pub(super) fn remove_directory(&mut self, directory: ObjectId, name: &[u8], now: MonotonicTime) {
         self.send(LinuxRequest::RemoveDirectory);
         self.refresh_own(directory, now);
         self.keep_own_name(directory, name, LinuxDentryTarget::Negative, now);
@@ -83,7 +89,7 @@ impl Linux {
         from_name: &[u8],
         to: ObjectId,
         to_name: &[u8],
-        now: Moment,
+        now: MonotonicTime,
     ) {
         let moved = self.target(from, from_name);
         let replaced = self.target(to, to_name);
@@ -108,7 +114,7 @@ impl Linux {
     }
 
     /// Removes a name's object, or renames it until its last close.
-    fn remove_or_sillyrename(&mut self, directory: ObjectId, name: &[u8], now: Moment) {
+    fn remove_or_sillyrename(&mut self, directory: ObjectId, name: &[u8], now: MonotonicTime) {
         let target = self.target(directory, name);
         match target {
             Some(id) if self.object(id, now).opens > 0 => {
@@ -132,7 +138,13 @@ impl Linux {
         }
     }
 
-    fn keep_own_name(&mut self, directory: ObjectId, name: &[u8], leads: LinuxDentryTarget, now: Moment) {
+    fn keep_own_name(
+        &mut self,
+        directory: ObjectId,
+        name: &[u8],
+        leads: LinuxDentryTarget,
+        now: MonotonicTime,
+    ) {
         let contents = self.object(directory, now).contents;
         self.keep_name(directory, name, leads, contents);
     }

@@ -1,6 +1,6 @@
 //! The cached state of one object and one name.
 
-use curt_policy::{Moment, TimeoutRange};
+use curt_policy::{MonotonicTime, TimeoutRange};
 use curt_types::FileKind;
 
 use super::{CredentialId, ObjectId, ReportedObject, attributes::AttributeTimer, ranges::PageRanges};
@@ -80,7 +80,7 @@ impl LinuxInode {
     }
 
     /// A reply contained attributes.
-    pub(super) fn refresh(&mut self, now: Moment, interval: TimeoutRange) {
+    pub(super) fn refresh(&mut self, now: MonotonicTime, interval: TimeoutRange) {
         let changed = self.cached_state != self.truth;
         (self.cached_state, self.doubtful) = (self.truth, false);
         if changed {
@@ -96,7 +96,7 @@ impl LinuxInode {
 
     /// The reply to an own change contained attributes before and after it, which show no other
     /// changes.
-    pub(super) fn refresh_own(&mut self, now: Moment, interval: TimeoutRange) {
+    pub(super) fn refresh_own(&mut self, now: MonotonicTime, interval: TimeoutRange) {
         self.refresh(now, interval);
         self.own_change = true;
         if self.kind == FileKind::Directory {
@@ -105,7 +105,7 @@ impl LinuxInode {
     }
 
     /// Whether attributes must be requested before they are used.
-    pub(super) fn must_revalidate(&self, now: Moment) -> bool {
+    pub(super) fn must_revalidate(&self, now: MonotonicTime) -> bool {
         self.doubtful || self.timer.is_expired(now)
     }
 
@@ -138,6 +138,6 @@ pub(super) struct LinuxDentry {
 pub(super) enum LinuxDentryTarget {
     Inode(ObjectId),
     /// An object from a listing, with its time; it was not looked up yet.
-    Listed(Moment),
+    Listed(MonotonicTime),
     Negative,
 }

@@ -6,7 +6,7 @@
 //! READ's size.
 
 use super::{Linux, LinuxRequest, ObjectId, OpenId, ReportedObject};
-use curt_policy::Moment;
+use curt_policy::MonotonicTime;
 
 /// Page size in bytes.
 const PAGE: u64 = 4096;
@@ -25,7 +25,14 @@ pub(super) struct LinuxReadahead {
 
 impl Linux {
     /// read(2) of `count` bytes at `offset`.
-    pub(super) fn read(&mut self, open: OpenId, seen: &ReportedObject, offset: u64, count: u64, now: Moment) {
+    pub(super) fn read(
+        &mut self,
+        open: OpenId,
+        seen: &ReportedObject,
+        offset: u64,
+        count: u64,
+        now: MonotonicTime,
+    ) {
         self.see(seen);
         if self.object(seen.id, now).must_revalidate(now) {
             self.send_getattr(seen.id, LinuxRequest::AttributesExpired, now);
@@ -57,7 +64,7 @@ impl Linux {
 
     /// read(2) of a file with O_DIRECT. Linux sends a READ beyond the end, too; a program that
     /// reads up to the end reads once more to find it.
-    pub(super) fn read_direct(&mut self, seen: &ReportedObject, offset: u64, count: u64, now: Moment) {
+    pub(super) fn read_direct(&mut self, seen: &ReportedObject, offset: u64, count: u64, now: MonotonicTime) {
         self.see(seen);
         self.make_durable(seen.id, now);
         let size = self.object(seen.id, now).size;
@@ -71,7 +78,7 @@ impl Linux {
     }
 
     /// READs for the missing ones of some pages.
-    fn fetch(&mut self, id: ObjectId, start: u64, end: u64, is_wanted: bool, now: Moment) {
+    fn fetch(&mut self, id: ObjectId, start: u64, end: u64, is_wanted: bool, now: MonotonicTime) {
         let per_read = (self.options.read_size / PAGE).max(1);
         for (from, to) in self.object(id, now).pages.gaps(start, end) {
             for _ in 0..(to - from).div_ceil(per_read) {

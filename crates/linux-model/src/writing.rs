@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use curt_policy::Moment;
+use curt_policy::MonotonicTime;
 use curt_types::FileKind;
 
 use super::{Linux, LinuxRequest, ObjectId, OpenId, ReportedObject, Writing};
@@ -14,7 +14,7 @@ const PAGE: u64 = 4096;
 
 impl Linux {
     /// write(2) of `count` bytes at `offset`.
-    pub(super) fn write(&mut self, id: ObjectId, offset: u64, count: u64, how: Writing, now: Moment) {
+    pub(super) fn write(&mut self, id: ObjectId, offset: u64, count: u64, how: Writing, now: MonotonicTime) {
         if count == 0 {
             return;
         }
@@ -45,7 +45,7 @@ impl Linux {
     }
 
     /// A write that bypasses the page cache, and drops all pages.
-    fn write_direct(&mut self, id: ObjectId, count: u64, now: Moment) {
+    fn write_direct(&mut self, id: ObjectId, count: u64, now: MonotonicTime) {
         self.make_durable(id, now);
         let writes = count.div_ceil(self.options.write_size.max(1));
         for _ in 0..writes {
@@ -60,7 +60,7 @@ impl Linux {
 
     /// READs for the first and last page of `range` if they contain other bytes, too, and are not
     /// cached.
-    fn read_torn_pages(&mut self, id: ObjectId, range: Range<u64>, now: Moment) {
+    fn read_torn_pages(&mut self, id: ObjectId, range: Range<u64>, now: MonotonicTime) {
         let size = self.object(id, now).size;
         let is_torn = |page: u64| {
             let (from, to) = (page * PAGE, size.min((page + 1) * PAGE));
@@ -77,7 +77,7 @@ impl Linux {
     }
 
     /// fsync(2), or close(2) of a file that was open for writing.
-    pub(super) fn make_durable(&mut self, id: ObjectId, now: Moment) {
+    pub(super) fn make_durable(&mut self, id: ObjectId, now: MonotonicTime) {
         if self.send_written(id, now) > 1 {
             self.send(LinuxRequest::Commit);
             self.refresh_own(id, now);
@@ -85,12 +85,12 @@ impl Linux {
     }
 
     /// The same if the server does not accept the data.
-    pub(super) fn fail_to_write(&mut self, id: ObjectId, now: Moment) {
+    pub(super) fn fail_to_write(&mut self, id: ObjectId, now: MonotonicTime) {
         self.send_written(id, now);
     }
 
     /// WRITEs for all dirty pages; returns their number.
-    pub(super) fn send_written(&mut self, id: ObjectId, now: Moment) -> u64 {
+    pub(super) fn send_written(&mut self, id: ObjectId, now: MonotonicTime) -> u64 {
         let dirty = self.object(id, now).dirty.take();
         let per_write = (self.options.write_size / PAGE).max(1);
         let writes: u64 = dirty.iter().map(|(from, to)| (to - from).div_ceil(per_write)).sum();
@@ -104,7 +104,7 @@ impl Linux {
     }
 
     /// chmod(2), utimes(2), truncate(2) and similar. `rights`: owner, group or mode are set.
-    pub(super) fn set_attributes(&mut self, seen: &ReportedObject, rights: bool, now: Moment) {
+    pub(super) fn set_attributes(&mut self, seen: &ReportedObject, rights: bool, now: MonotonicTime) {
         if seen.kind == FileKind::Regular {
             self.make_durable(seen.id, now);
         }
@@ -121,12 +121,12 @@ impl Linux {
     }
 
     /// An object is open from now on.
-    pub(super) fn opened(&mut self, id: ObjectId, now: Moment) {
+    pub(super) fn opened(&mut self, id: ObjectId, now: MonotonicTime) {
         self.object(id, now).opens += 1;
     }
 
     /// The last close of an open file or directory.
-    pub(super) fn closed(&mut self, open: OpenId, id: ObjectId, now: Moment) {
+    pub(super) fn closed(&mut self, open: OpenId, id: ObjectId, now: MonotonicTime) {
         self.readers.remove(&open);
         self.listers.remove(&open);
         let object = self.object(id, now);
@@ -139,7 +139,7 @@ impl Linux {
     }
 
     /// An own change, whose reply contained the attributes before and after it.
-    pub(super) fn refresh_own(&mut self, id: ObjectId, now: Moment) {
+    pub(super) fn refresh_own(&mut self, id: ObjectId, now: MonotonicTime) {
         let kind = self.object(id, now).kind;
         let interval = self.options.cache.interval(kind);
         self.object(id, now).refresh_own(now, interval);

@@ -20,7 +20,7 @@ use crate::{
     attributes::Freshness,
     attributes::{Epoch, Facts},
     options::{AccessMode, CacheOptions},
-    time::Moment,
+    time::MonotonicTime,
 };
 
 /// How long a denial from the server is valid.
@@ -85,7 +85,7 @@ pub struct AccessEntry {
     granted: Access,
     rights: Epoch,
     /// When the request was sent whose reply denied a right.
-    denied_at: Option<Moment>,
+    denied_at: Option<MonotonicTime>,
 }
 
 impl AccessEntry {
@@ -98,7 +98,7 @@ impl AccessEntry {
         asked: Access,
         granted: Access,
         rights: Epoch,
-        sent_at: Moment,
+        sent_at: MonotonicTime,
     ) -> Self {
         let denied = asked.without(granted);
         let denied_at = (!denied.is_empty()).then_some(sent_at);
@@ -116,13 +116,13 @@ impl AccessEntry {
     /// Absorbs the success of another request: LOOKUP proves search permission on its directory,
     /// READ proves read permission on the file, READDIR on the directory.
     #[must_use]
-    pub fn prove(former: Option<Self>, granted: Access, rights: Epoch, sent_at: Moment) -> Self {
+    pub fn prove(former: Option<Self>, granted: Access, rights: Epoch, sent_at: MonotonicTime) -> Self {
         Self::absorb(former, granted, granted, rights, sent_at)
     }
 
     /// The entry at `now` if it is of the object's current epoch, otherwise `None`.
     #[must_use]
-    pub fn view(&self, rights: Epoch, now: Moment) -> Option<AccessEntryView> {
+    pub fn view(&self, rights: Epoch, now: MonotonicTime) -> Option<AccessEntryView> {
         (self.rights == rights).then(|| AccessEntryView {
             asked: self.asked,
             granted: self.granted,

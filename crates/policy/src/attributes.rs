@@ -26,7 +26,7 @@ use curt_types::{Attributes, ChangeStamp, FileKind, PreOpState, Timestamp};
 
 use crate::{
     options::{CacheOptions, RacyGuard, TimeoutRange},
-    time::{Moment, left},
+    time::{MonotonicTime, left},
 };
 
 /// The attributes of one object that caching depends on.
@@ -72,7 +72,7 @@ impl Facts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LockingState {
     /// When the newest of its byte-range locks was granted.
-    pub locked_at: Option<Moment>,
+    pub locked_at: Option<MonotonicTime>,
     /// Its delegation.
     pub delegation: Option<Delegation>,
 }
@@ -84,7 +84,7 @@ pub struct Delegation {
     pub write: bool,
     /// When the request that obtained it was sent. Attributes and data of requests sent since then
     /// are valid until it is returned.
-    pub since: Moment,
+    pub since: MonotonicTime,
 }
 
 /// Counts the states of an object's contents (or of its rights) that this client could distinguish.
@@ -119,7 +119,11 @@ pub enum Freshness {
 /// directory is revalidated once before any of its names is served. `sent_at` is when the request
 /// for its attributes was sent, `server_since` when the restart was noticed.
 #[must_use]
-pub fn across_restart(freshness: Freshness, sent_at: Option<Moment>, server_since: Moment) -> Freshness {
+pub fn across_restart(
+    freshness: Freshness,
+    sent_at: Option<MonotonicTime>,
+    server_since: MonotonicTime,
+) -> Freshness {
     match freshness {
         Freshness::Fresh if sent_at.is_none_or(|sent_at| sent_at < server_since) => Freshness::Expired,
         Freshness::Confirmed | Freshness::Fresh | Freshness::Expired | Freshness::Unknown => freshness,
@@ -132,9 +136,9 @@ pub struct AttributeReport {
     /// The attributes.
     pub facts: Facts,
     /// When its request was first sent.
-    pub sent_at: Moment,
+    pub sent_at: MonotonicTime,
     /// When it arrived.
-    pub received_at: Moment,
+    pub received_at: MonotonicTime,
 }
 
 /// The result of a request of this client that may have changed the object.
@@ -146,9 +150,9 @@ pub struct Mutation {
     /// it omitted them.
     pub after: Option<Facts>,
     /// When the request was first sent.
-    pub sent_at: Moment,
+    pub sent_at: MonotonicTime,
     /// When its reply arrived or it was cancelled.
-    pub received_at: Moment,
+    pub received_at: MonotonicTime,
 }
 
 /// The effect of the attributes in a reply.
@@ -208,16 +212,16 @@ pub const fn decide_getattr(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct KnownAttributes {
     facts: Facts,
-    sent_at: Moment,
-    received_at: Moment,
+    sent_at: MonotonicTime,
+    received_at: MonotonicTime,
     /// Nanoseconds.
     lifetime: u64,
-    adjusted_at: Moment,
+    adjusted_at: MonotonicTime,
     /// The server's time of the last change before the epoch of contents began. `None` if the epoch
     /// began with a change of this client.
     epoch_since: Option<Timestamp>,
     /// When a change of this client was last found to continue the known state.
-    own_change_at: Option<Moment>,
+    own_change_at: Option<MonotonicTime>,
 }
 
 /// The order of a reply relative to the known state.
@@ -259,7 +263,7 @@ impl KnownAttributes {
 
     /// Adopts the attributes of the report, dated `sent_at`. The lifetime doubles only if it has
     /// passed since it was last set, so that frequent stat calls do not increase it.
-    fn confirm(self, report: AttributeReport, sent_at: Moment, options: &CacheOptions) -> Self {
+    fn confirm(self, report: AttributeReport, sent_at: MonotonicTime, options: &CacheOptions) -> Self {
         let lifetime = self.lifetime(options);
         let due = report.received_at.since(self.adjusted_at) >= lifetime;
         let doubled = lifetime.saturating_mul(2).min(bounds(&report.facts, options).max);
@@ -273,13 +277,13 @@ impl KnownAttributes {
         }
     }
 
-    fn restart_timer(&mut self, now: Moment, options: &CacheOptions) {
+    fn restart_timer(&mut self, now: MonotonicTime, options: &CacheOptions) {
         self.lifetime = nanoseconds(options.interval(self.facts.kind).min);
         self.adjusted_at = now;
     }
 
     /// The remaining lifetime of these attributes at `now`.
-    fn remaining_lifetime(&self, now: Moment, options: &CacheOptions) -> Duration {
+    fn remaining_lifetime(&self, now: MonotonicTime, options: &CacheOptions) -> Duration {
         left(self.lifetime(options), now.since(self.sent_at))
     }
 
@@ -340,7 +344,7 @@ impl AttributeState {
 
     /// When the request for the newest attributes was sent.
     #[must_use]
-    pub fn sent_at(&self) -> Option<Moment> {
+    pub fn sent_at(&self) -> Option<MonotonicTime> {
         self.known.map(|known| known.sent_at)
     }
 
@@ -364,7 +368,7 @@ impl AttributeState {
     /// the last change by another client ([`RacyGuard::Auto`]). `None` if the stamp differs after
     /// each change.
     #[must_use]
-    pub fn changed_at(&self, sent_at: Moment, options: &CacheOptions) -> Option<Timestamp> {
+    pub fn changed_at(&self, sent_at: MonotonicTime, options: &CacheOptions) -> Option<Timestamp> {
         let known = self.known?;
         let ours_since = known.own_change_at.is_some_and(|own| sent_at < own);
         match options.racy_guard {
@@ -376,7 +380,7 @@ impl AttributeState {
 
     /// The freshness of the attributes at `now` for an operation that began at `began`.
     #[must_use]
-    pub fn freshness(&self, began: Moment, now: Moment, options: &CacheOptions) -> Freshness {
+    pub fn freshness(&self, began: MonotonicTime, now: MonotonicTime, options: &CacheOptions) -> Freshness {
         let Some(known) = self.known else {
             return Freshness::Unknown;
         };
@@ -395,8 +399,8 @@ impl AttributeState {
     pub fn freshness_under(
         &self,
         delegation: Option<Delegation>,
-        began: Moment,
-        now: Moment,
+        began: MonotonicTime,
+        now: MonotonicTime,
         options: &CacheOptions,
     ) -> Freshness {
         let covers = |delegation: Delegation| self.sent_at().is_some_and(|at| at >= delegation.since);
@@ -409,7 +413,7 @@ impl AttributeState {
     /// The remaining time from `now` during which the attributes are valid: the maximum attribute
     /// timeout for the kernel, before other limits.
     #[must_use]
-    pub fn remaining(&self, now: Moment, options: &CacheOptions) -> Duration {
+    pub fn remaining(&self, now: MonotonicTime, options: &CacheOptions) -> Duration {
         match self.known {
             Some(known) if !self.is_distrusted() => known.remaining_lifetime(now, options),
             Some(_) | None => Duration::ZERO,
@@ -418,7 +422,7 @@ impl AttributeState {
 
     /// Makes everything invalid until a request sent at or after `now` is answered: after ESTALE, a
     /// lost reply, a lock or a reconnection.
-    pub fn distrust(&mut self, now: Moment) {
+    pub fn distrust(&mut self, now: MonotonicTime) {
         let doubted_at = &mut self.unsettled().distrusted_at;
         *doubted_at = Some(doubted_at.map_or(now, |before| before.max(now)));
     }
@@ -556,7 +560,7 @@ impl AttributeState {
     }
 
     /// Clears the distrust if the answered request was sent after it began.
-    fn clear_distrust(&mut self, sent_at: Moment) {
+    fn clear_distrust(&mut self, sent_at: MonotonicTime) {
         if let Some(unsettled) = &mut self.unsettled
             && unsettled.distrusted_at.is_some_and(|doubted| sent_at >= doubted)
         {
@@ -635,7 +639,7 @@ struct UnsettledMutations {
     /// The state that the current epoch of contents describes, if it is not the newest known.
     contents_at: Option<PreOpState>,
     /// Nothing is valid until a request sent at or after this moment is answered.
-    distrusted_at: Option<Moment>,
+    distrusted_at: Option<MonotonicTime>,
 }
 
 /// One change of this client: the states before and after it.

@@ -15,7 +15,7 @@
 use crate::{
     attributes::{AttributeState, MutationTicket},
     names::{self, DentryState, DentryUpdate, LookupFinding, NameLabel},
-    time::Moment,
+    time::MonotonicTime,
 };
 
 /// A pass through a directory's names, from the first one.
@@ -46,7 +46,7 @@ pub fn reply_label(
     ticket: MutationTicket,
     directory: &AttributeState,
     adopted: bool,
-    sent_at: Moment,
+    sent_at: MonotonicTime,
 ) -> Option<NameLabel> {
     match names::learn(LookupFinding::Object, ticket, directory, adopted, sent_at) {
         DentryUpdate::Positive(label) => Some(label),

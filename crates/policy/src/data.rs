@@ -11,7 +11,7 @@ use crate::{
     attributes::{Epoch, LockingState},
     names::ServerClock,
     options::{CacheOptions, RacyGuard},
-    time::Moment,
+    time::MonotonicTime,
 };
 
 /// The label of the cached pages of a file.
@@ -20,7 +20,7 @@ pub struct PagesLabel {
     /// The file's contents epoch when the first of them was cached.
     pub epoch: Epoch,
     /// When the READ of the first of them was sent.
-    pub sent_at: Moment,
+    pub sent_at: MonotonicTime,
 }
 
 /// The decision on cached pages at open.

@@ -17,7 +17,7 @@ use crate::{
     attributes::{Epoch, Facts},
     names::{self, DentryState, NameLabel, ServerClock},
     options::{CacheOptions, MountUsers},
-    time::Moment,
+    time::MonotonicTime,
 };
 
 /// How much later than granted a lifetime is taken to end. It begins when the kernel processes the
@@ -52,7 +52,7 @@ pub fn name_lifetime(
     entry: DentryState,
     label: NameLabel,
     directory: &DirectoryView<'_>,
-    now: Moment,
+    now: MonotonicTime,
     options: &CacheOptions,
 ) -> Duration {
     if !everybody_may_search(directory.attributes.facts(), directory.is_disputed, options.users) {
@@ -81,7 +81,7 @@ impl KernelNameView {
         entry: DentryState,
         label: NameLabel,
         directory: &DirectoryView<'_>,
-        now: Moment,
+        now: MonotonicTime,
         options: &CacheOptions,
     ) -> Duration {
         if !self.kind.is_none_or(may_keep_name_of) || !self.granted.may_grant(entry, now) {
@@ -125,7 +125,7 @@ const fn may_search_in_any_group(facts: &Facts, uid: u32) -> bool {
 
 /// How long an object's attributes may be cached.
 #[must_use]
-pub fn attribute_lifetime(object: &AttributeState, now: Moment, options: &CacheOptions) -> Duration {
+pub fn attribute_lifetime(object: &AttributeState, now: MonotonicTime, options: &CacheOptions) -> Duration {
     if object.is_changing() { Duration::ZERO } else { object.remaining(now, options) }
 }
 
@@ -140,25 +140,25 @@ pub const fn revokes_names(before: &Facts, after: &Facts) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NameLifetimes {
     /// Of present names.
-    present: Option<Moment>,
+    present: Option<MonotonicTime>,
     /// Of names that are missing in this epoch of the directory's contents.
-    missing: Option<(Moment, Epoch)>,
+    missing: Option<(MonotonicTime, Epoch)>,
     /// Of names that were missing in an earlier one.
-    formerly_missing: Option<Moment>,
+    formerly_missing: Option<MonotonicTime>,
     /// Until then no more are granted.
-    withheld_until: Option<Moment>,
+    withheld_until: Option<MonotonicTime>,
     /// Until then none are granted to missing names.
-    missing_withheld_until: Option<Moment>,
+    missing_withheld_until: Option<MonotonicTime>,
 }
 
 impl NameLifetimes {
     /// A present name has a lifetime until `end`.
-    pub fn grant_present(&mut self, end: Moment) {
+    pub fn grant_present(&mut self, end: MonotonicTime) {
         self.present = self.present.max(Some(end));
     }
 
     /// A name has a lifetime until `end`. `epoch`: that of the directory's contents.
-    pub fn grant(&mut self, entry: DentryState, epoch: Epoch, end: Moment) {
+    pub fn grant(&mut self, entry: DentryState, epoch: Epoch, end: MonotonicTime) {
         match (entry, self.missing) {
             (DentryState::Absent, _) => {}
             (DentryState::Positive, _) => self.grant_present(end),
@@ -173,18 +173,18 @@ impl NameLifetimes {
     }
 
     /// A rename at `now` moved a name of the directory to where some user may not search.
-    pub fn withhold(&mut self, now: Moment) {
+    pub fn withhold(&mut self, now: MonotonicTime) {
         self.withheld_until = Some(now.plus(WITHHELD_AFTER_RENAME));
     }
 
     /// A listing of the directory has to wait at `now` for the end of lifetimes.
-    pub fn withhold_missing(&mut self, now: Moment) {
+    pub fn withhold_missing(&mut self, now: MonotonicTime) {
         self.missing_withheld_until = Some(now.plus(WITHHELD_AFTER_LISTING));
     }
 
     /// Whether a name may be granted a lifetime at `now`.
     #[must_use]
-    pub fn may_grant(&self, entry: DentryState, now: Moment) -> bool {
+    pub fn may_grant(&self, entry: DentryState, now: MonotonicTime) -> bool {
         let withheld_until = match entry {
             DentryState::Positive => self.withheld_until,
             DentryState::Negative | DentryState::Absent => {
@@ -197,20 +197,20 @@ impl NameLifetimes {
     /// When the kernel has no name of the directory any more: somebody who may not search it then
     /// needs a look-up.
     #[must_use]
-    pub fn expiry(&self) -> Option<Moment> {
+    pub fn expiry(&self) -> Option<MonotonicTime> {
         with_expiry_delay(self.present.max(self.missing.map(|(end, _)| end)).max(self.formerly_missing))
     }
 
     /// When the kernel has no present name of the directory any more.
     #[must_use]
-    pub fn present_end(&self) -> Option<Moment> {
+    pub fn present_end(&self) -> Option<MonotonicTime> {
         self.present
     }
 
     /// When the kernel takes no name for missing any more that may be listed. `listed`: the epoch
     /// of the listing, if it is of one.
     #[must_use]
-    pub fn expiry_of_listed(&self, listed: Option<Epoch>) -> Option<Moment> {
+    pub fn expiry_of_listed(&self, listed: Option<Epoch>) -> Option<MonotonicTime> {
         let contradicted = self.missing.filter(|(_, epoch)| listed != Some(*epoch)).map(|(end, _)| end);
         with_expiry_delay(contradicted.max(self.formerly_missing))
     }
@@ -219,12 +219,12 @@ impl NameLifetimes {
 /// When the kernel has no name any more whose lifetime ends at `end`. Until then operations are
 /// checked along the path.
 #[must_use]
-pub fn with_expiry_delay(end: Option<Moment>) -> Option<Moment> {
+pub fn with_expiry_delay(end: Option<MonotonicTime>) -> Option<MonotonicTime> {
     end.map(|end| end.plus(EXPIRY_DELAY))
 }
 
 /// How long a reply has to wait at `now` so that it comes after `expiry`.
 #[must_use]
-pub fn wait_for(expiry: Option<Moment>, now: Moment) -> Duration {
+pub fn wait_for(expiry: Option<MonotonicTime>, now: MonotonicTime) -> Duration {
     expiry.map_or(Duration::ZERO, |expiry| expiry.since(now))
 }

@@ -2,7 +2,7 @@
 //!
 //! `decide(view, intent, options) -> Decision` answers the first question, `absorb(state, reply)`
 //! the second. Everything is a plain value: no clock, no I/O, no lock, no thread, no inode table.
-//! Time comes in as a [`Moment`] (a number on the client's own scale) and is turned into a
+//! Time comes in as a [`MonotonicTime`] (a number on the client's own scale) and is turned into a
 //! [`Freshness`] before anything is decided.
 //!
 //! Invariant: what is served was true at the server no earlier than the options in effect permit;
@@ -44,4 +44,4 @@ pub use options::{
     AccessMode, CacheOptions, FillMode, ListingMode, LookupCache, MountUsers, PlusMode, RacyGuard,
     TimeoutRange,
 };
-pub use time::Moment;
+pub use time::MonotonicTime;

@@ -42,7 +42,7 @@ use crate::{
     attributes::{Absorbed, AttributeState, Freshness, MutationTicket},
     kernel_cache::{DirectoryView, KernelNameView},
     options::{CacheOptions, LookupCache, RacyGuard},
-    time::{Moment, left},
+    time::{MonotonicTime, left},
 };
 
 /// How a name was learned. Stored with each entry; an entry has no other date.
@@ -51,7 +51,7 @@ pub struct NameLabel {
     /// The directory's contents epoch.
     pub epoch: Epoch,
     /// When the request that found it was sent.
-    pub sent_at: Moment,
+    pub sent_at: MonotonicTime,
 }
 
 /// The state of a name in the DentryCache.
@@ -98,9 +98,9 @@ pub struct NameView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LookupTime {
     /// When the operation began.
-    pub began: Moment,
+    pub began: MonotonicTime,
     /// The current time.
-    pub now: Moment,
+    pub now: MonotonicTime,
 }
 
 impl NameView {
@@ -250,26 +250,26 @@ const FIRST_PROBE_AFTER: Duration = Duration::from_secs(1);
 /// The repeated lookups of one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CreateProbe {
-    since: Moment,
+    since: MonotonicTime,
     /// When LOOKUP was last sent because of them; initially their beginning.
-    last_lookup: Moment,
+    last_lookup: MonotonicTime,
 }
 
 impl CreateProbe {
     /// The first lookup of the name.
     #[must_use]
-    pub const fn begun(now: Moment) -> Self {
+    pub const fn begun(now: MonotonicTime) -> Self {
         Self { since: now, last_lookup: now }
     }
 
     /// Whether LOOKUP must be sent for one more lookup at `now`.
     #[must_use]
-    pub fn is_due(&self, now: Moment) -> bool {
+    pub fn is_due(&self, now: MonotonicTime) -> bool {
         now.since(self.last_lookup) >= self.last_lookup.since(self.since).max(FIRST_PROBE_AFTER)
     }
 
     /// Records one more lookup at `now`.
-    pub fn note_lookup(&mut self, now: Moment) {
+    pub fn note_lookup(&mut self, now: MonotonicTime) {
         if self.is_due(now) {
             self.last_lookup = now;
         }
@@ -289,7 +289,7 @@ pub struct CreateSigns {
 impl CreateSigns {
     /// Whether the lookup that began at `began` is sent to the server.
     #[must_use]
-    pub fn ask_for_lookup(&self, began: Moment) -> bool {
+    pub fn ask_for_lookup(&self, began: MonotonicTime) -> bool {
         self.kernel_has_name || self.repeated.is_some_and(|probe| probe.is_due(began))
     }
 }
@@ -447,7 +447,7 @@ pub fn learn(
     ticket: MutationTicket,
     directory: &AttributeState,
     directory_adopted: bool,
-    sent_at: Moment,
+    sent_at: MonotonicTime,
 ) -> DentryUpdate {
     let undisturbed = directory.is_undisturbed(ticket) && directory_adopted;
     keep(found, undisturbed, directory, sent_at)
@@ -461,7 +461,7 @@ pub fn learn_own(
     alone: bool,
     directory: &AttributeState,
     absorbed: Absorbed,
-    sent_at: Moment,
+    sent_at: MonotonicTime,
 ) -> DentryUpdate {
     keep(found, alone && absorbed.stands, directory, sent_at)
 }
@@ -470,7 +470,7 @@ fn keep(
     found: LookupFinding,
     undisturbed: bool,
     directory: &AttributeState,
-    sent_at: Moment,
+    sent_at: MonotonicTime,
 ) -> DentryUpdate {
     let entry = match found {
         LookupFinding::Object => DentryUpdate::Positive,
@@ -491,7 +491,7 @@ pub fn remaining(
     label: NameLabel,
     directory: &AttributeState,
     clock: &ServerClock,
-    now: Moment,
+    now: MonotonicTime,
     options: &CacheOptions,
 ) -> Duration {
     let age = now.since(label.sent_at);
@@ -532,7 +532,7 @@ impl ServerClock {
     }
 
     /// Absorbs the ctime of any reply, which arrived at `received_at`.
-    pub fn learn(&mut self, ctime: Timestamp, received_at: Moment) {
+    pub fn learn(&mut self, ctime: Timestamp, received_at: MonotonicTime) {
         let offset = i128::from(ctime.as_nanoseconds()) - i128::from(received_at.nanoseconds());
         self.offset = Some(self.offset.map_or(offset, |known| known.max(offset)));
         let step = coarsest_step(ctime);
@@ -542,7 +542,12 @@ impl ServerClock {
     /// Absorbs the ctime of a change of this client, whose request was sent at `sent_at`. It was
     /// the server's current time, rounded to a tick, so an estimate beyond it is wrong (the clock
     /// was set back).
-    pub fn learn_from_change(&mut self, ctime: Timestamp, sent_at: Moment, received_at: Moment) {
+    pub fn learn_from_change(
+        &mut self,
+        ctime: Timestamp,
+        sent_at: MonotonicTime,
+        received_at: MonotonicTime,
+    ) {
         let step = i128::try_from(self.guard().as_nanos()).unwrap_or(i128::MAX);
         if self
             .lower_bound(sent_at)
@@ -561,7 +566,7 @@ impl ServerClock {
 
     /// The lower bound of the server's time at `moment`, in nanoseconds since 1970.
     #[must_use]
-    pub fn lower_bound(&self, moment: Moment) -> Option<i128> {
+    pub fn lower_bound(&self, moment: MonotonicTime) -> Option<i128> {
         self.offset.map(|offset| offset + i128::from(moment.nanoseconds()))
     }
 
@@ -577,7 +582,7 @@ impl ServerClock {
     /// Whether the reply to a request sent at `sent_at` can have missed a change that left the
     /// stamp's time `changed_at` unchanged.
     #[must_use]
-    pub fn is_racy(&self, changed_at: Option<Timestamp>, sent_at: Moment, guard: RacyGuard) -> bool {
+    pub fn is_racy(&self, changed_at: Option<Timestamp>, sent_at: MonotonicTime, guard: RacyGuard) -> bool {
         let Some(changed_at) = changed_at else {
             return false;
         };
@@ -607,8 +612,8 @@ fn coarsest_step(time: Timestamp) -> Duration {
 mod tests {
     use super::*;
 
-    fn at(milliseconds: u64) -> Moment {
-        Moment::from_start(Duration::from_millis(milliseconds))
+    fn at(milliseconds: u64) -> MonotonicTime {
+        MonotonicTime::from_start(Duration::from_millis(milliseconds))
     }
 
     #[test]

@@ -21,7 +21,7 @@ use core::time::Duration;
 
 use curt_types::{ChangeStamp, FileKind, Timestamp};
 
-use crate::{attributes::Facts, time::Moment};
+use crate::{attributes::Facts, time::MonotonicTime};
 
 /// S_ISGID: an object created in a directory with this bit may inherit it.
 const SET_GID: u32 = 0o2000;
@@ -39,7 +39,13 @@ struct OffsetBounds {
 impl ClockOffset {
     /// Absorbs the ctime of a change of this client that was sent and answered at these moments.
     /// The resolution of the server's clock is at most `step`.
-    pub fn learn(&mut self, ctime: Timestamp, sent_at: Moment, received_at: Moment, step: Duration) {
+    pub fn learn(
+        &mut self,
+        ctime: Timestamp,
+        sent_at: MonotonicTime,
+        received_at: MonotonicTime,
+        step: Duration,
+    ) {
         let ctime = i128::from(ctime.as_nanoseconds());
         let shown = OffsetBounds {
             least: ctime - i128::from(received_at.nanoseconds()),
@@ -56,7 +62,12 @@ impl ClockOffset {
     /// The interval in which a call sent at `sent_at` can have been executed before `lost_at`, with
     /// the tolerance `slack`; `None` if the offset is unknown.
     #[must_use]
-    pub fn execution(&self, sent_at: Moment, lost_at: Moment, slack: Duration) -> Option<Execution> {
+    pub fn execution(
+        &self,
+        sent_at: MonotonicTime,
+        lost_at: MonotonicTime,
+        slack: Duration,
+    ) -> Option<Execution> {
         self.0.map(|offset| Execution {
             from: i128::from(sent_at.nanoseconds()) + offset.most - nanoseconds(slack),
             until: i128::from(lost_at.nanoseconds()) + offset.most,

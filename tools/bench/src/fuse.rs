@@ -10,7 +10,7 @@ use curt_proto::nfs3::NfsProcedure;
 
 use super::bare::{self, BareBehaviour, BareMount};
 use super::latency::echo;
-use super::statistics::{ComparedSide, compared, median};
+use curt_bench::statistics::{ComparedSide, compared, median};
 
 /// Arguments of `cargo xtask bench fuse`.
 #[derive(Debug, clap::Args)]

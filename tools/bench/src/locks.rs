@@ -17,8 +17,8 @@ use curt_types::{ByteRange, LockType};
 use curt_vfs::{HandleScheme, NodeHandle};
 use serde_json::json;
 
-use crate::statistics::median;
 use crate::{own_program, print_rows, say};
+use curt_bench::statistics::median;
 
 /// The numbers of locks.
 const COUNTS: [u32; 5] = [10, 100, 1_000, 10_000, 100_000];

@@ -12,7 +12,6 @@ mod read;
 mod recall;
 mod slow_exports;
 mod spent;
-mod statistics;
 mod trace;
 
 use std::io::{ErrorKind, Write as _};

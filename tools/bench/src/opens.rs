@@ -29,8 +29,8 @@ use curt_xdr::Opaque;
 use serde_json::json;
 
 use crate::latency::session;
-use crate::statistics::median;
 use crate::{own_program, print_rows, say};
+use curt_bench::statistics::median;
 
 /// The numbers of opens, each of which has a lock.
 const COUNTS: [u32; 5] = [10, 100, 1_000, 10_000, 100_000];

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::bare::{self, BareBehaviour, BareMount};
 use super::spent::{ProcessorShare, ResourceUse, measure};
-use super::statistics::{ComparedSide, compared, median};
+use curt_bench::statistics::{ComparedSide, compared, median};
 
 /// Size of one read(2) or write(2) in bytes.
 const PIECE_BYTES: usize = 1 << 20;

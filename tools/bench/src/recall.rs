@@ -34,7 +34,7 @@ use curt_xdr::{Decoder, Encode, Opaque, VarArray, put_fixed};
 use serde_json::json;
 
 use crate::print_rows;
-use crate::statistics::{p50, p99};
+use curt_bench::statistics::{p50, p99};
 
 /// The longest time that passes: what does not answer within it gets NFS4ERR_DELAY.
 const BOUND_MICROSECONDS: u32 = 50_000;

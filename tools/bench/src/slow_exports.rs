@@ -21,7 +21,7 @@ use super::latency::connection::{LatencyConnection, connect};
 use super::latency::operations::{PreparedCalls, ReplyChecks, call, read};
 use super::latency::subject::LatencyExport;
 use super::latency::{MEMORY, credential};
-use super::statistics::median;
+use curt_bench::statistics::median;
 
 /// The time of the slow operations.
 const SLOWNESS: Duration = Duration::from_millis(5);

@@ -16,8 +16,8 @@ use curt_observe::probe;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-use crate::statistics::median;
 use crate::{print_rows, say};
+use curt_bench::statistics::median;
 
 /// The fields of the event in every round: two numbers, a name and an error, as most events of a
 /// mount.

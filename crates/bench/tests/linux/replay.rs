@@ -10,7 +10,7 @@ use curt_linux_model::{
     CredentialId, FileOperation, LinuxClient, ObjectId, OpenId, OperationContext, Options, ReportedObject,
 };
 use curt_observe::{CallCounts, Operation};
-use curt_policy::Moment;
+use curt_policy::MonotonicTime;
 use curt_types::FileKind;
 
 /// Maximum number of symbolic links in a path walk, as in Linux.
@@ -83,7 +83,7 @@ impl<'a> LinuxReplay<'a> {
     }
 
     fn ask(&mut self, operation: &FileOperation<'_>) {
-        self.linux.perform(CONTEXT, operation, Moment::from_start(self.now));
+        self.linux.perform(CONTEXT, operation, MonotonicTime::from_start(self.now));
         self.account();
     }
 

@@ -20,7 +20,9 @@ use std::{
 };
 
 use curt_observe::{ClientCounter, ClientCounters};
-use curt_policy::{Moment, MutationTicket, NameLabel, kernel_cache::with_expiry_delay, names::DentryUpdate};
+use curt_policy::{
+    MonotonicTime, MutationTicket, NameLabel, kernel_cache::with_expiry_delay, names::DentryUpdate,
+};
 use curt_types::FileKind;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
@@ -467,7 +469,7 @@ impl DentryCache {
 }
 
 /// Caches `directory` as the `..` of a directory that was found in it.
-fn learn_parent(directory: &Arc<Inode>, child: &Arc<Inode>, sent_at: Moment) {
+fn learn_parent(directory: &Arc<Inode>, child: &Arc<Inode>, sent_at: MonotonicTime) {
     if Arc::ptr_eq(directory, child) || child.id() == InodeId::ROOT {
         return;
     }
@@ -601,14 +603,14 @@ struct Generations {
 struct Generation {
     by_object: HashMap<InodeId, KernelDentry>,
     /// When the last of its lifetimes ends.
-    end: Option<Moment>,
+    end: Option<MonotonicTime>,
 }
 
 #[derive(Clone, Debug)]
 struct KernelDentry {
     /// When its lifetime was granted; a lifetime that follows another one immediately continues it.
-    begin: Moment,
-    end: Moment,
+    begin: MonotonicTime,
+    end: MonotonicTime,
     directory: Weak<Inode>,
     /// Other directories in which LOOKUP found the object meanwhile: callers may have passed any of
     /// them.
@@ -620,7 +622,7 @@ impl KernelDentry {
         std::ptr::eq(self.directory.as_ptr(), Arc::as_ptr(directory))
     }
 
-    fn may_be_kept(&self, now: Moment) -> bool {
+    fn may_be_kept(&self, now: MonotonicTime) -> bool {
         with_expiry_delay(Some(self.end)) > Some(now)
     }
 
@@ -644,7 +646,7 @@ impl Generations {
         self.newer.by_object.get(&object).or_else(|| self.older.by_object.get(&object))
     }
 
-    fn keep(&mut self, object: InodeId, dentry: KernelDentry, now: Moment) {
+    fn keep(&mut self, object: InodeId, dentry: KernelDentry, now: MonotonicTime) {
         if self.older.end.is_none_or(|end| with_expiry_delay(Some(end)) <= Some(now)) {
             std::mem::swap(&mut self.newer, &mut self.older);
             self.newer.end = None;
@@ -659,7 +661,13 @@ impl Generations {
 impl KernelDentries {
     /// A name in `directory` that leads to `object` may be kept until `end`. Returns whether it may
     /// be: not while one in another directory is.
-    pub(crate) fn grant(&self, object: InodeId, directory: &Arc<Inode>, now: Moment, end: Moment) -> bool {
+    pub(crate) fn grant(
+        &self,
+        object: InodeId,
+        directory: &Arc<Inode>,
+        now: MonotonicTime,
+        end: MonotonicTime,
+    ) -> bool {
         let mut kept = self.0.lock();
         let former = kept.find(object).filter(|former| former.may_be_kept(now)).cloned();
         let dentry = match former {
@@ -681,7 +689,7 @@ impl KernelDentries {
     }
 
     /// LOOKUP has found `object` in `directory`.
-    pub(crate) fn note_found(&self, object: InodeId, directory: &Arc<Inode>, now: Moment) {
+    pub(crate) fn note_found(&self, object: InodeId, directory: &Arc<Inode>, now: MonotonicTime) {
         let mut kept = self.0.lock();
         if let Some(dentry) = kept.find(object).filter(|dentry| dentry.may_be_kept(now)).cloned() {
             kept.keep(object, dentry.with(Arc::downgrade(directory)), now);
@@ -690,7 +698,7 @@ impl KernelDentries {
 
     /// The directories in which the kernel may have found `object` without asking, the likeliest
     /// last; none if its callers need not be checked.
-    pub(crate) fn directories_of(&self, object: InodeId, now: Moment) -> Vec<Arc<Inode>> {
+    pub(crate) fn directories_of(&self, object: InodeId, now: MonotonicTime) -> Vec<Arc<Inode>> {
         let kept = self.0.lock();
         let dentry = kept.find(object).filter(|dentry| dentry.may_be_kept(now));
         let directories =
@@ -700,7 +708,7 @@ impl KernelDentries {
 
     /// Whether the lifetime of its name in `directory` lasted at `moment`, and the kernel knew of
     /// it. A look-up of the name at that moment was sent in spite of it.
-    pub(crate) fn lasted(&self, object: InodeId, directory: &Arc<Inode>, moment: Moment) -> bool {
+    pub(crate) fn lasted(&self, object: InodeId, directory: &Arc<Inode>, moment: MonotonicTime) -> bool {
         let kept = self.0.lock();
         kept.find(object).is_some_and(|dentry| {
             dentry.is_in(directory) && dentry.begin.plus(RECEIVED_AFTER) <= moment && moment < dentry.end
@@ -708,7 +716,7 @@ impl KernelDentries {
     }
 
     /// When the lifetime of the name that leads to `object` ends, or has ended.
-    pub(crate) fn end_of(&self, object: InodeId) -> Option<Moment> {
+    pub(crate) fn end_of(&self, object: InodeId) -> Option<MonotonicTime> {
         self.0.lock().find(object).map(|dentry| dentry.end)
     }
 
@@ -720,7 +728,7 @@ impl KernelDentries {
         from: &Arc<Inode>,
         to: &Arc<Inode>,
         has_links: bool,
-        now: Moment,
+        now: MonotonicTime,
     ) {
         let mut kept = self.0.lock();
         let Some(dentry) = kept.find(object).filter(|dentry| dentry.may_be_kept(now)).cloned() else {

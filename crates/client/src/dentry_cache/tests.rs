@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use curt_observe::{ClientCounter, ClientCounters};
-use curt_policy::{AttributeReport, AttributeState, CacheOptions, Facts, Moment, NameLabel, names};
+use curt_policy::{AttributeReport, AttributeState, CacheOptions, Facts, MonotonicTime, NameLabel, names};
 use curt_types::{ChangeStamp, FileKind, Timestamp};
 
 use super::*;
@@ -13,7 +13,7 @@ fn label() -> NameLabel {
     let stamp = ChangeStamp::Times { mtime: time, ctime: time };
     let facts = Facts { kind: FileKind::Directory, mode: 0, uid: 0, gid: 0, size: 0, stamp };
     let mut directory = AttributeState::unknown();
-    let moment = Moment::default();
+    let moment = MonotonicTime::default();
     let report = AttributeReport { facts, sent_at: moment, received_at: moment };
     let absorbed = directory.absorb(report, &CacheOptions::default());
     let ticket = directory.ticket();
@@ -98,8 +98,8 @@ fn names_of_every_length_are_stored_unchanged() {
     assert_eq!(size_of::<NameBytes>(), 24);
 }
 
-fn at(milliseconds: u64) -> Moment {
-    Moment::from_start(Duration::from_millis(milliseconds))
+fn at(milliseconds: u64) -> MonotonicTime {
+    MonotonicTime::from_start(Duration::from_millis(milliseconds))
 }
 
 #[test]

@@ -6,7 +6,7 @@ use curt_observe::{
     probe,
 };
 use curt_policy::{
-    Absorbed, AccessEntry, AttributeReport, Facts, Freshness, Moment, Mutation, access,
+    Absorbed, AccessEntry, AttributeReport, Facts, Freshness, MonotonicTime, Mutation, access,
     kernel_cache::revokes_names,
 };
 use curt_types::{Access, Attributes, ChangeStamp, Fault, FileKind, PreOpState, Wcc};
@@ -93,7 +93,7 @@ impl Inode {
         identity: &InternedCaller,
         asked: Access,
         granted: Access,
-        sent_at: Moment,
+        sent_at: MonotonicTime,
     ) {
         let mut facts = self.facts();
         let bits =
@@ -124,7 +124,7 @@ impl Inode {
     }
 
     /// Caches the rights that a successful request of `identity` proves.
-    pub(crate) fn prove(&self, identity: &InternedCaller, rights: Access, sent_at: Moment) {
+    pub(crate) fn prove(&self, identity: &InternedCaller, rights: Access, sent_at: MonotonicTime) {
         let mut facts = self.facts();
         let former = facts.access_cache.find(identity.number);
         let entry = AccessEntry::prove(former, rights, facts.state.rights(), sent_at);
@@ -132,7 +132,7 @@ impl Inode {
     }
 
     /// Drops cached rights after the server has refused `identity` an operation that they allowed.
-    pub(crate) fn disprove(&self, identity: &InternedCaller, rights: Access, sent_at: Moment) {
+    pub(crate) fn disprove(&self, identity: &InternedCaller, rights: Access, sent_at: MonotonicTime) {
         let mut facts = self.facts();
         self.trace_invalidate(&facts, "access", "the server refused what it allows");
         facts.note_search_denied(rights, self.core().options().users);
@@ -151,7 +151,7 @@ impl Inode {
         identity: &InternedCaller,
         status: Fault,
         rights: Access,
-        sent_at: Moment,
+        sent_at: MonotonicTime,
     ) {
         if status != Fault::Acces {
             return;
@@ -174,7 +174,7 @@ impl Inode {
 
 impl Inode {
     /// Applies attributes from a reply to a request that changed nothing.
-    pub(crate) fn absorb(&self, attributes: &Attributes, sent_at: Moment) -> Absorbed {
+    pub(crate) fn absorb(&self, attributes: &Attributes, sent_at: MonotonicTime) -> Absorbed {
         self.absorb_dated(attributes, |_, _| sent_at).0
     }
 
@@ -182,8 +182,8 @@ impl Inode {
     pub(super) fn absorb_dated(
         &self,
         attributes: &Attributes,
-        date: impl FnOnce(&InodeFacts, Moment) -> Moment,
-    ) -> (Absorbed, Moment) {
+        date: impl FnOnce(&InodeFacts, MonotonicTime) -> MonotonicTime,
+    ) -> (Absorbed, MonotonicTime) {
         let received_at = self.core().now();
         let options = self.core().options();
         self.core().clocks.learn(attributes.fsid, attributes.ctime, received_at);
@@ -210,17 +210,17 @@ impl Inode {
     }
 
     /// Ends such a request, whatever its result. `wcc` is empty if there was no reply.
-    pub(crate) fn end_mutation(&self, wcc: &Wcc, sent_at: Moment) -> Absorbed {
+    pub(crate) fn end_mutation(&self, wcc: &Wcc, sent_at: MonotonicTime) -> Absorbed {
         self.end_change(wcc, sent_at, SizeChangeCause::Wcc)
     }
 
     /// Ends a request that has set the size for the kernel, which then has the new size itself.
-    pub(crate) fn end_resizing(&self, wcc: &Wcc, sent_at: Moment) {
+    pub(crate) fn end_resizing(&self, wcc: &Wcc, sent_at: MonotonicTime) {
         let _ = self.end_change(wcc, sent_at, SizeChangeCause::Set);
         self.clear(InodeFlag::Shrunk);
     }
 
-    fn end_change(&self, wcc: &Wcc, sent_at: Moment, cause: SizeChangeCause) -> Absorbed {
+    fn end_change(&self, wcc: &Wcc, sent_at: MonotonicTime, cause: SizeChangeCause) -> Absorbed {
         let received_at = self.core().now();
         let options = self.core().options();
         if let Some(after) = &wcc.after {
@@ -245,7 +245,7 @@ impl Inode {
 
     /// Applies attributes after a change by this client that does not affect the data (LINK). If
     /// size and mtime are unchanged, cached data stay valid.
-    pub(crate) fn absorb_attribute_change(&self, after: &Attributes, sent_at: Moment) {
+    pub(crate) fn absorb_attribute_change(&self, after: &Attributes, sent_at: MonotonicTime) {
         self.begin_mutation();
         let known = {
             let facts = self.facts();

@@ -8,7 +8,7 @@
 use std::{sync::Arc, time::Instant};
 
 use curt_observe::{ClientCounter, events::handle_hash, probe};
-use curt_policy::{Delegation, LockingState, Moment, MutationTicket};
+use curt_policy::{Delegation, LockingState, MonotonicTime, MutationTicket};
 use curt_types::{Attributes, FileHandle};
 
 use super::{Inode, InodeFacts, TypeState, registry::InodeRegistry, type_state::FileDelegation};
@@ -17,7 +17,7 @@ use crate::protocol::{DelegationEnd, DelegationEvents, HeldDelegation};
 impl InodeFacts {
     /// The locks and the delegation that this client holds at `now`. Locks give no right to cache:
     /// see [`crate::locks`].
-    pub(crate) fn locking(&self, now: Moment) -> LockingState {
+    pub(crate) fn locking(&self, now: MonotonicTime) -> LockingState {
         let file = self.by_type.file_if_any().and_then(|file| file.delegation.as_ref());
         let valid = file.filter(|delegation| delegation.held.is_valid(now));
         let delegation = valid.map(|delegation| Delegation { write: false, since: delegation.since });
@@ -65,9 +65,9 @@ impl Inode {
     pub(crate) fn absorb_opened(
         &self,
         attributes: &Attributes,
-        sent_at: Moment,
+        sent_at: MonotonicTime,
         ticket: MutationTicket,
-    ) -> (bool, Moment) {
+    ) -> (bool, MonotonicTime) {
         let (absorbed, dated) = self.absorb_dated(attributes, |facts, now| {
             let is_delegated = facts.locking(now).delegation.is_some();
             if is_delegated && facts.state.is_undisturbed(ticket) { now } else { sent_at }

@@ -23,8 +23,8 @@ use std::{
 };
 
 use curt_policy::{
-    AccessEntry, AttributeState, CacheOptions, Epoch, Facts, Freshness, Moment, MountUsers, ServerClock,
-    UnixCredential,
+    AccessEntry, AttributeState, CacheOptions, Epoch, Facts, Freshness, MonotonicTime, MountUsers,
+    ServerClock, UnixCredential,
     access::{self, AccessView},
     attributes::{GetattrDecision, across_restart, decide_getattr},
     kernel_cache::{DirectoryView, NameLifetimes, everybody_may_search},
@@ -66,10 +66,10 @@ thread_local! {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpTime {
     /// When the operation began.
-    pub(crate) began: Moment,
-    pub(crate) now: Moment,
+    pub(crate) began: MonotonicTime,
+    pub(crate) now: MonotonicTime,
     /// When the server's last restart was detected.
-    pub(crate) server_since: Moment,
+    pub(crate) server_since: MonotonicTime,
     /// The server does not respond: cached attributes are used.
     pub(crate) uses_cache: bool,
 }
@@ -219,7 +219,7 @@ impl InodeFacts {
     }
 
     /// The size, if the attributes have not expired.
-    pub(crate) fn fresh_size(&self, now: Moment, options: &CacheOptions) -> Option<u64> {
+    pub(crate) fn fresh_size(&self, now: MonotonicTime, options: &CacheOptions) -> Option<u64> {
         let delegation = self.locking(now).delegation;
         let freshness = self.state.freshness_under(delegation, now, now, options);
         let decision = decide_getattr(freshness, false, options);
@@ -246,7 +246,7 @@ impl Inode {
         facts: &InodeFacts,
         identity: &InternedCaller,
         is_foreign: bool,
-        now: Moment,
+        now: MonotonicTime,
     ) -> AccessView {
         let bits = match facts.state.facts() {
             Some(known) if !self.has(InodeFlag::BitsDisputed) && identity.may_use_mode_bits() => {
@@ -611,7 +611,13 @@ mod tests {
     use super::*;
 
     fn entry(bits: u32) -> AccessEntry {
-        AccessEntry::absorb(None, Access::ALL, Access::from_bits(bits), Epoch::default(), Moment::default())
+        AccessEntry::absorb(
+            None,
+            Access::ALL,
+            Access::from_bits(bits),
+            Epoch::default(),
+            MonotonicTime::default(),
+        )
     }
 
     /// Together with the two counts of its `Arc` and the allocator's word, the allocation has 368

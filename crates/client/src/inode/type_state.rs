@@ -10,7 +10,7 @@ use std::sync::{
 };
 
 use curt_policy::{
-    Epoch, Moment, NameLabel,
+    Epoch, MonotonicTime, NameLabel,
     kernel_cache::NameLifetimes,
     names::CreateProbe,
     open_order::{NameOrder, OpenOrder},
@@ -52,7 +52,7 @@ pub(crate) struct DirectoryState {
     /// The history of prefetches of its names.
     pub(crate) prefetch: PrefetchRecord,
     /// When its names were last fetched together because one was needed.
-    pub(crate) filled_at: Moment,
+    pub(crate) filled_at: MonotonicTime,
     /// It contains names that the server does not list: its listings are not complete.
     pub(crate) hides_names: bool,
     /// The last child whose attributes were requested alone.
@@ -92,7 +92,7 @@ pub(crate) struct OpenState {
     pub(crate) removals: PendingRemovals,
     pub(crate) write_opens: u32,
     /// When it was last closed after writing.
-    pub(crate) closed_after_writing: Option<Moment>,
+    pub(crate) closed_after_writing: Option<MonotonicTime>,
     /// The first caller that opened it since its cached data became invalid: the data were read
     /// with this caller's credential.
     pub(crate) first_user: Option<u32>,
@@ -114,7 +114,7 @@ pub(crate) struct OpenState {
 pub(crate) struct FileDelegation {
     pub(super) held: Arc<HeldDelegation>,
     /// When the reply that brought it was dealt with.
-    pub(super) since: Moment,
+    pub(super) since: MonotonicTime,
 }
 
 /// A file was opened before a program has opened it, and not used since. Relaxed accesses: it

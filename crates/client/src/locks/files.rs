@@ -7,7 +7,7 @@ use std::{
 };
 
 use curt_policy::{
-    Moment,
+    MonotonicTime,
     locks::{LockAgent, LockCallId, LockFileId, LockOwner, LockRequestId},
 };
 use curt_types::{ByteRange, FileHandle};
@@ -31,7 +31,7 @@ pub(super) struct LockedFile {
 /// An owner that holds a lock.
 pub(super) struct HolderRecord {
     pub(super) pid: u32,
-    pub(super) since: Moment,
+    pub(super) since: MonotonicTime,
     /// The open files through which it locked.
     opens: Vec<Weak<OpenFile>>,
 }
@@ -110,7 +110,7 @@ impl LockedFiles {
         &mut self,
         request: LockRequestId,
         is_granted: bool,
-        now: Moment,
+        now: MonotonicTime,
     ) -> Option<(Arc<Inode>, LockCaller)> {
         let (id, caller) = self.callers.remove(&request)?;
         let file = self.files.get_mut(&id)?;
@@ -137,7 +137,7 @@ impl LockedFiles {
 
     /// Forgets the owners and files that an event has left without locks; returns how long the
     /// owners held them, and the files.
-    pub(super) fn tidy(&mut self, agent: &LockAgent, now: Moment) -> (Vec<Duration>, Vec<Arc<Inode>>) {
+    pub(super) fn tidy(&mut self, agent: &LockAgent, now: MonotonicTime) -> (Vec<Duration>, Vec<Arc<Inode>>) {
         let (mut held, mut unlocked) = (Vec::new(), Vec::new());
         for id in std::mem::take(&mut self.touched) {
             let Some(file) = self.files.get_mut(&id) else { continue };

@@ -29,7 +29,7 @@ use std::{
 
 use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_policy::{
-    Moment,
+    MonotonicTime,
     locks::{
         LockAction, LockAgent, LockCall, LockCallId, LockCallback, LockError, LockFileId, LockOptions,
         LockOwner, LockProcedure, LockReply, LockRequest, LockRequestId, LockTest, poll_interval,
@@ -169,7 +169,7 @@ impl SeenCallbacks {
 struct LockCaller {
     done: LockDone,
     identity: Arc<InternedCaller>,
-    since: Moment,
+    since: MonotonicTime,
     /// What it asks for; `None`: an unlock.
     wanted: Option<WantedLock>,
     /// Reports an interruption of its wait.
@@ -290,7 +290,7 @@ impl MountLocks {
         wanted: Option<WantedLock>,
         interrupt: &Interrupt,
         done: LockDone,
-        event: impl FnOnce(&mut LockState, LockRequestId, LockFileId, Moment) -> Vec<LockAction>,
+        event: impl FnOnce(&mut LockState, LockRequestId, LockFileId, MonotonicTime) -> Vec<LockAction>,
     ) -> LockEffects {
         let (id, request) = (LockFileId(file.id().0), self.next_request());
         let waker = LockInterruption { locks: Arc::downgrade(self), file: id, request };
@@ -370,7 +370,7 @@ impl MountLocks {
     }
 
     /// Gives the agent an event.
-    fn event(&self, event: impl FnOnce(&mut LockState, Moment) -> Vec<LockAction>) -> LockEffects {
+    fn event(&self, event: impl FnOnce(&mut LockState, MonotonicTime) -> Vec<LockAction>) -> LockEffects {
         let now = self.core.now();
         let mut state = self.state.lock();
         let actions = event(&mut state, now);

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    Absorbed, Moment,
+    Absorbed, MonotonicTime,
     names::{DentryUpdate, LookupFinding},
 };
 use curt_rpc::client::CallError;
@@ -29,7 +29,7 @@ pub(crate) struct NameChange<'a> {
     directory: &'a Arc<Inode>,
     name: &'a [u8],
     number: u64,
-    sent_at: Moment,
+    sent_at: MonotonicTime,
     has_ended: bool,
 }
 
@@ -40,10 +40,10 @@ pub(crate) struct NameChangeOutcome {
     pub(crate) absorbed: Absorbed,
     /// No other change of the same name by this client overlapped with it.
     pub(crate) is_alone: bool,
-    pub(crate) sent_at: Moment,
+    pub(crate) sent_at: MonotonicTime,
     /// If the request was retransmitted to a restarted server: the time by which an earlier copy
     /// was executed, if it was.
-    pub(crate) lost_at: Option<Moment>,
+    pub(crate) lost_at: Option<MonotonicTime>,
     /// The number of this change among those of the directory.
     number: u64,
 }
@@ -70,7 +70,7 @@ impl<'a> NameChange<'a> {
         NameChangeOutcome { lost_at, ..self.finish(wcc, sent_at) }
     }
 
-    fn finish(&mut self, wcc: &Wcc, sent_at: Moment) -> NameChangeOutcome {
+    fn finish(&mut self, wcc: &Wcc, sent_at: MonotonicTime) -> NameChangeOutcome {
         self.has_ended = true;
         let is_alone = self.directory.facts().by_type.directory().end_change(self.number);
         let absorbed = self.directory.end_mutation(wcc, sent_at);

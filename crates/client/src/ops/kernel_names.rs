@@ -8,7 +8,7 @@
 use std::{sync::Arc, time::Duration};
 
 use curt_policy::{
-    AccessDecision, Epoch, Moment, NameLabel,
+    AccessDecision, Epoch, MonotonicTime, NameLabel,
     kernel_cache::{KernelNameView, wait_for, with_expiry_delay},
     names::DentryState,
 };
@@ -243,7 +243,7 @@ pub(crate) fn await_listed(op: &Op<'_>, directory: &Inode, listed: Option<Epoch>
 }
 
 /// A caller that is killed does not wait.
-fn await_expiry(op: &Op<'_>, expiry: Option<Moment>) {
+fn await_expiry(op: &Op<'_>, expiry: Option<MonotonicTime>) {
     let wait = wait_for(expiry, op.now());
     if !wait.is_zero() {
         op.sb.core.pause(wait, op.interrupt());

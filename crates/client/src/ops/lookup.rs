@@ -9,7 +9,7 @@ use std::{
 
 use curt_observe::{Cause, ClientCounter, probe, scope};
 use curt_policy::{
-    AccessDecision, AccessReason, Moment, MutationTicket, NameLabel,
+    AccessDecision, AccessReason, MonotonicTime, MutationTicket, NameLabel,
     access::AllowedBy,
     complete_directory,
     kernel_cache::attribute_lifetime,
@@ -44,7 +44,7 @@ struct LookupReplyContext<'a> {
     name: &'a [u8],
     ticket: MutationTicket,
     adopted: bool,
-    sent_at: Moment,
+    sent_at: MonotonicTime,
 }
 
 /// The origin of a lookup.

@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use curt_policy::Moment;
+use curt_policy::MonotonicTime;
 use curt_types::{Attributes, FileHandle};
 
 /// Read delegations. A version without them uses the defaults.
@@ -38,7 +38,7 @@ pub trait DelegationOperations {
 /// Until when the server is certain to keep the client's state: the end of the lease.
 #[derive(Debug, Default)]
 pub struct LeaseEnd {
-    /// The origin of the mount's [`Moment`]s.
+    /// The origin of the mount's [`MonotonicTime`]s.
     origin: OnceLock<Instant>,
     /// Nanoseconds since then. Zero: the state may be lost.
     end: AtomicU64,
@@ -53,7 +53,7 @@ impl LeaseEnd {
     /// The lease lasts until `end`.
     pub fn extend(&self, end: Instant) {
         let Some(origin) = self.origin.get() else { return };
-        let end = Moment::from_start(end.saturating_duration_since(*origin));
+        let end = MonotonicTime::from_start(end.saturating_duration_since(*origin));
         // Release: pairs with the load below. A reader of the new end sees earlier losses.
         self.end.fetch_max(end.nanoseconds(), Ordering::Release);
     }
@@ -63,7 +63,7 @@ impl LeaseEnd {
         self.end.store(0, Ordering::Release);
     }
 
-    fn lasts(&self, now: Moment) -> bool {
+    fn lasts(&self, now: MonotonicTime) -> bool {
         now.nanoseconds() < self.end.load(Ordering::Acquire)
     }
 }
@@ -85,7 +85,7 @@ impl HeldDelegation {
 
     /// Whether what was valid at its grant is still valid.
     #[must_use]
-    pub fn is_valid(&self, now: Moment) -> bool {
+    pub fn is_valid(&self, now: MonotonicTime) -> bool {
         // Acquire: pairs with the end. A reader that sees it held may serve what it covers.
         self.is_held() && self.lease.lasts(now)
     }
@@ -158,7 +158,7 @@ mod tests {
         lease.extend(origin + Duration::from_secs(9));
         lease.begin(origin);
         let held = HeldDelegation::new(&lease);
-        let at = |seconds| Moment::from_start(Duration::from_secs(seconds));
+        let at = |seconds| MonotonicTime::from_start(Duration::from_secs(seconds));
         assert!(!held.is_valid(at(1)), "no lease is known");
         lease.extend(origin + Duration::from_secs(10));
         lease.extend(origin + Duration::from_secs(5));

@@ -19,7 +19,7 @@ use std::{
 
 use curt_observe::{ClientCounter, events::Event, probe};
 use curt_policy::{
-    AttributeState, Epoch, Moment, MutationTicket, NameLabel,
+    AttributeState, Epoch, MonotonicTime, MutationTicket, NameLabel,
     complete_directory::ListingScan,
     open_order::{ListingDirection, NAMES_SORTED_MAX, NameOrder},
     readdir::NAMES_WITHOUT_STAT_MAX,
@@ -82,7 +82,7 @@ pub(crate) struct ReaddirReply {
     /// Bytes that were requested.
     pub(super) size: u32,
     pub(super) origin: ListingOrigin,
-    pub(super) sent_at: Moment,
+    pub(super) sent_at: MonotonicTime,
     /// The ordinal of its first name in the listing.
     pub(super) first: u32,
 }
@@ -91,7 +91,7 @@ pub(crate) struct ReaddirReply {
 #[derive(Debug)]
 pub(super) enum ReaddirError {
     /// The server returned an error; when the request was sent.
-    Refused(Fault, Moment),
+    Refused(Fault, MonotonicTime),
     /// The server did not reply, or the reply could not be decoded.
     Failed(CallError),
     /// It returned neither a name nor the end, twice.

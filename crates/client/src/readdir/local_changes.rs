@@ -151,7 +151,7 @@ impl DirectoryListing {
 
 #[cfg(test)]
 mod tests {
-    use curt_policy::{AttributeState, Epoch, Moment};
+    use curt_policy::{AttributeState, Epoch, MonotonicTime};
     use curt_types::CookieVerifier;
 
     use super::{
@@ -163,7 +163,7 @@ mod tests {
     fn listing(names: &[&str]) -> Arc<DirectoryListing> {
         let memory = ListingMemory::new(1 << 20, Arc::default());
         let listing = DirectoryListing::from_start(&memory);
-        let label = NameLabel { epoch: Epoch::default(), sent_at: Moment::from_nanoseconds(1) };
+        let label = NameLabel { epoch: Epoch::default(), sent_at: MonotonicTime::from_nanoseconds(1) };
         let (first, second) = names.split_at(names.len() / 2);
         let mut cookie = 0;
         for (reply, is_last) in [(first, false), (second, true)] {

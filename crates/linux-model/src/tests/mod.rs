@@ -7,7 +7,7 @@ mod listings;
 
 use core::time::Duration;
 
-use curt_policy::{CacheOptions, LookupCache, Moment, PlusMode, TimeoutRange};
+use curt_policy::{CacheOptions, LookupCache, MonotonicTime, PlusMode, TimeoutRange};
 use curt_types::FileKind;
 
 use super::lookup::LookupIntent;
@@ -17,8 +17,8 @@ use super::{CredentialId, Linux, LinuxRequest, ObjectId, OpenId, Options, Report
 const ROOT: ObjectId = ObjectId(1);
 const CREDENTIAL: CredentialId = CredentialId(7);
 
-fn seconds(seconds: u64) -> Moment {
-    Moment::from_start(Duration::from_secs(seconds))
+fn seconds(seconds: u64) -> MonotonicTime {
+    MonotonicTime::from_start(Duration::from_secs(seconds))
 }
 
 fn seen(id: u64, kind: FileKind, size: u64) -> ReportedObject {
@@ -30,7 +30,7 @@ fn file(size: u64) -> ReportedObject {
 }
 
 fn linux(cache: CacheOptions) -> Linux {
-    Linux::new(options(cache), directory(), Moment::default())
+    Linux::new(options(cache), directory(), MonotonicTime::default())
 }
 
 fn directory() -> ReportedObject {

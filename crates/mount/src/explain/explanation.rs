@@ -18,7 +18,7 @@ use curt_observe::explain::{CauseRow, ExplainReport, PathRow, ProcessRow, Reques
 use curt_observe::process_tree::ProcessTree;
 use curt_observe::scope::{self, RequestScope, ScopeGuard, WorkCounts, WorkMark};
 use curt_observe::{Cause, ClientCounter, Operation, Rule, Watcher};
-use curt_policy::Moment;
+use curt_policy::MonotonicTime;
 use parking_lot::Mutex;
 
 use super::paths::{PATHS_MAX, PathIndex, PathTable};
@@ -116,8 +116,8 @@ impl CommandExplanation {
         !self.is_wanted()
     }
 
-    fn now(&self) -> Moment {
-        Moment::from_start(self.began.elapsed())
+    fn now(&self) -> MonotonicTime {
+        MonotonicTime::from_start(self.began.elapsed())
     }
 
     /// A thread's operation on an object, or on a name in it, begins. Until the returned value is

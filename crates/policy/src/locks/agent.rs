@@ -15,7 +15,7 @@ use super::{
         LockOwner, LockProcedure, LockReply, LockRequest, LockRequestId, LockTest,
     },
 };
-use crate::time::Moment;
+use crate::time::MonotonicTime;
 
 /// Requests that wait for locks of one file.
 pub const WAITERS_MAX: usize = 16_384;
@@ -117,7 +117,7 @@ impl LockAgent {
         file: LockFileId,
         owner: LockOwner,
         range: ByteRange,
-        now: Moment,
+        now: MonotonicTime,
     ) -> Vec<LockAction> {
         let range = if matches!(owner, LockOwner::Flock(_)) { ByteRange::WHOLE } else { range };
         self.release(LockCallId { file, request: id, owner }, range, Some(id), now);
@@ -131,7 +131,7 @@ impl LockAgent {
         id: LockRequestId,
         file: LockFileId,
         owner: LockOwner,
-        now: Moment,
+        now: MonotonicTime,
     ) -> Vec<LockAction> {
         self.unlock(id, file, owner, ByteRange::WHOLE, now)
     }
@@ -193,7 +193,7 @@ impl LockAgent {
         id: LockRequestId,
         file: LockFileId,
         open: LockOpenId,
-        now: Moment,
+        now: MonotonicTime,
     ) -> Vec<LockAction> {
         let holders = self.files.get(&file).into_iter().flat_map(|table| &table.holders);
         let owners: Vec<_> =
@@ -746,7 +746,13 @@ impl LockAgent {
     }
 
     /// Takes the locks of an owner within a range from it, and releases them.
-    fn release(&mut self, id: LockCallId, range: ByteRange, caller: Option<LockRequestId>, now: Moment) {
+    fn release(
+        &mut self,
+        id: LockCallId,
+        range: ByteRange,
+        caller: Option<LockRequestId>,
+        now: MonotonicTime,
+    ) {
         if self.hand_off(id, range, caller, now) {
             return;
         }
@@ -774,7 +780,7 @@ impl LockAgent {
         id: LockCallId,
         range: ByteRange,
         caller: Option<LockRequestId>,
-        now: Moment,
+        now: MonotonicTime,
     ) -> bool {
         let Some((index, lock, handoffs)) = self.next_owner(id, range, now) else { return false };
         let Some(table) = self.files.get_mut(&id.file) else { return false };
@@ -801,8 +807,8 @@ impl LockAgent {
         &self,
         id: LockCallId,
         range: ByteRange,
-        now: Moment,
-    ) -> Option<(usize, ByteRange, (Moment, u32))> {
+        now: MonotonicTime,
+    ) -> Option<(usize, ByteRange, (MonotonicTime, u32))> {
         if !self.options.is_local_first() {
             return None;
         }

@@ -8,7 +8,7 @@ use super::{
     ranges::LockRanges,
     values::{LockCallId, LockOpenId, LockOptions, LockOrder, LockOwner, LockRequest, LockRequestId},
 };
-use crate::time::Moment;
+use crate::time::MonotonicTime;
 
 /// The locks of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -32,7 +32,7 @@ pub(super) struct LockHolder {
     /// The open file description through which it locked last.
     pub(super) open: LockOpenId,
     /// Since when, and how often, its lock was passed on without a request.
-    pub(super) handoffs: Option<(Moment, u32)>,
+    pub(super) handoffs: Option<(MonotonicTime, u32)>,
     /// The server had denied its lock before it granted it: other clients use these bytes, too, and
     /// wait if their server is fair. Its lock is not passed on without a request.
     pub(super) is_contended: bool,

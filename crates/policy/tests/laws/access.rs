@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessDecision, AccessEntry, AccessMode, AccessReason, Epoch, Facts, Freshness, Moment, UnixCredential,
+    AccessDecision, AccessEntry, AccessMode, AccessReason, Epoch, Facts, Freshness, MonotonicTime,
+    UnixCredential,
     access::{
         DENIAL_LIFETIME, ModeBitsComparison, compare, decide_access, is_world_searchable, mode_bits_rights,
     },
@@ -118,7 +119,7 @@ fn noac_and_old_attributes_grant_nothing_without_a_request() {
 /// reason.
 #[test]
 fn no_request_is_decided_twice_for_one_reason() {
-    let (now, epoch) = (Moment::from_nanoseconds(5), Epoch::default());
+    let (now, epoch) = (MonotonicTime::from_nanoseconds(5), Epoch::default());
     for_each_decision(|view, attributes, needs, options, decision| {
         let asked = Access::worth_asking(FileKind::Regular).with(needs);
         match decision {
@@ -177,7 +178,7 @@ fn every_user_may_search_if_all_three_classes_may() {
 #[test]
 fn an_access_result_is_valid_only_in_its_epoch() {
     let (old, new) = (Epoch::default(), Epoch::default().next());
-    let now = Moment::from_nanoseconds(1);
+    let now = MonotonicTime::from_nanoseconds(1);
     let entry = AccessEntry::absorb(None, Access::ALL, Access::READ, old, now);
     assert_eq!(entry.view(old, now).unwrap().granted, Access::READ);
     assert_eq!(entry.view(new, now), None);
@@ -188,7 +189,7 @@ fn an_access_result_is_valid_only_in_its_epoch() {
 
 #[test]
 fn a_later_result_replaces_only_the_rights_that_were_requested() {
-    let (epoch, now) = (Epoch::default(), Moment::from_nanoseconds(1));
+    let (epoch, now) = (Epoch::default(), MonotonicTime::from_nanoseconds(1));
     let entry = AccessEntry::absorb(None, Access::READ.with(Access::MODIFY), Access::READ, epoch, now);
     let entry = AccessEntry::prove(Some(entry), Access::EXECUTE, epoch, now);
     let entry = AccessEntry::absorb(Some(entry), Access::READ, Access::NONE, epoch, now);
@@ -199,7 +200,7 @@ fn a_later_result_replaces_only_the_rights_that_were_requested() {
 
 #[test]
 fn a_denial_is_valid_for_a_second() {
-    let (epoch, sent_at) = (Epoch::default(), Moment::from_nanoseconds(1));
+    let (epoch, sent_at) = (Epoch::default(), MonotonicTime::from_nanoseconds(1));
     let entry = AccessEntry::absorb(None, Access::READ, Access::NONE, epoch, sent_at);
     let young = |after: Duration| entry.view(epoch, sent_at.plus(after)).unwrap().denial_is_young;
     assert!(young(Duration::ZERO));

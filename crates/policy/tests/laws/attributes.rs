@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use curt_policy::{
-    Absorbed, AttributeReport, AttributeState, CacheOptions, Facts, Freshness, Moment, Mutation,
+    Absorbed, AttributeReport, AttributeState, CacheOptions, Facts, Freshness, MonotonicTime, Mutation,
     TimeoutRange,
     attributes::{GetattrDecision, STEPS_MAX, across_restart, decide_getattr},
 };
@@ -13,8 +13,8 @@ use crate::cases::{before, file, for_each_case, stamp};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn at(milliseconds: u32) -> Moment {
-    Moment::from_start(Duration::from_millis(u64::from(milliseconds)))
+fn at(milliseconds: u32) -> MonotonicTime {
+    MonotonicTime::from_start(Duration::from_millis(u64::from(milliseconds)))
 }
 
 fn report(facts: Facts, sent: u32, received: u32) -> AttributeReport {
@@ -72,7 +72,7 @@ fn after_a_restart_of_the_server_only_attributes_requested_since_are_fresh() {
 fn attributes_are_fresh_for_their_lifetime_from_their_request() {
     let options = CacheOptions::default();
     let state = known(file(1), 1000, 2500);
-    let never = Moment::from_nanoseconds(u64::MAX);
+    let never = MonotonicTime::from_nanoseconds(u64::MAX);
     assert_eq!(state.freshness(never, at(3999), &options), Freshness::Fresh);
     assert_eq!(state.freshness(never, at(4000), &options), Freshness::Expired);
     assert_eq!(state.remaining(at(2500), &options), Duration::from_millis(1500));

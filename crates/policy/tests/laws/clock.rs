@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use curt_policy::{
     AttributeReport, AttributeState, CacheOptions, Delegation, Facts, Freshness, ListingMode, LockingState,
-    Moment, Mutation, PlusMode, RacyGuard, ServerClock,
+    MonotonicTime, Mutation, PlusMode, RacyGuard, ServerClock,
     data::{PagesDecision, PagesLabel, decide_pages},
     names::{GUARD_MAX, GUARD_MIN},
     readdir::{
@@ -17,12 +17,12 @@ use crate::cases::{before, file, for_each_case};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-fn at(milliseconds: u32) -> Moment {
-    Moment::from_start(MILLISECOND * milliseconds)
+fn at(milliseconds: u32) -> MonotonicTime {
+    MonotonicTime::from_start(MILLISECOND * milliseconds)
 }
 
 /// The server's clock shows `1_000_000 s + m` at our moment `m`, in ticks of `step`.
-fn server_time(moment: Moment, step: Duration) -> Timestamp {
+fn server_time(moment: MonotonicTime, step: Duration) -> Timestamp {
     let step = u64::try_from(step.as_nanos()).unwrap();
     let nanoseconds = moment.nanoseconds() / step * step;
     Timestamp::new(
@@ -120,12 +120,12 @@ fn a_name_learned_under_an_old_stamp_is_not_racy() {
     });
 }
 
-fn report(facts: Facts, sent_at: Moment) -> AttributeReport {
+fn report(facts: Facts, sent_at: MonotonicTime) -> AttributeReport {
     AttributeReport { facts, sent_at, received_at: sent_at.plus(MILLISECOND) }
 }
 
 /// The label of pages that a READ sent at `sent_at` returned.
-fn label_of_read(file: &AttributeState, sent_at: Moment) -> PagesLabel {
+fn label_of_read(file: &AttributeState, sent_at: MonotonicTime) -> PagesLabel {
     PagesLabel { epoch: file.contents().unwrap(), sent_at }
 }
 

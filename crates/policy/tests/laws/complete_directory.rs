@@ -1,7 +1,7 @@
 //! What makes a directory complete, what ends that, and which names it does not cover.
 
 use curt_policy::{
-    AttributeReport, AttributeState, CacheOptions, Moment, Mutation,
+    AttributeReport, AttributeState, CacheOptions, MonotonicTime, Mutation,
     complete_directory::{
         ListingScan, may_be_hidden, reply_label, stays_complete, stays_complete_after_refusal,
     },
@@ -10,8 +10,8 @@ use curt_policy::{
 
 use crate::cases::{directory, for_each_case};
 
-fn at(milliseconds: u64) -> Moment {
-    Moment::from_nanoseconds(milliseconds * 1_000_000)
+fn at(milliseconds: u64) -> MonotonicTime {
+    MonotonicTime::from_nanoseconds(milliseconds * 1_000_000)
 }
 
 /// Attributes of a directory requested at `sent`, with the last change at `changed`.

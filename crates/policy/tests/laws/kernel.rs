@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AttributeReport, AttributeState, CacheOptions, Epoch, Facts, Moment, MountUsers, NameLabel, ServerClock,
-    TimeoutRange,
+    AttributeReport, AttributeState, CacheOptions, Epoch, Facts, MonotonicTime, MountUsers, NameLabel,
+    ServerClock, TimeoutRange,
     access::is_world_searchable,
     kernel_cache::{
         DirectoryView, EXPIRY_DELAY, NameLifetimes, WITHHELD_AFTER_LISTING, attribute_lifetime,
@@ -18,8 +18,8 @@ use crate::cases::{MINUTE, directory, file, for_each_case};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-fn at(milliseconds: u32) -> Moment {
-    Moment::from_start(MILLISECOND * milliseconds)
+fn at(milliseconds: u32) -> MonotonicTime {
+    MonotonicTime::from_start(MILLISECOND * milliseconds)
 }
 
 fn state(facts: Facts, options: &CacheOptions) -> AttributeState {

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use curt_policy::{
-    Moment,
+    MonotonicTime,
     locks::{
         LockAction, LockAgent, LockCall, LockCallId, LockCallback, LockError, LockFileId, LockOpenId,
         LockOptions, LockOrder, LockOwner, LockProcedure, LockRanges, LockReply, LockRequest, LockRequestId,
@@ -28,7 +28,7 @@ fn process(number: u64) -> LockOwner {
 /// A mount, and what its agent wants done: calls to send, answers to callers.
 struct Mount {
     agent: LockAgent,
-    now: Moment,
+    now: MonotonicTime,
     calls: Vec<LockCall>,
     answers: Vec<(u64, Result<(), LockError>)>,
     timers: Vec<(LockCallId, Duration)>,
@@ -40,7 +40,7 @@ impl Mount {
     fn new(options: LockOptions) -> Self {
         Self {
             agent: LockAgent::new(options),
-            now: Moment::default(),
+            now: MonotonicTime::default(),
             calls: Vec::new(),
             answers: Vec::new(),
             timers: Vec::new(),

@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessDecision, AttributeReport, AttributeState, Moment, NameDecision, NameLabel, NameView, ServerClock,
+    AccessDecision, AttributeReport, AttributeState, MonotonicTime, NameDecision, NameLabel, NameView,
+    ServerClock,
     access::{AllowedBy, decide_access},
     kernel_cache::{DirectoryView, KernelNameView, NameLifetimes, name_lifetime},
     names::{
@@ -15,8 +16,8 @@ use curt_types::{Access, FileKind};
 
 use crate::cases::{directory, for_each_case};
 
-fn at(milliseconds: u64) -> Moment {
-    Moment::from_start(Duration::from_millis(milliseconds))
+fn at(milliseconds: u64) -> MonotonicTime {
+    MonotonicTime::from_start(Duration::from_millis(milliseconds))
 }
 
 #[test]

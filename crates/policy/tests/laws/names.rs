@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AttributeReport, AttributeState, CacheOptions, Freshness, LookupCache, Moment, NameDecision, NameLabel,
-    NameView, ServerClock,
+    AttributeReport, AttributeState, CacheOptions, Freshness, LookupCache, MonotonicTime, NameDecision,
+    NameLabel, NameView, ServerClock,
     names::{
         DentryState, DentryUpdate, LookupFinding, LookupReason, LookupTime, RacyState, decide_lookup, learn,
         learn_own, remaining,
@@ -99,8 +99,8 @@ fn the_directory_is_revalidated_only_where_that_can_save_the_lookup() {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn at(seconds: u32) -> Moment {
-    Moment::from_start(SECOND * seconds)
+fn at(seconds: u32) -> MonotonicTime {
+    MonotonicTime::from_start(SECOND * seconds)
 }
 
 /// A directory with an old last change, first seen at 10 s.
@@ -200,7 +200,7 @@ fn a_name_is_served_for_exactly_the_granted_lifetime() {
         }
         let label = NameLabel { epoch: state.contents().unwrap(), sent_at: at(10) };
         let now = at(10).plus(case.pick(&[Duration::ZERO, Duration::from_millis(15), SECOND, SECOND * 29]));
-        let serves = |moment: Moment| {
+        let serves = |moment: MonotonicTime| {
             let wanted = LookupTime { began: moment, now: moment };
             let view = NameView::of(entry, label, &state, &clock, wanted, &options);
             matches!(
@@ -222,7 +222,7 @@ trait MinusOne {
     fn minus_one(self) -> Self;
 }
 
-impl MinusOne for Moment {
+impl MinusOne for MonotonicTime {
     fn minus_one(self) -> Self {
         Self::from_nanoseconds(self.nanoseconds() - 1)
     }

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessDecision, AccessView, CacheOptions, Delegation, Freshness, LockingState, Moment, OpenDecision,
-    OpenIntent, OpenView,
+    AccessDecision, AccessView, CacheOptions, Delegation, Freshness, LockingState, MonotonicTime,
+    OpenDecision, OpenIntent, OpenView,
     access::decide_access,
     open::{OpenServed, decide_open},
 };
@@ -28,7 +28,7 @@ fn intent(case: &mut Cases) -> OpenIntent {
 
 /// No state, a lock, and a delegation of either kind.
 fn locking(case: &mut Cases) -> LockingState {
-    let since = Moment::default();
+    let since = MonotonicTime::default();
     let delegation = |write| {
         let delegation = Some(Delegation { write, since });
         LockingState { delegation, ..LockingState::default() }

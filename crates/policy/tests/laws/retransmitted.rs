@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use curt_policy::{
-    Facts, Moment,
+    Facts, MonotonicTime,
     retransmitted::{
         ClockOffset, Execution, FoundObject, LinksChange, NewObject, RemainingLinks, is_own_link,
         is_own_object, is_own_removal, is_own_rename,
@@ -15,8 +15,8 @@ use crate::cases::for_each_case;
 
 const SLACK: Duration = Duration::from_millis(20);
 
-fn at(milliseconds: u64) -> Moment {
-    Moment::from_start(Duration::from_millis(milliseconds))
+fn at(milliseconds: u64) -> MonotonicTime {
+    MonotonicTime::from_start(Duration::from_millis(milliseconds))
 }
 
 /// The server's clock is ahead of ours by `ahead`, in ticks of `step`.

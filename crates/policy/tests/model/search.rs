@@ -10,7 +10,7 @@ use core::time::Duration;
 use std::fmt;
 
 use curt_policy::{
-    AttributeState, CacheOptions, Facts, Freshness, Moment, MountUsers, NameLabel, ServerClock,
+    AttributeState, CacheOptions, Facts, Freshness, MonotonicTime, MountUsers, NameLabel, ServerClock,
     kernel_cache::{
         DirectoryView, EXPIRY_DELAY, NameLifetimes, everybody_may_search, name_lifetime, with_expiry_delay,
     },
@@ -65,15 +65,15 @@ struct State {
     /// The owner's look-up, if one is under way.
     look_up: Option<LookUp>,
     /// When the lifetime of the name ends that the kernel keeps.
-    kernel: Option<Moment>,
+    kernel: Option<MonotonicTime>,
     /// When the lifetime ends that was recorded of the object.
-    object: Option<Moment>,
+    object: Option<MonotonicTime>,
     /// The name was renamed here into a directory that is not everybody's; the rename waits for
     /// this.
     is_moved: bool,
-    renaming: Option<Moment>,
+    renaming: Option<MonotonicTime>,
     /// A chmod of ours waits for this.
-    closing: Option<Moment>,
+    closing: Option<MonotonicTime>,
     /// A chmod of ours has closed it, and nobody has opened it since.
     is_closed_here: bool,
     ticks: u8,
@@ -87,7 +87,7 @@ enum LookUp {
     /// It is decided to answer it from memory; the lifetime that the name had then.
     Decided(NameLabel, Duration),
     /// The reply was made then, with this lifetime.
-    Answered(Moment, Duration),
+    Answered(MonotonicTime, Duration),
 }
 
 /// The longest time from the reply until the kernel has received it, and by how much the kernel

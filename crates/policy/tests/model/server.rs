@@ -4,7 +4,7 @@
 use core::{fmt::Debug, time::Duration};
 use std::hash::Hash;
 
-use curt_policy::{Moment, RacyGuard};
+use curt_policy::{MonotonicTime, RacyGuard};
 
 use crate::time::{Changed, Time};
 
@@ -46,14 +46,14 @@ impl Changes {
 
 /// The states of something, each with its beginning.
 #[derive(Clone, Debug, Hash)]
-pub(crate) struct History<T>(Vec<(T, Moment)>);
+pub(crate) struct History<T>(Vec<(T, MonotonicTime)>);
 
 impl<T: Copy + PartialEq + Debug> History<T> {
-    pub(crate) fn new(first: T, since: Moment) -> Self {
+    pub(crate) fn new(first: T, since: MonotonicTime) -> Self {
         Self(vec![(first, since)])
     }
 
-    pub(crate) fn push(&mut self, now: T, since: Moment) {
+    pub(crate) fn push(&mut self, now: T, since: MonotonicTime) {
         self.0.push((now, since));
     }
 
@@ -72,7 +72,7 @@ impl<T: Copy + PartialEq + Debug> History<T> {
     pub(crate) fn judge(
         &self,
         told: T,
-        (began, floor): (Moment, usize),
+        (began, floor): (MonotonicTime, usize),
         allowance: Duration,
     ) -> Option<String> {
         let recent = |position: usize| {

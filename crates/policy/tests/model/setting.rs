@@ -4,8 +4,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    Absorbed, AttributeReport, AttributeState, CacheOptions, Facts, Moment, Mutation, RacyGuard, ServerClock,
-    TimeoutRange, names::GUARD_MIN,
+    Absorbed, AttributeReport, AttributeState, CacheOptions, Facts, MonotonicTime, Mutation, RacyGuard,
+    ServerClock, TimeoutRange, names::GUARD_MIN,
 };
 use curt_types::FileKind;
 
@@ -61,21 +61,21 @@ impl Setting {
 }
 
 /// A client learns from the time in a reply.
-pub(crate) fn learn_time(clock: &mut ServerClock, facts: &Facts, received_at: Moment) {
+pub(crate) fn learn_time(clock: &mut ServerClock, facts: &Facts, received_at: MonotonicTime) {
     if let Some(ctime) = facts.stamp.changed_at() {
         clock.learn(ctime, received_at);
     }
 }
 
 /// The attributes in a reply to a request that changed nothing.
-pub(crate) fn report(facts: Facts, sent_at: Moment, received_at: Moment) -> AttributeReport {
+pub(crate) fn report(facts: Facts, sent_at: MonotonicTime, received_at: MonotonicTime) -> AttributeReport {
     AttributeReport { facts, sent_at, received_at }
 }
 
 /// The reply to a change of this client is lost.
 pub(crate) fn absorb_loss(
     state: &mut AttributeState,
-    (sent_at, received_at): (Moment, Moment),
+    (sent_at, received_at): (MonotonicTime, MonotonicTime),
     options: &CacheOptions,
 ) -> Absorbed {
     let mutation = Mutation { before: None, after: None, sent_at, received_at };

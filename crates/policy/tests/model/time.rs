@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::hash::{Hash, Hasher};
 
-use curt_policy::Moment;
+use curt_policy::MonotonicTime;
 use curt_types::{ChangeStamp, Timestamp};
 
 /// The length of a tick: as coarse as kernel clocks get, and half of the minimum guard.
@@ -50,8 +50,10 @@ impl Time {
         Self { tick: self.tick + 1, ..self }
     }
 
-    pub(crate) fn moment(self) -> Moment {
-        Moment::from_start(BASE + TICK * u32::from(self.tick) + Duration::from_micros(u64::from(self.events)))
+    pub(crate) fn moment(self) -> MonotonicTime {
+        MonotonicTime::from_start(
+            BASE + TICK * u32::from(self.tick) + Duration::from_micros(u64::from(self.events)),
+        )
     }
 }
 
@@ -99,7 +101,7 @@ pub(crate) struct Canon {
 
 enum Token {
     Plain(u64),
-    Moment { tick: u64, micros: u64 },
+    MonotonicTime { tick: u64, micros: u64 },
 }
 
 const TICK_NANOSECONDS: u64 = 10_000_000;
@@ -116,7 +118,9 @@ impl Canon {
         for token in &canon.tokens {
             let (value, place) = match *token {
                 Token::Plain(value) => (value, 0),
-                Token::Moment { tick, micros } => (tick, 1 + order.binary_search(&micros).unwrap() as u64),
+                Token::MonotonicTime { tick, micros } => {
+                    (tick, 1 + order.binary_search(&micros).unwrap() as u64)
+                }
             };
             let word = value ^ place.rotate_left(48);
             prints = (mix(prints.0, word), mix(prints.1, word.rotate_left(32)));
@@ -136,12 +140,12 @@ impl Token {
     fn micros(&self) -> Option<u64> {
         match *self {
             Self::Plain(_) => None,
-            Self::Moment { micros, .. } => Some(micros),
+            Self::MonotonicTime { micros, .. } => Some(micros),
         }
     }
 
     fn moment(nanoseconds: u64) -> Self {
-        Self::Moment { tick: nanoseconds / TICK_NANOSECONDS, micros: nanoseconds % TICK_NANOSECONDS }
+        Self::MonotonicTime { tick: nanoseconds / TICK_NANOSECONDS, micros: nanoseconds % TICK_NANOSECONDS }
     }
 }
 

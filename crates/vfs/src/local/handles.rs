@@ -275,14 +275,14 @@ mod tests {
     use super::*;
 
     /// A name that changes its object between the two system calls.
-    struct Moment {
+    struct MonotonicTime {
         beside: tempfile::TempDir,
         vfs: LocalVfs,
         directory: OwnedFd,
         clock: Timestamp,
     }
 
-    impl Moment {
+    impl MonotonicTime {
         /// `None` without permission to open by handle.
         fn new() -> Option<Self> {
             let beside = tempfile::tempdir().unwrap();
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_handle_and_a_status_of_two_objects_are_never_combined() {
-        let Some(mut moment) = Moment::new() else { return };
+        let Some(mut moment) = MonotonicTime::new() else { return };
         moment.make("name");
         let young = moment.handle();
         assert!(moment.is_one(&young, &moment.status(c"name")), "it leads there still");
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn an_object_with_a_reused_inode_number_is_not_the_removed_object() {
-        let Some(moment) = Moment::new() else { return };
+        let Some(moment) = MonotonicTime::new() else { return };
         let mut reused = 0;
         for _ in 0..50 {
             moment.make("name");

@@ -17,6 +17,7 @@ use clap::ValueEnum;
 use curt_bench::child::UserIds;
 use curt_bench::processes::{CountingRelay, Curt, Machine, MountProcess, SETTLE, Testbed, progress_bar};
 use curt_bench::report::{lay_out, ratios};
+use curt_bench::statistics::{ConfidenceInterval, paired};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 use tempfile::TempDir;
@@ -28,27 +29,35 @@ pub(super) use self::works::{WallWork, WorkPhase, make_repository};
 /// The options that are compared with the defaults.
 const FEW_REQUESTS: &str = "noaccesscheck,sloppycto=3";
 
+/// The column of the table that compares versions.
+const VERSION_COLUMN: usize = 5;
+
 /// What `curt bench wall` takes.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Each work is done by a process of its own: on the exported directory (local), through a bare FUSE loop\n\
-                  over it (loop), and on a fresh mount with default options and with those of --options; in turn, round by\n\
-                  round, on one processor and with all. Rows say the median of the rounds. With a delay there is one round,\n\
-                  and each request and each reply takes half of it.\n\
-                  JSON: {\"machine\",\"rounds\",\"rows\":[{\"work\",\"place\":\"local|loop|mount\",\"options\",\"cpus\",\"delay_ms\",\"seconds\",\n\
-                  \"ratio_local\",\"ratio_loop\",\"requests\",\"fuse_requests\",\"wrong\"}]}\n\
+                  over it (loop), and on a fresh mount with default options and with those of --options, with each version of\n\
+                  --vers; in turn, round by round, on one processor and with all. Rows say the median of the rounds. A later\n\
+                  version is compared with the first: the median of the ratios of times in the same round, with its interval of\n\
+                  95 %. With a delay each request and each reply takes half of it.\n\
+                  JSON: {\"machine\",\"rounds\",\"delayed_rounds\",\"rows\":[{\"work\",\"place\":\"local|loop|mount\",\"vers\",\"options\",\"cpus\",\n\
+                  \"delay_ms\",\"seconds\",\"ratio_local\",\"ratio_loop\",\"ratio_version\":{\"median\",\"low\",\"high\"}|null,\"requests\",\n\
+                  \"fuse_requests\",\"wrong\"}]}\n\
                   Exit status: 0 if every result was right, 1 if not."
 )]
 pub(crate) struct WallArguments {
-    /// The version of NFS
-    #[arg(long, value_name = "VERSION", default_value = "3")]
-    vers: String,
+    /// The versions of NFS
+    #[arg(long, value_name = "VERSION", value_delimiter = ',', default_value = "3")]
+    vers: Vec<String>,
     /// Mount options that are compared with the defaults
     #[arg(long, value_name = "OPTIONS", default_value = FEW_REQUESTS)]
     options: String,
     /// Rounds without a delay
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = super::at_least_one())]
     rounds: usize,
+    /// Rounds with each delay
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = super::at_least_one())]
+    delayed_rounds: usize,
     /// Round trips to the server, in milliseconds
     #[arg(long, value_name = "MS", value_delimiter = ',', default_value = "0,0.2,2")]
     delays: Vec<f64>,
@@ -85,7 +94,7 @@ enum Processors {
 enum Place {
     Local,
     Loop,
-    Mount(String),
+    Mount { version: String, options: String },
 }
 
 impl Place {
@@ -93,14 +102,15 @@ impl Place {
         match self {
             Self::Local => "local",
             Self::Loop => "loop",
-            Self::Mount(_) => "mount",
+            Self::Mount { .. } => "mount",
         }
     }
 
-    fn title(&self) -> String {
+    /// The version of NFS and the options; empty without a mount.
+    fn of_mount(&self) -> (&str, &str) {
         match self {
-            Self::Mount(options) => super::workload::title(options).to_owned(),
-            Self::Local | Self::Loop => self.name().to_owned(),
+            Self::Mount { version, options } => (version, options),
+            Self::Local | Self::Loop => ("", ""),
         }
     }
 }
@@ -118,23 +128,25 @@ struct Measured {
 struct WallRow {
     work: String,
     place: &'static str,
+    vers: String,
     options: String,
     cpus: Processors,
     delay_ms: f64,
     seconds: f64,
     ratio_local: f64,
     ratio_loop: f64,
+    /// By the first version with the same options.
+    ratio_version: Option<ConfidenceInterval>,
     requests: u64,
     fuse_requests: u64,
     wrong: u64,
-    #[serde(skip)]
-    title: String,
 }
 
 #[derive(Debug, Serialize)]
 struct WallReport {
     machine: Machine,
     rounds: usize,
+    delayed_rounds: usize,
     rows: Vec<WallRow>,
 }
 
@@ -159,7 +171,12 @@ pub(super) fn run(arguments: &WallArguments) -> Result<bool> {
         }
         sched_setaffinity(None, &allowed)?;
     }
-    let report = WallReport { machine: Machine::this(), rounds: arguments.rounds, rows };
+    let report = WallReport {
+        machine: Machine::this(),
+        rounds: arguments.rounds,
+        delayed_rounds: arguments.delayed_rounds,
+        rows,
+    };
     if let Some(path) = &arguments.svg {
         std::fs::write(path, report.picture()?).with_context(|| path.display().to_string())?;
     }
@@ -254,17 +271,12 @@ impl<'a> WallTestbed<'a> {
             }
             _ => None,
         };
-        let rounds = if relay.is_some() { 1 } else { arguments.rounds };
+        let rounds = if relay.is_some() { arguments.delayed_rounds } else { arguments.rounds };
         Ok(Self { arguments, top, delay_ms, world, relay, rounds })
     }
 
     fn rows(mut self, works: &[WallWork], cpus: Processors) -> Result<Vec<WallRow>> {
-        let places = [
-            Place::Local,
-            Place::Loop,
-            Place::Mount(String::new()),
-            Place::Mount(self.arguments.options.clone()),
-        ];
+        let places = places(self.arguments);
         let place = match cpus {
             Processors::One => "on one processor",
             Processors::All => "on all processors",
@@ -280,25 +292,31 @@ impl<'a> WallTestbed<'a> {
                     bar.inc(1);
                 }
             }
-            let all: Vec<Measured> = measured.into_iter().map(median).collect();
+            let all: Vec<Measured> = measured.iter().map(|of| median(of)).collect();
             let [local, bare] = [0, 1].map(|place| all.get(place).map_or(f64::NAN, |of| of.done.seconds));
-            rows.extend(places.iter().zip(&all).map(|(place, measured)| WallRow {
-                work: work.name(),
-                place: place.name(),
-                options: match place {
-                    Place::Mount(options) => options.clone(),
-                    Place::Local | Place::Loop => String::new(),
-                },
-                cpus,
-                delay_ms: self.delay_ms,
-                seconds: measured.done.seconds,
-                ratio_local: measured.done.seconds / local,
-                ratio_loop: measured.done.seconds / bare,
-                requests: measured.requests,
-                fuse_requests: measured.fuse_requests,
-                wrong: measured.done.wrong,
-                title: place.title(),
-            }));
+            for (index, (place, median)) in places.iter().zip(&all).enumerate() {
+                let (version, options) = place.of_mount();
+                let first = places.iter().position(
+                    |place| matches!(place, Place::Mount { options: of, .. } if of.as_str() == options),
+                );
+                let first = first.filter(|first| *first < index && !version.is_empty());
+                rows.push(WallRow {
+                    work: work.name(),
+                    place: place.name(),
+                    vers: version.to_owned(),
+                    options: options.to_owned(),
+                    cpus,
+                    delay_ms: self.delay_ms,
+                    seconds: median.done.seconds,
+                    ratio_local: median.done.seconds / local,
+                    ratio_loop: median.done.seconds / bare,
+                    ratio_version: first
+                        .map(|first| paired(&seconds(&measured[index]), &seconds(&measured[first]))),
+                    requests: median.requests,
+                    fuse_requests: median.fuse_requests,
+                    wrong: median.done.wrong,
+                });
+            }
         }
         bar.finish_and_clear();
         Ok(rows)
@@ -314,13 +332,13 @@ impl<'a> WallTestbed<'a> {
                 bare.end()?;
                 measured
             }
-            Place::Mount(options) => {
+            Place::Mount { version, options } => {
                 let through = self.relay.as_ref().map(|relay| format!("port={}", relay.port()));
                 let options: Vec<&str> = [options.as_str(), through.as_deref().unwrap_or_default()]
                     .into_iter()
                     .filter(|part| !part.is_empty())
                     .collect();
-                let mounted = self.world.mount(&self.arguments.vers, &options.join(","))?;
+                let mounted = self.world.mount(version, &options.join(","))?;
                 let measured = self.perform(work, mounted.directory(), || counts(&mounted));
                 mounted.end()?;
                 measured
@@ -350,6 +368,20 @@ impl<'a> WallTestbed<'a> {
     }
 }
 
+/// Where each work is done, in the order of a round.
+fn places(arguments: &WallArguments) -> Vec<Place> {
+    let mut places = vec![Place::Local, Place::Loop];
+    for options in ["", &arguments.options] {
+        places.extend(
+            arguments
+                .vers
+                .iter()
+                .map(|version| Place::Mount { version: version.clone(), options: options.to_owned() }),
+        );
+    }
+    places
+}
+
 /// The requests that a mount has sent, and those that the kernel has sent to it.
 fn counts(mounted: &MountProcess) -> Result<(u64, u64)> {
     let report = mounted.report_at_rest()?;
@@ -357,7 +389,8 @@ fn counts(mounted: &MountProcess) -> Result<(u64, u64)> {
 }
 
 /// The one in the middle by time, with the wrong results of all.
-fn median(mut all: Vec<Measured>) -> Measured {
+fn median(all: &[Measured]) -> Measured {
+    let mut all = all.to_vec();
     all.sort_by(|one, other| one.done.seconds.total_cmp(&other.done.seconds));
     let wrong = all.iter().map(|measured| measured.done.wrong).sum();
     let mut middle = all[all.len() / 2];
@@ -365,16 +398,32 @@ fn median(mut all: Vec<Measured>) -> Measured {
     middle
 }
 
+fn seconds(all: &[Measured]) -> Vec<f64> {
+    all.iter().map(|measured| measured.done.seconds).collect()
+}
+
 impl WallRow {
+    /// Where the work was done.
+    fn title(&self) -> String {
+        match self.vers.as_str() {
+            "" => self.place.to_owned(),
+            "3" => super::workload::title(&self.options).to_owned(),
+            version => format!("{version}, {}", super::workload::title(&self.options)),
+        }
+    }
+
     fn cells(&self) -> Vec<String> {
         // A star marks what a bare loop does in less time.
         let star = if self.ratio_loop > 1.0 { " *" } else { "" };
         vec![
             self.work.clone(),
-            format!("{}{star}", self.title),
+            format!("{}{star}", self.title()),
             format!("{:.4}", self.seconds),
             format!("{:.2}", self.ratio_local),
             format!("{:.2}", self.ratio_loop),
+            self.ratio_version.map_or_else(String::new, |ratio| {
+                format!("{:.2} ({:.2} to {:.2})", ratio.median, ratio.low, ratio.high)
+            }),
             self.requests.to_string(),
             self.fuse_requests.to_string(),
             self.wrong.to_string(),
@@ -385,7 +434,18 @@ impl WallRow {
 impl WallReport {
     fn text(&self) -> String {
         let mut text = format!("{}\n", self.machine.line());
-        let head = ["work", "where", "seconds", "of local", "of loop", "requests", "FUSE requests", "wrong"];
+        let head = [
+            "work",
+            "where",
+            "seconds",
+            "of local",
+            "of loop",
+            "of first version",
+            "requests",
+            "FUSE requests",
+            "wrong",
+        ];
+        let compares_versions = self.rows.iter().any(|row| row.ratio_version.is_some());
         for part in self.parts() {
             let cpus = match part[0].cpus {
                 Processors::One => "one processor",
@@ -394,6 +454,9 @@ impl WallReport {
             text.push_str(&format!("\n{cpus}, round trip {} ms more\n\n", part[0].delay_ms));
             let mut table = vec![head.map(str::to_owned).to_vec()];
             table.extend(part.iter().map(WallRow::cells));
+            if !compares_versions {
+                table.iter_mut().for_each(|cells| drop(cells.remove(VERSION_COLUMN)));
+            }
             text.push_str(&lay_out(&table));
         }
         text.push_str("\n*: the bare FUSE loop takes less time.\n");
@@ -414,7 +477,8 @@ impl WallReport {
             .map(|rows| (rows[0].work.clone(), rows.iter().map(|row| row.ratio_local).collect()))
             .collect();
         let places = groups.first().map_or(0, |group| group.1.len());
-        let series: Vec<&str> = shown.iter().take(places).map(|row| row.title.as_str()).collect();
+        let series: Vec<String> = shown.iter().take(places).map(|row| row.title()).collect();
+        let series: Vec<&str> = series.iter().map(String::as_str).collect();
         let title = "time as a multiple of the exported directory's";
         Ok(ratios::bars(title, &series, &groups)?)
     }

@@ -10,7 +10,7 @@ use curt_bench::workload::Workload;
 use serde_json::{Value, json};
 
 use super::{DirfillMode, FillArguments, FillSetup};
-use crate::statistics::{ConfidenceInterval, paired};
+use curt_bench::statistics::{ConfidenceInterval, paired};
 
 /// Number of threads that create the tree.
 const JOBS: usize = 8;

@@ -14,7 +14,7 @@ use super::connection::{self, LatencyConnection};
 use super::mounted::LatencyMount;
 use super::operations::{CONNECTIONS_MAX, LatencyOperation, OUTSTANDING_MAX};
 use super::subject::{LatencySubject, SubjectRole};
-use crate::statistics::{median, p50, p99, paired};
+use curt_bench::statistics::{median, p50, p99, paired};
 
 /// Operations that are measured together: REMOVE removes the names that CREATE has created.
 pub(super) const GROUPS: [&[LatencyOperation]; 8] = [

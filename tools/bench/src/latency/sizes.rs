@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::connection::{LatencyConnection, connect};
 use super::operations::{PreparedCalls, ReplyChecks, block, read, write};
 use super::subject::LatencySubject;
-use crate::statistics::{median, paired};
+use curt_bench::statistics::{median, paired};
 
 /// The smallest size, in bytes.
 const LEAST: usize = 1 << 10;

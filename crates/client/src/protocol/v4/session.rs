@@ -450,7 +450,7 @@ impl Drop for SlotGuard<'_> {
 
 #[cfg(test)]
 mod tests {
-    use curt_policy::Moment;
+    use curt_policy::MonotonicTime;
     use curt_proto::nfs4::{ChannelAttributes, SessionId};
 
     use super::*;
@@ -485,7 +485,7 @@ mod tests {
         let lease = Arc::clone(&monitor.lock().lease_end);
         lease.begin(origin);
         let held = HeldDelegation::new(&lease);
-        let is_valid = || held.is_valid(Moment::default());
+        let is_valid = || held.is_valid(MonotonicTime::default());
         let first = slot(&monitor);
         let clean = reply(&first, 0);
         first.executed(&clean, origin);

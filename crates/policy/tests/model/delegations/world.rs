@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::fmt;
 
 use curt_policy::{
-    AccessMode, AccessView, AttributeState, CacheOptions, Delegation, LockingState, Moment, MutationTicket,
-    OpenDecision, OpenIntent, OpenView, RacyGuard, ServerClock,
+    AccessMode, AccessView, AttributeState, CacheOptions, Delegation, LockingState, MonotonicTime,
+    MutationTicket, OpenDecision, OpenIntent, OpenView, RacyGuard, ServerClock,
     data::{self, PagesDecision, PagesLabel},
     delegation::{DelegationOffer, RecallDecision, RecalledDelegation, decide_recall},
     open::{IdleOpen, KEPT_FOR, decide_open},
@@ -95,8 +95,8 @@ enum Thread {
 #[derive(Clone, Copy, Debug, Hash)]
 struct Call {
     is_open: bool,
-    began: Moment,
-    sent_at: Moment,
+    began: MonotonicTime,
+    sent_at: MonotonicTime,
     ticket: MutationTicket,
     floor: u16,
 }
@@ -367,7 +367,7 @@ impl Delegations {
 
     /// Continues an open that began at `began`: decides, and either sends OPEN with GETATTR and
     /// READ, or reads what is cached.
-    fn go_on(&self, state: &mut State, thread: usize, began: Moment, floor: u16) -> Option<String> {
+    fn go_on(&self, state: &mut State, thread: usize, began: MonotonicTime, floor: u16) -> Option<String> {
         let options = CacheOptions { access: AccessMode::ModeBits, ..SETTING.options() };
         let now = state.time.moment();
         let client = &mut state.client;

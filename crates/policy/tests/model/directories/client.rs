@@ -1,7 +1,7 @@
 //! The steps of the clients, by the crate's own decisions.
 
 use curt_policy::{
-    Absorbed, CacheOptions, Moment, Mutation, NameDecision, NameLabel, NameView,
+    Absorbed, CacheOptions, MonotonicTime, Mutation, NameDecision, NameLabel, NameView,
     complete_directory::{ListingScan, reply_label, stays_complete, stays_complete_after_refusal},
     names::{self, DentryState, DentryUpdate, LookupFinding, LookupTime, RacyState},
 };
@@ -190,7 +190,7 @@ impl Directories {
         state: &mut State,
         at: At,
         (call, first): (Call, usize),
-        (reply, adopted, sent_at): (Reply, bool, Moment),
+        (reply, adopted, sent_at): (Reply, bool, MonotonicTime),
     ) -> Option<String> {
         let own = &mut state.clients[at.0];
         let (is_last, names_told) = match self.bounds.replies {
@@ -225,7 +225,7 @@ impl Directories {
         self.judge(state, at, &call, seen[call.name])
     }
 
-    fn complete(&self, own: &mut Client, label: Option<NameLabel>, seen: Listed, sent_at: Moment) {
+    fn complete(&self, own: &mut Client, label: Option<NameLabel>, seen: Listed, sent_at: MonotonicTime) {
         let Some(mut label) = label else {
             return;
         };
@@ -254,7 +254,7 @@ impl Directories {
         each(Step::Lose(at.0, at.1, call.request), next, None);
     }
 
-    fn end_change(&self, own: &mut Client, call: Call, reply: Reply, received_at: Moment) {
+    fn end_change(&self, own: &mut Client, call: Call, reply: Reply, received_at: MonotonicTime) {
         let mutation = Mutation {
             before: Some(reply.before),
             after: Some(reply.after),

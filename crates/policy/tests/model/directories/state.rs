@@ -3,7 +3,7 @@
 use std::fmt;
 
 use curt_policy::{
-    AttributeState, Facts, Moment, MutationTicket, ServerClock, complete_directory::ListingScan,
+    AttributeState, Facts, MonotonicTime, MutationTicket, ServerClock, complete_directory::ListingScan,
     names::DentryState,
 };
 use curt_types::PreOpState;
@@ -73,8 +73,8 @@ pub(super) struct Call {
     pub(super) request: Request,
     /// The name that is looked up, created, removed or the target of a rename.
     pub(super) name: usize,
-    pub(super) began: Moment,
-    pub(super) sent_at: Moment,
+    pub(super) began: MonotonicTime,
+    pub(super) sent_at: MonotonicTime,
     pub(super) ticket: MutationTicket,
     /// The count of changes of each name when the request was sent.
     pub(super) changes: [u8; NAMES],

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use curt_policy::{AttributeState, Delegation, Facts, Moment, MutationTicket, ServerClock, data::PagesLabel};
+use curt_policy::{
+    AttributeState, Delegation, Facts, MonotonicTime, MutationTicket, ServerClock, data::PagesLabel,
+};
 use curt_types::PreOpState;
 
 use crate::{server::Changes, time::Time};
@@ -53,8 +55,8 @@ pub(super) enum Thread {
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Call {
     pub(super) request: Request,
-    pub(super) began: Moment,
-    pub(super) sent_at: Moment,
+    pub(super) began: MonotonicTime,
+    pub(super) sent_at: MonotonicTime,
     pub(super) ticket: MutationTicket,
     /// The closed contents when the operation began.
     pub(super) floor: [usize; 2],
@@ -132,7 +134,7 @@ impl Client {
         blocks: [Block; 2],
         ticket: MutationTicket,
         adopted: bool,
-        sent_at: Moment,
+        sent_at: MonotonicTime,
     ) {
         let contents = self.attributes.contents();
         let Some(epoch) = contents.filter(|_| adopted && self.attributes.is_undisturbed(ticket)) else {

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessView, AttributeState, CacheOptions, Delegation, Facts, LockingState, Moment, Mutation,
+    AccessView, AttributeState, CacheOptions, Delegation, Facts, LockingState, MonotonicTime, Mutation,
     OpenDecision, OpenIntent, OpenView, ServerClock,
     data::{self, PagesDecision, PagesLabel},
     open,
@@ -192,7 +192,7 @@ impl Files {
         state: &mut State,
         client: usize,
         thread: usize,
-        began: Moment,
+        began: MonotonicTime,
         floor: [usize; 2],
     ) -> Option<String> {
         let options = self.options();
@@ -304,8 +304,8 @@ impl Files {
         &self,
         own: &mut Client,
         (block, content): (usize, Block),
-        sent_at: Moment,
-        received_at: Moment,
+        sent_at: MonotonicTime,
+        received_at: MonotonicTime,
         reply: &Reply,
     ) {
         let before = if self.planted == Planted::BeforeNotCompared {
@@ -378,7 +378,7 @@ impl Files {
 }
 
 /// The known state of the file at an open.
-fn open_view(own: &Client, began: Moment, now: Moment, options: &CacheOptions) -> OpenView {
+fn open_view(own: &Client, began: MonotonicTime, now: MonotonicTime, options: &CacheOptions) -> OpenView {
     OpenView {
         kind: own.attributes.facts().map(|facts| facts.kind),
         attributes: own.attributes.freshness_under(own.delegation, began, now, options),

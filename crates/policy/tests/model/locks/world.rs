@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 
 use curt_policy::{
-    Moment,
+    MonotonicTime,
     locks::{
         LockAction, LockAgent, LockCall, LockCallId, LockCallback, LockError, LockFileId, LockOpenId,
         LockOptions, LockOwner, LockProcedure, LockRanges, LockReply, LockRequest, LockRequestId,
@@ -280,7 +280,7 @@ impl Locks {
         let (id, client) = (request_id(process, own.calls), CLIENT_OF[process]);
         self.bounds.share(next);
         self.bounds.excuse(next);
-        let now = Moment::default();
+        let now = MonotonicTime::default();
         let actions = next.agents[client].unlock(id, FILE, self.bounds.owner(process), ByteRange::WHOLE, now);
         self.act(next, client, actions)
     }

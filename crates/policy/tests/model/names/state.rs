@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use curt_policy::{AttributeState, Facts, Moment, MutationTicket, ServerClock};
+use curt_policy::{AttributeState, Facts, MonotonicTime, MutationTicket, ServerClock};
 use curt_types::PreOpState;
 
 use crate::{
@@ -41,7 +41,7 @@ pub(super) struct Client {
     pub(super) clock: ServerClock,
     pub(super) names: [Name<bool>; 2],
     /// What the kernel keeps of the wanted name, and until when.
-    pub(super) kernel: Option<(bool, Moment)>,
+    pub(super) kernel: Option<(bool, MonotonicTime)>,
     pub(super) threads: [Thread; 2],
     pub(super) operations: u8,
 }
@@ -58,8 +58,8 @@ pub(super) struct Call {
     pub(super) request: Request,
     /// The name of the request.
     pub(super) name: usize,
-    pub(super) began: Moment,
-    pub(super) sent_at: Moment,
+    pub(super) began: MonotonicTime,
+    pub(super) sent_at: MonotonicTime,
     pub(super) ticket: MutationTicket,
     pub(super) changes: u8,
     /// The name's floor when the operation began.

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AttributeState, CacheOptions, Facts, Moment, Mutation, NameDecision, NameView, ServerClock,
+    AttributeState, CacheOptions, Facts, MonotonicTime, Mutation, NameDecision, NameView, ServerClock,
     kernel_cache::{self, DirectoryView},
     names::{self, DentryState, LookupFinding, LookupTime},
 };
@@ -214,7 +214,7 @@ impl Names {
         client: usize,
         thread: usize,
         name: usize,
-        began: Moment,
+        began: MonotonicTime,
         floor: usize,
     ) -> Option<String> {
         let options = self.options();
@@ -250,7 +250,7 @@ impl Names {
         client: usize,
         name: usize,
         told: bool,
-        asked: (Moment, usize),
+        asked: (MonotonicTime, usize),
     ) -> Option<String> {
         let now = state.time.moment();
         let options = self.options();
@@ -276,7 +276,7 @@ impl Names {
         client: usize,
         name: usize,
         told: bool,
-        began: Moment,
+        began: MonotonicTime,
         floor: usize,
     ) -> Option<String> {
         let wrong = state.server.history[name].judge(told, (began, floor), self.setting.allowance());
@@ -362,7 +362,7 @@ impl Names {
         each(Step::GiveUp(client, thread, call.request), next, wrong);
     }
 
-    pub(super) fn end_change(&self, own: &mut Client, call: Call, reply: Reply, received_at: Moment) {
+    pub(super) fn end_change(&self, own: &mut Client, call: Call, reply: Reply, received_at: MonotonicTime) {
         let before = if self.planted == Planted::BeforeNotCompared {
             own.directory.facts().map(|facts| facts.as_before())
         } else {

@@ -1,31 +1,37 @@
 //! Medians with their confidence intervals, and 99th percentiles. They assume no distribution of
 //! the values.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// The confidence level of an interval.
 const CONFIDENCE: f64 = 0.95;
 
-/// The median; of an even number of values the lower of the middle two. 0 for no values.
-pub(super) fn median(values: &[f64]) -> f64 {
+/// Returns the median; of an even number of values the lower of the middle two. 0 for no values.
+pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or(0.0)
 }
 
 /// A median and its 95 % confidence interval.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct ConfidenceInterval {
-    pub(super) median: f64,
-    pub(super) low: f64,
-    pub(super) high: f64,
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ConfidenceInterval {
+    /// The mean of the two middle values, or the middle one.
+    pub median: f64,
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
 }
 
 /// A measurement that is compared with another.
-pub(super) struct ComparedSide<'a> {
-    pub(super) name: &'a str,
+#[derive(Debug)]
+pub struct ComparedSide<'a> {
+    /// Its name in reports.
+    pub name: &'a str,
     /// Its value in each round.
-    pub(super) rounds: Vec<f64>,
+    pub rounds: Vec<f64>,
 }
 
 impl ComparedSide<'_> {
@@ -34,28 +40,24 @@ impl ComparedSide<'_> {
     }
 }
 
-/// Two interleaved measurements as JSON, and the median of the rounds' ratios, Curt by reference.
-pub(super) fn compared(
-    what: &str,
-    unit: &str,
-    ours: &ComparedSide<'_>,
-    reference: &ComparedSide<'_>,
-) -> Value {
+/// Returns two interleaved measurements as JSON, and the median of the rounds' ratios, Curt by
+/// reference.
+pub fn compared(what: &str, unit: &str, ours: &ComparedSide<'_>, reference: &ComparedSide<'_>) -> Value {
     let ratios: Vec<f64> =
         ours.rounds.iter().zip(&reference.rounds).map(|(ours, reference)| ours / reference).collect();
     let (ours, reference) = (ours.json(), reference.json());
     json!({ "what": what, "unit": unit, "ours": ours, "reference": reference, "ratio": median(&ratios) })
 }
 
-/// The median of the ratios of measurements in the same round, with its interval.
-pub(super) fn paired(ours: &[f64], reference: &[f64]) -> ConfidenceInterval {
+/// Returns the median of the ratios of measurements in the same round, with its interval.
+pub fn paired(ours: &[f64], reference: &[f64]) -> ConfidenceInterval {
     let ratios: Vec<f64> = ours.iter().zip(reference).map(|(ours, reference)| ours / reference).collect();
     interval(&ratios)
 }
 
-/// The median with its interval by order statistics: the number of values below the true median is
-/// binomial, with 1/2.
-pub(super) fn interval(values: &[f64]) -> ConfidenceInterval {
+/// Returns the median with its interval by order statistics: the number of values below the true
+/// median is binomial, with 1/2.
+pub fn interval(values: &[f64]) -> ConfidenceInterval {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let outside = left_out(sorted.len());
@@ -87,13 +89,13 @@ fn left_out(count: usize) -> usize {
     count.saturating_sub(1) / 2
 }
 
-/// The 99th percentile; 0 for no values.
-pub(super) fn p99(values: &mut [u32]) -> u32 {
+/// Returns the 99th percentile; 0 for no values.
+pub fn p99(values: &mut [u32]) -> u32 {
     at_rank(values, 99, 100)
 }
 
-/// The median of many values; 0 for no values.
-pub(super) fn p50(values: &mut [u32]) -> u32 {
+/// Returns the median of many values; 0 for no values.
+pub fn p50(values: &mut [u32]) -> u32 {
     at_rank(values, 1, 2)
 }
 
