@@ -51,7 +51,7 @@ impl LockCost {
 /// The figures of one run. Times are in seconds.
 #[derive(Debug, Serialize)]
 pub(super) struct LockRun {
-    /// `local`, `mount` or `server-first`.
+    /// `local`, `mount`, `floor` or `server-first`.
     pub(super) place: &'static str,
     pub(super) processes: usize,
     /// Grabs within the time, and those of a lock that is never free.

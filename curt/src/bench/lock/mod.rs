@@ -4,6 +4,7 @@
 //! Grabs, fairness and waits are compared with those, and with what a perfect FIFO would give.
 
 mod figures;
+mod floor;
 mod turns;
 
 use std::path::{Path, PathBuf};
@@ -27,8 +28,8 @@ const SERVER_FIRST_PROCESSES: u32 = 200;
 /// Arguments of `curt bench lock`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Runs are interleaved: mount, local, mount, local; with --server-first: mount, local, server-first, mount. A grab belongs to the drain if it comes after the time.\n\
-                  JSON: {\"server\",\"vers\",\"options\",\"clients\",\"hold\",\"rest\",\"seconds\",\"runs\":[{\"place\":\"local|mount|server-first\",\"processes\",\"grabs\",\"ideal_grabs\",\n\
+    after_help = "Runs are interleaved: mount, local, mount, local; with --floor and --server-first: mount, local, floor, server-first, mount. A grab belongs to the drain if it comes after the time.\n\
+                  JSON: {\"server\",\"vers\",\"options\",\"clients\",\"hold\",\"rest\",\"seconds\",\"runs\":[{\"place\":\"local|mount|floor|server-first\",\"processes\",\"grabs\",\"ideal_grabs\",\n\
                   \"client_grabs\":[n],\"drain_grabs\",\"drain_seconds\",\"ideal_drain_seconds\",\"jain\",\"fifo_jain\",\"ahead\",\"wait_p50\",\"wait_p99\",\"wait_max\",\"wrong\",\"stopped\",\n\
                   \"cost\":{\"requests\":{\"LOCK\",\"UNLOCK\",\"CANCEL\",\"TEST\",\"GRANTED\"},\"denied\",\"client_cpu\",\"server_cpu\"}}]}; times are in seconds\n\
                   Exit status: 0; 1 if two processes held the lock at once.\n\n\
@@ -71,6 +72,10 @@ pub(crate) struct LockArguments {
     /// Pairs of runs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     pairs: u32,
+    /// Let as many processes take turns through an agent that sends two messages to an echo over TCP
+    /// after each: the least that turns take if a server is asked
+    #[arg(long)]
+    floor: bool,
     /// Let 200 processes on a mount with locks=server-first take turns after each pair, for at most
     /// twice the ideal time
     #[arg(long)]
@@ -147,6 +152,9 @@ pub(super) fn run(arguments: &LockArguments) -> Result<bool> {
         let both = TurnsPlan { processes: plan.processes * arguments.clients, ..plan };
         runs.push(place.take("mount", &arguments.options, arguments, &plan)?);
         runs.push(take("local", &[local.path().to_owned()], &both, None)?);
+        if arguments.floor {
+            runs.push(floor(&both)?);
+        }
         if arguments.server_first {
             let options = [arguments.options.as_str(), "locks=server-first"].join(",");
             let plan = arguments.server_first_plan();
@@ -217,11 +225,20 @@ fn take(
     let bar = progress_bar(&format!("{name}: {count} processes for {} s", plan.time.as_secs()));
     bar.set_length(expected(plan));
     let before = cost(directories, server);
-    let taken = turns::take(directories, plan, &bar)?;
+    let taken = turns::take(directories, plan, false, &bar)?;
     let cost = before.zip(cost(directories, server)).map(|(before, after)| after.since(&before));
     bar.finish_and_clear();
     turns::remove(&directories[0])?;
     Ok(LockRun::new(name, clients, plan, &taken, cost))
+}
+
+/// Takes turns without a file system.
+fn floor(plan: &TurnsPlan) -> Result<LockRun> {
+    let bar = progress_bar(&format!("floor: {} processes for {} s", plan.processes, plan.time.as_secs()));
+    bar.set_length(expected(plan));
+    let taken = floor::take(plan, &bar)?;
+    bar.finish_and_clear();
+    Ok(LockRun::new("floor", 1, plan, &taken, None))
 }
 
 /// About how many turns there will be.

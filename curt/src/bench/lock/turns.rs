@@ -19,6 +19,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::floor::FloorLock;
+
 /// The file that is locked.
 const NAME: &str = ".curt-bench-lock";
 
@@ -30,6 +32,15 @@ pub(crate) struct LockWork {
     hold: u64,
     rest: u64,
     time: u64,
+    /// Queue without a file system; FILE is the directory of its sockets.
+    #[arg(long)]
+    floor: bool,
+}
+
+/// What processes take turns with.
+enum TurnLock {
+    File(File),
+    Floor(FloorLock),
 }
 
 /// How turns are taken.
@@ -87,7 +98,7 @@ pub(super) fn prepare(directory: &PathBuf, limit: Duration) -> Result<()> {
     File::create(&path).with_context(|| path.display().to_string())?;
     let (hold, rest) = (Duration::from_millis(1), Duration::ZERO);
     let plan = TurnsPlan { processes: 1, hold, rest, time: hold * 10, first_lock: limit, limit: Some(limit) };
-    let turns = take(std::slice::from_ref(directory), &plan, &ProgressBar::hidden())?;
+    let turns = take(std::slice::from_ref(directory), &plan, false, &ProgressBar::hidden())?;
     ensure!(
         !turns.is_stopped,
         "{}: no lock is granted within {limit:?}. A server that has just started grants none in its grace period; \
@@ -103,8 +114,14 @@ pub(super) fn remove(directory: &Path) -> Result<()> {
     std::fs::remove_file(&path).with_context(|| path.display().to_string())
 }
 
-/// Takes turns with the lock of one file that is seen in each directory.
-pub(super) fn take(directories: &[PathBuf], plan: &TurnsPlan, bar: &ProgressBar) -> Result<Turns> {
+/// Takes turns with the lock of one file that is seen in each directory, or without a file system
+/// (see [`super::floor`]).
+pub(super) fn take(
+    directories: &[PathBuf],
+    plan: &TurnsPlan,
+    is_floor: bool,
+    bar: &ProgressBar,
+) -> Result<Turns> {
     let (begin_in, mut begin_out) = io::pipe()?;
     let (turns_in, turns_out) = io::pipe()?;
     let mut processes = LockProcesses(Vec::new());
@@ -113,8 +130,10 @@ pub(super) fn take(directories: &[PathBuf], plan: &TurnsPlan, bar: &ProgressBar)
     let places = directories.iter().flat_map(|directory| (0..plan.processes).map(move |_| directory));
     for (number, directory) in numbers.zip(places) {
         let mut command = Curt::this().command();
-        command.args(["bench", "lock-work"]).arg(directory.join(NAME)).arg(number.to_string());
+        let path = if is_floor { directory.clone() } else { directory.join(NAME) };
+        command.args(["bench", "lock-work"]).arg(path).arg(number.to_string());
         command.args([plan.hold, plan.rest, plan.time].map(nanoseconds));
+        command.args(is_floor.then_some("--floor"));
         command.stdin(begin_in.try_clone()?).stdout(turns_out.try_clone()?);
         processes.0.push(end_with_parent(&mut command).spawn().context("a process")?);
     }
@@ -180,7 +199,10 @@ impl<R: io::Read> Records<R> {
 
 /// One of the processes.
 pub(crate) fn work(work: &LockWork) -> Result<()> {
-    let file = File::options().read(true).write(true).open(&work.file)?;
+    let lock = match work.floor {
+        true => TurnLock::Floor(FloorLock::open(&work.file, work.number)?),
+        false => TurnLock::File(File::options().read(true).write(true).open(&work.file)?),
+    };
     // Not line-buffered: a turn is one write(2).
     let mut output = File::from(rustix::io::dup(rustix::stdio::stdout())?);
     let mut write = |record: [u64; 3]| output.write_all(record.map(u64::to_ne_bytes).as_flattened());
@@ -193,18 +215,32 @@ pub(crate) fn work(work: &LockWork) -> Result<()> {
         if wait >= end {
             return Ok(());
         }
-        let locked = fcntl_lock(&file, FlockOperation::LockExclusive);
-        let hint = if locked == Err(Errno::NOLCK) {
-            " (the server has no lock manager, or no status monitor: start rpc.statd there)"
-        } else {
-            ""
-        };
-        locked.with_context(|| format!("{} cannot be locked{hint}", work.file.display()))?;
+        lock.lock().with_context(|| work.file.display().to_string())?;
         let grab = now();
         thread::sleep(Duration::from_nanos(work.hold));
-        fcntl_lock(&file, FlockOperation::Unlock)?;
+        lock.unlock()?;
         write([work.number.into(), wait, grab])?;
         thread::sleep(Duration::from_nanos(work.rest));
+    }
+}
+
+impl TurnLock {
+    fn lock(&self) -> Result<()> {
+        match self {
+            Self::Floor(lock) => Ok(lock.lock()?),
+            Self::File(file) => match fcntl_lock(file, FlockOperation::LockExclusive) {
+                Err(error @ Errno::NOLCK) => Err(error)
+                    .context("the server has no lock manager, or no status monitor: start rpc.statd there"),
+                locked => Ok(locked?),
+            },
+        }
+    }
+
+    fn unlock(&self) -> Result<()> {
+        match self {
+            Self::Floor(lock) => Ok(lock.unlock()?),
+            Self::File(file) => Ok(fcntl_lock(file, FlockOperation::Unlock)?),
+        }
     }
 }
 
