@@ -142,6 +142,8 @@ struct MountLocksInner {
     files: LockedFiles,
     owners: WireOwners,
     callbacks: SeenCallbacks,
+    /// A look at the server is due, because there are locks.
+    is_watched: bool,
     queue_max: usize,
 }
 
@@ -406,14 +408,57 @@ impl MountLocks {
                 }
             }
         }
-        let MountLocksInner { agent, files, .. } = &mut *state;
+        let MountLocksInner { agent, files, is_watched, .. } = &mut *state;
         let (held, unlocked) = files.tidy(agent, now);
         held.into_iter().for_each(|held| self.times.held(held));
         // Under the mutex: the next LOCK comes after it.
         unlocked.iter().for_each(|inode| self.core.protocol.forget_locks(inode.handle()));
+        if files.len() > 0 && !*is_watched {
+            *is_watched = self.look_at_server_later();
+        }
         // Pairs with the load in `is_idle`.
         self.locked_files.store(files.len(), Ordering::Release);
         effects
+    }
+
+    /// Has the server looked at after a while, unless its restart is noticed without that.
+    fn look_at_server_later(&self) -> bool {
+        let (Some(interval), Some(this)) = (self.core.protocol.lock_server_interval(), self.this.get())
+        else {
+            return false;
+        };
+        let this = Weak::clone(this);
+        let look = move || {
+            let Some(locks) = this.upgrade() else { return };
+            let threads = Arc::clone(&locks.senders(RequestKind::Lock).threads);
+            threads.spawn(Box::new(move || locks.look_at_server()));
+        };
+        self.timers.spawn_after(interval, Box::new(look));
+        true
+    }
+
+    /// Reclaims the locks if the server may have been restarted.
+    fn look_at_server(self: &Arc<Self>) {
+        {
+            let mut state = self.state.lock();
+            if state.files.len() == 0 || self.stop.is_raised() {
+                state.is_watched = false;
+                return;
+            }
+        }
+        self.reclaim_after_restart();
+        self.look_at_server_later();
+    }
+
+    /// Reclaims the locks if the connection to the lock manager was lost. Returns whether it was.
+    fn reclaim_after_restart(self: &Arc<Self>) -> bool {
+        let caller = RpcCaller { credential: &RpcCredential::None, interrupt: &self.stop };
+        let is_lost = self.core.protocol.has_lost_lock_connection(caller) && !self.stop.is_raised();
+        if is_lost {
+            let effects = self.event(|state, _| state.agent.server_restarted(self.next_request()));
+            self.perform_on(Some(RequestKind::Lock), effects);
+        }
+        is_lost
     }
 
     /// Does what follows from an event; sends on this thread.
@@ -479,8 +524,13 @@ impl MountLocks {
     }
 
     fn replied(&self, call: &LockServerCall, reply: LockReply) -> LockEffects {
-        if reply == LockReply::Blocked {
-            self.trace_state(call, "blocked");
+        match (call.procedure, reply) {
+            (LockProcedure::Lock { .. }, LockReply::Denied) => self.trace_state(call, "denied"),
+            (LockProcedure::Lock { .. }, LockReply::Kept | LockReply::Blocked) => {
+                self.trace_state(call, "blocked");
+            }
+            (LockProcedure::Unlock, LockReply::Granted) => self.trace_state(call, "unlocked"),
+            _ => {}
         }
         match (call.procedure, reply) {
             (LockProcedure::Lock { .. }, LockReply::Denied | LockReply::Kept | LockReply::Blocked) => {
@@ -586,6 +636,7 @@ impl MountLocks {
             }
             LockProcedure::Unlock => {
                 self.core.count(ClientCounter::LockUnlockWire);
+                trace_state(&inode, call.range, "unlocking");
                 protocol.unlock(caller, file, owner, call.range)
             }
             LockProcedure::Cancel { lock_type } => {
@@ -731,13 +782,11 @@ impl LockEvents for MountLocks {
         // Not on this thread: the server is asked first.
         let senders = Arc::clone(&this.senders(RequestKind::Lock).threads);
         senders.spawn(Box::new(move || {
-            let caller = RpcCaller { credential: &RpcCredential::None, interrupt: &this.stop };
-            if !this.core.protocol.has_lost_lock_connection(caller) {
-                tracing::warn!("a notice that the server restarted is ignored: its connection was not lost");
-                return;
+            if !this.reclaim_after_restart() {
+                tracing::info!(
+                    "a notice that the server restarted is ignored: the connection was not lost since the last one"
+                );
             }
-            let effects = this.event(|state, _| state.agent.server_restarted(this.next_request()));
-            this.perform_on(Some(RequestKind::Lock), effects);
         }));
     }
 

@@ -58,7 +58,7 @@ pub(super) fn lock<'r>(
     let waits = is_blocking && slot.session().takes_callbacks();
     let attempt = || {
         // Opened before the client's states are locked, because that may wait for a disk.
-        let mut local = service.locks.kernel_locks(target)?;
+        let mut local = service.locks.kernel_locks(target, LockClient::Clientid(slot.client().id.0))?;
         service.held.lock(slot.client(), &asked, |owner, open| {
             let wait = match (waits, is_blocking) {
                 (true, _) => LockWait::Notified { handle: target.handle(), open },

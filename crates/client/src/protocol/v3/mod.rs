@@ -419,6 +419,10 @@ impl LockOperations for NfsV3 {
         }
     }
 
+    fn lock_server_interval(&self) -> Option<Duration> {
+        self.nlm.as_ref().map(|_| nlm::LOOK_INTERVAL)
+    }
+
     fn has_lost_lock_connection(&self, caller: RpcCaller<'_>) -> bool {
         self.nlm(caller).is_none_or(|(nlm, calls)| nlm.has_lost_connection(calls))
     }
