@@ -419,13 +419,7 @@ impl ServerState {
             && let StateKind::Open(open) = &mut record.kind
         {
             let (mode, opened) = (open.mode, open.opened);
-            self.shares.replace(
-                ShareHolder::Nfs4,
-                &asked.file,
-                Some(mode),
-                Some(mode.and(asked.mode)),
-                pin,
-            )?;
+            self.shares.add(ShareHolder::Nfs4, &asked.file, Some(mode), asked.mode, pin)?;
             open.mode = mode.and(asked.mode);
             open.opened = opened.with(asked.mode);
             record.seqid = next_seqid(record.seqid);
@@ -433,7 +427,7 @@ impl ServerState {
             return Ok(OpenGranted { stateid, before: Some((mode, opened)) });
         }
         self.admit(states.len())?;
-        self.shares.replace(ShareHolder::Nfs4, &asked.file, None, Some(asked.mode), pin)?;
+        self.shares.add(ShareHolder::Nfs4, &asked.file, None, asked.mode, pin)?;
         self.count_state(client);
         let number = self.ids.state();
         let name: Arc<[u8]> = match states.owners.get_key_value(asked.owner) {
