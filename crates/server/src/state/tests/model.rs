@@ -424,7 +424,14 @@ impl Model {
         let is_denied = opens.any(|open| conflict(open.mode(), mode))
             && !(self.planted == Planted::UpgradesIgnoreOthers && own.is_some());
         let name = OPEN_OWNERS[owner].as_bytes();
-        let asked = OpenRequest { owner: name, file: file(file_number), mode, is_reclaim: false, pin: None };
+        let asked = OpenRequest {
+            owner: name,
+            file: file(file_number),
+            mode,
+            is_reclaim: false,
+            is_admitted: false,
+            pin: None,
+        };
         let granted = match self.state.open(&client, &asked) {
             Err(fault) => {
                 same("OPEN", (fault, true), (StateFault::ShareDenied, is_denied))?;

@@ -176,7 +176,14 @@ fn an_open_for_writing_reads_unless_another_denies_it() {
 fn an_open_that_is_withdrawn_leaves_no_trace() {
     let state = state();
     let (client, _) = client(&state, "a");
-    let asked = |mode| OpenRequest { owner: b"o", file: file(1), mode, is_reclaim: false, pin: None };
+    let asked = |mode| OpenRequest {
+        owner: b"o",
+        file: file(1),
+        mode,
+        is_reclaim: false,
+        is_admitted: false,
+        pin: None,
+    };
     let granted = state.open(&client, &asked(mode(1, 3))).unwrap();
     state.withdraw_open(&client, &granted);
     assert_eq!((state.shares.files(), state.clients(at(0))[0].owners), (0, 0));
@@ -200,6 +207,7 @@ fn a_pin_is_kept_until_the_last_open_ends() {
         file: file(1),
         mode: mode(1, 0),
         is_reclaim: false,
+        is_admitted: false,
         pin: Some(Arc::clone(&pin) as _),
     };
     let one = state.open(&client, &asked(b"one")).unwrap().stateid;
@@ -284,7 +292,12 @@ fn the_last_reference_to_a_file_ends_with_no_state_locked() {
         let pin = Pin { client: Arc::clone(&client), ended: Arc::clone(&ended) };
         let (file, mode) = (file(number), mode(1, 0));
         let pin: Option<super::super::shares::FilePin> = Some(Arc::new(pin));
-        state.open(&client, &OpenRequest { owner: b"o", file, mode, is_reclaim: false, pin }).unwrap()
+        state
+            .open(
+                &client,
+                &OpenRequest { owner: b"o", file, mode, is_reclaim: false, is_admitted: false, pin },
+            )
+            .unwrap()
     };
     let count = || ended.load(Ordering::Relaxed);
     let closed = opened(1);
