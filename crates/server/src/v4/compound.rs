@@ -145,10 +145,10 @@ const fn is_auxiliary(operation: Nfs4Operation) -> bool {
 pub(super) fn end_failed(operation: Nfs4Operation, failure: OpFailure, at: usize, reply: &mut Vec<u8>) {
     if matches!(failure, OpFailure::Status(_)) {
         reply.truncate(at + 8);
-    }
-    if operation == Nfs4Operation::Setattr {
-        // Its result has the attributes that were set, whatever its status.
-        0_u32.encode(reply);
+        if operation == Nfs4Operation::Setattr {
+            // Its result has the attributes that were set, whatever its status.
+            0_u32.encode(reply);
+        }
     }
     reply[at + 4..at + 8].copy_from_slice(&failure.status().number().to_be_bytes());
 }
