@@ -254,6 +254,13 @@ fn decode_prefix(
     Ok(Some(GrantedOpen::from(&ok)))
 }
 
+/// A transmission whose reply was lost, with the session that could have repeated it.
+#[derive(Clone, Copy, Debug)]
+struct LostTransmission {
+    sent_at: Instant,
+    lost_at: Instant,
+}
+
 /// What becomes of a compound after one attempt.
 enum Attempt {
     /// It has a reply.
@@ -264,6 +271,8 @@ enum Attempt {
     Again,
     /// A piggybacked operation was refused. The compound is sent again without any.
     WithoutPiggybacked,
+    /// Its session is lost, in which it may have been executed: send it again.
+    AgainAfter(LostTransmission),
 }
 
 /// Passes a reply to a [`CompoundSink`], and keeps the results of SEQUENCE and OPEN.
@@ -335,7 +344,7 @@ impl NfsV4 {
     ) -> Result<Option<CompoundReply>, CallError> {
         let interrupt = request.caller.interrupt;
         let (mut repairs, mut wait) = (0, Duration::ZERO);
-        let mut lost_at: Option<Instant> = None;
+        let mut lost: Option<LostTransmission> = None;
         let mut may_piggyback = request.may_piggyback && purpose == CompoundPurpose::Ordinary;
         loop {
             let turn = self.session.take_slot(purpose, request.keeps_reply, interrupt)?;
@@ -348,14 +357,16 @@ impl NfsV4 {
                     self.settle(slot, request.caller)?;
                     Attempt::Again
                 }
-                SlotTurn::Slot(slot) => self.attempt(request, slot, may_piggyback, &mut lost_at)?,
+                SlotTurn::Slot(slot) => self.attempt(request, slot, may_piggyback)?,
             };
             // Piggybacked operations that the server refuses must not keep a request from being executed.
             may_piggyback &= !matches!(attempt, Attempt::WithoutPiggybacked);
             match attempt {
                 Attempt::WithoutPiggybacked => {}
                 Attempt::Done(mut reply) => {
-                    reply.call.lost_at = reply.call.lost_at.or(lost_at);
+                    // Within a session nothing is executed twice.
+                    reply.call.lost_at = lost.map(|lost| lost.lost_at);
+                    reply.call.sent_at = lost.map_or(reply.call.sent_at, |lost| lost.sent_at);
                     return Ok(Some(reply));
                 }
                 Attempt::Wait(least) => {
@@ -366,7 +377,10 @@ impl NfsV4 {
                     }
                     wait = (wait * 2).min(JUKEBOX_DELAY_MAX);
                 }
-                Attempt::Again => {
+                Attempt::Again | Attempt::AgainAfter(_) => {
+                    if let Attempt::AgainAfter(transmission) = attempt {
+                        lost.get_or_insert(transmission).lost_at = transmission.lost_at;
+                    }
                     if purpose == CompoundPurpose::Recovery
                         && self.session.lock().need() > RecoveryStep::Reclaim
                     {
@@ -415,7 +429,6 @@ impl NfsV4 {
         request: &CompoundRequest<'_>,
         slot: SlotGuard<'_>,
         may_piggyback: bool,
-        lost_at: &mut Option<Instant>,
     ) -> Result<Attempt, CallError> {
         let usable = |key| request.lock.map_or_else(|| self.opens.usable(key), UsableOpen::Stateid);
         let open = match request.open.map(|key| (key, usable(key))) {
@@ -463,7 +476,6 @@ impl NfsV4 {
                 return Err(error);
             }
         };
-        *lost_at = lost_at.or(result.lost_at);
         let Some(consumed) = sink.as_ref().and_then(|sink| sink.consumed.get()) else {
             return self.judge(sent, layout, result);
         };
@@ -586,7 +598,7 @@ impl NfsV4 {
                 }
                 Err(status) => {
                     self.requeue_piggybacked(prefix.piggybacked);
-                    return self.refused(request, slot, status);
+                    return self.refused(request, slot, status, &result);
                 }
             }
             (*results.header(), self.judge_prefix(&mut results, &mut prefix, generation)?)
@@ -687,8 +699,12 @@ impl NfsV4 {
         request: &CompoundRequest<'_>,
         slot: SlotGuard<'_>,
         status: NfsStat4,
+        result: &CallResult,
     ) -> Result<Attempt, CallError> {
         let generation = slot.generation();
+        let again = result.connection_lost_at.map_or(Attempt::Again, |lost_at| {
+            Attempt::AgainAfter(LostTransmission { sent_at: result.sent_at, lost_at })
+        });
         match status {
             // The request that is in doubt may still be executed: the same number again.
             NfsStat4::Delay => {
@@ -709,12 +725,12 @@ impl NfsV4 {
             | NfsStat4::BadHighSlot => {
                 drop(slot);
                 self.session.require_recovery(RecoveryStep::Session, generation);
-                Ok(Attempt::Again)
+                Ok(again)
             }
             NfsStat4::StaleClientid => {
                 drop(slot);
                 self.session.require_recovery(RecoveryStep::Client, generation);
-                Ok(Attempt::Again)
+                Ok(again)
             }
             status => {
                 slot.refused();
@@ -790,7 +806,7 @@ impl NfsV4 {
 pub(super) fn lost(now: Instant) -> CompoundReply {
     let reply = curt_rpc::client::CallReply::from_results(Vec::new());
     CompoundReply {
-        call: CallResult { reply, sent_at: now, lost_at: None },
+        call: CallResult { reply, sent_at: now, lost_at: None, connection_lost_at: None },
         generation: SessionGeneration::default(),
         prefix: PrefixLayout::default(),
         refused: Some(NfsStat4::Io),

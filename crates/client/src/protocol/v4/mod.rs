@@ -38,7 +38,7 @@ use std::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use curt_policy::locks::LockReply;
@@ -54,8 +54,8 @@ use curt_rpc::{
     client::{CallError, Interrupt},
 };
 use curt_types::{
-    Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, SetTime, Stability, Wcc,
-    WriteVerifier,
+    Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, SetTime, Stability, Timestamp,
+    Wcc, WriteVerifier,
 };
 use curt_xdr::{DecodeError, Opaque};
 
@@ -249,9 +249,11 @@ impl NfsV4 {
         } else {
             CreateHow4::Guarded(encoded.fattr())
         };
-        // The server may have kept the verifier in the times.
-        let now = SetAttributes { atime: SetTime::ServerTime, mtime: SetTime::ServerTime, ..set };
-        let times = EncodedAttributes::new(&now);
+        // The server may have kept the verifier in the times. From now on the time of the last access
+        // distinguishes the file from those of others.
+        let accessed = unique_time(verifier);
+        let times = SetAttributes { atime: SetTime::Time(accessed), mtime: SetTime::ServerTime, ..set };
+        let times = EncodedAttributes::new(&times);
         let owner_name = owner_name(owner.number);
         let (client, is_exclusive) = (self.session.lock().client, new.is_exclusive);
         let arguments =
@@ -260,10 +262,10 @@ impl NfsV4 {
             put_fh(operations, directory);
             operations.bare(Nfs4Operation::Savefh);
             operations.push(&arguments);
+            operations.bare(Nfs4Operation::Getfh);
             if is_exclusive {
                 operations.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes: times.fattr() });
             }
-            operations.bare(Nfs4Operation::Getfh);
             get_attributes(operations, attributes::OBJECT);
             operations.bare(Nfs4Operation::Restorefh);
             get_attributes(operations, attributes::OBJECT);
@@ -280,24 +282,28 @@ impl NfsV4 {
             may_piggyback: true,
             keeps_reply: true,
         };
-        let made = self.ask(&request, |results| {
+        let mut made = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
             done!(results.pass(Nfs4Operation::Savefh), Wcc::default());
             let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), Wcc::default());
-            if is_exclusive {
-                let set: Result<Bitmap4, Fault> = results.next(Nfs4Operation::Setattr)?;
-                if let Err(fault) = set {
-                    return Ok((Ok(Err(fault)), Wcc::default()));
-                }
-            }
             let generation = results.1;
-            let created = created(results, |handle| {
+            let created = created(results, is_exclusive, |handle| {
                 let sent = SentOpen { access, wants_delegation: false, generation };
                 self.opened(handle, owner, sent, GrantedOpen::from(&ok));
             })?;
             results.pass(Nfs4Operation::Restorefh)?.ok();
             Ok((Ok(created), directory_step(Some(ok.directory), results.attributes()?)))
         })?;
+        if is_exclusive && made.lost_at.is_some() && made.outcome == Err(Fault::Exist) {
+            let found = self.find(caller, directory, name.bytes())?.outcome;
+            let is_ours = |about: Attributes| about.kind == FileKind::Regular && about.atime == accessed;
+            if let Ok(found) = found
+                && found.attributes.is_some_and(is_ours)
+            {
+                self.open_again(&found.handle, owner, access, caller.interrupt)?;
+                made.outcome = Ok(Ok(found));
+            }
+        }
         if new.open.is_none() || made.outcome.is_err() {
             self.close_soon();
         }
@@ -305,13 +311,28 @@ impl NfsV4 {
     }
 }
 
-/// The object of GETFH and GETATTR, which follow its creation.
-fn created(results: &mut Results<'_>, found: impl FnOnce(&FileHandle)) -> Result<CreatedObject, DecodeError> {
+/// The present time in seconds by the local clock, and a fraction of its own.
+fn unique_time(verifier: Verifier4) -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let fraction = u64::from_be_bytes(verifier.0) % 1_000_000_000;
+    Timestamp::new(since.as_secs().cast_signed(), u32::try_from(fraction).unwrap_or_default())
+}
+
+/// The object of GETFH and GETATTR, which follow its creation. Between them its times may be set:
+/// if that fails, the attributes are missing.
+fn created(
+    results: &mut Results<'_>,
+    are_times_set: bool,
+    found: impl FnOnce(&FileHandle),
+) -> Result<CreatedObject, DecodeError> {
     let handle: Result<GetfhOk4<'_>, Fault> = results.next(Nfs4Operation::Getfh)?;
     Ok(match handle {
         Ok(ok) => {
             let handle = FileHandle::from(ok.object);
             found(&handle);
+            if are_times_set {
+                optional(results.0.next::<Bitmap4>(Nfs4Operation::Setattr))?;
+            }
             Ok(LookupReply { handle, attributes: results.attributes()? })
         }
         Err(fault) => Err(fault),
@@ -448,7 +469,7 @@ impl FileOperations for NfsV4 {
             done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
             done!(results.pass(Nfs4Operation::Savefh), Wcc::default());
             let ok: CreateOk4 = done!(results.next(Nfs4Operation::Create), Wcc::default());
-            let created = created(results, |_| {})?;
+            let created = created(results, false, |_| {})?;
             results.pass(Nfs4Operation::Restorefh)?.ok();
             Ok((Ok(created), directory_step(Some(ok.directory), results.attributes()?)))
         })

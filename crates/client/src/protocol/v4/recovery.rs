@@ -6,6 +6,8 @@
 //! before any other request. What cannot be reclaimed is opened again when it is used; if that
 //! fails too, its users alone get EIO.
 
+use std::sync::Arc;
+
 use curt_proto::nfs4::{
     BindConnToSessionArgs4, BindConnToSessionOk4, CallbackSecParms4, CallbackSysCredentials,
     ChannelAttributes, ChannelDirFromClient, ClientOwner, Clientid, CompoundEncoder, CreateSessionArgs4,
@@ -317,6 +319,23 @@ impl NfsV4 {
             }
             (Err(status), _) | (_, Err(status)) => Err(status),
         }))
+    }
+
+    /// Opens a file of which only the server may know that it is open. A refusal is that of the next
+    /// open.
+    pub(super) fn open_again(
+        &self,
+        file: &FileHandle,
+        owner: OpenOwner<'_>,
+        access: ShareAccess,
+        interrupt: &Interrupt,
+    ) -> Result<(), CallError> {
+        let key = OpenKey { file: file.clone(), owner: owner.number };
+        let credential = Arc::clone(owner.credential);
+        let open = OpenToRestore { key, credential, accesses: Vec::new() };
+        self.send_reclaim(&open, access, OpenClaim::Fh, interrupt)?;
+        self.close_soon();
+        Ok(())
     }
 
     /// Reclaims the delegations of files that nobody has open. `false`: the session was lost.
