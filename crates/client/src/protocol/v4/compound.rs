@@ -353,10 +353,7 @@ impl NfsV4 {
                     self.recover(interrupt)?;
                     continue;
                 }
-                SlotTurn::Slot(slot) if slot.is_doubtful => {
-                    self.settle(slot, request.caller)?;
-                    Attempt::Again
-                }
+                SlotTurn::Slot(slot) if slot.is_doubtful => self.settle(slot, request.caller)?,
                 SlotTurn::Slot(slot) => self.attempt(request, slot, may_piggyback)?,
             };
             // Piggybacked operations that the server refuses must not keep a request from being executed.
@@ -399,8 +396,9 @@ impl NfsV4 {
         }
     }
 
-    /// Settles a slot in doubt by a SEQUENCE alone.
-    fn settle(&self, slot: SlotGuard<'_>, caller: RpcCaller<'_>) -> Result<(), CallError> {
+    /// Settles a slot in doubt by a SEQUENCE alone. As long as the server executes the request in
+    /// doubt it asks for time.
+    fn settle(&self, slot: SlotGuard<'_>, caller: RpcCaller<'_>) -> Result<Attempt, CallError> {
         let arguments = SequenceArgs4 { cache_this: false, ..slot.arguments };
         let generation = slot.generation();
         let prefix = CompoundPrefix::default();
@@ -410,17 +408,14 @@ impl NfsV4 {
         let status = self.decoded(outcome(results.next::<SequenceOk4>(Nfs4Operation::Sequence)))?;
         // The cached reply shows that the request in doubt was executed.
         match status.err().unwrap_or(NfsStat4::Ok) {
-            NfsStat4::Delay => {
-                drop(slot);
-                self.rpc.pause(JUKEBOX_DELAY_MIN, caller.interrupt);
-            }
+            NfsStat4::Delay => Ok(Attempt::Wait(JUKEBOX_DELAY_MIN)),
             status => {
                 if !slot.settled(status) {
                     self.session.require_recovery(RecoveryStep::Session, generation);
                 }
+                Ok(Attempt::Again)
             }
         }
-        Ok(())
     }
 
     /// Sends a compound once.
@@ -813,8 +808,6 @@ pub(super) fn lost(now: Instant) -> CompoundReply {
     }
 }
 
-/// The longest pause between two attempts of recovery.
-pub(super) const RECOVERY_PAUSE: Duration = JUKEBOX_DELAY_MIN;
 /// The first pause after NFS4ERR_DELAY; each is twice the one before, up to [`JUKEBOX_DELAY_MAX`].
 /// The usual reason is a delegation that is being recalled, which takes the other client a round
 /// trip or two.

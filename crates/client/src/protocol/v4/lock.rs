@@ -22,7 +22,7 @@ use super::{
     lock_states::{LockStateRef, LocksToReclaim, LostLocks, StateidRejection, UnlockTarget},
     open::{OpenKey, UsableOpen},
     put_fh, question,
-    recovery::RecoveryError,
+    recovery::{RECOVERY_PAUSE, RecoveryError},
     results::{Results, fault, outcome},
     session::CompoundPurpose,
 };
@@ -400,7 +400,7 @@ impl NfsV4 {
                         place = self.locks.again(&place);
                     }
                     Some(Err(NfsStat4::Delay)) => {
-                        self.pause(interrupt)?;
+                        self.pause(RECOVERY_PAUSE, interrupt)?;
                         continue;
                     }
                     Some(Err(status)) => {

@@ -6,7 +6,7 @@
 //! before any other request. What cannot be reclaimed is opened again when it is used; if that
 //! fails too, its users alone get EIO.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use curt_proto::nfs4::{
     BindConnToSessionArgs4, BindConnToSessionOk4, CallbackSecParms4, CallbackSysCredentials,
@@ -23,13 +23,16 @@ use curt_xdr::{Opaque, VarArray};
 
 use super::{
     NfsV4, attributes, callback,
-    compound::{CompoundRequest, RECOVERY_PAUSE, REPEATABLE},
+    compound::{CompoundRequest, REPEATABLE},
     delegation::DelegationToReclaim,
     open::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
     results::{Results, outcome},
     session::{RecoveryStep, SLOTS_MAX},
 };
-use crate::protocol::{OpenOwner, RpcCaller, ShareAccess};
+use crate::protocol::{
+    OpenOwner, RpcCaller, ShareAccess,
+    rpc_client::{JUKEBOX_DELAY_MAX, JUKEBOX_DELAY_MIN},
+};
 
 /// Longest requests and replies that the client asks for, in bytes: 1 MiB of data, and what is
 /// beside them.
@@ -54,6 +57,10 @@ const RECLAIMS_MAX: u32 = 16;
 
 /// Stateids of one TEST_STATEID.
 const TESTS_MAX: usize = 128;
+
+/// The first pause between two attempts of a step; each is twice the one before, up to
+/// [`JUKEBOX_DELAY_MAX`].
+pub(super) const RECOVERY_PAUSE: Duration = JUKEBOX_DELAY_MIN;
 
 /// The most steps of one recovery: a server that undoes each does not keep a thread for ever.
 const STEPS_MAX: u32 = 32;
@@ -119,26 +126,34 @@ impl NfsV4 {
     /// The same for a mount, which wants to know why.
     pub(super) fn recover_steps(&self, interrupt: &Interrupt) -> Result<(), RecoveryError> {
         let caller = RpcCaller { credential: &self.machine, interrupt };
-        for _ in 0..STEPS_MAX {
+        let (mut steps, mut wait) = (0, RECOVERY_PAUSE);
+        while steps < STEPS_MAX {
             let need = self.session.lock().need();
-            match need {
+            let progress = match need {
                 RecoveryStep::None => return Ok(()),
                 RecoveryStep::Client => self.exchange_id(caller)?,
                 RecoveryStep::Session => self.create_session(caller)?,
                 RecoveryStep::Reclaim => self.reclaim(caller)?,
                 RecoveryStep::TestStates => self.test_states(caller)?,
+            };
+            match progress {
+                StepProgress::Done => steps += 1,
+                StepProgress::Delayed => {
+                    self.pause(wait, interrupt)?;
+                    wait = (wait * 2).min(JUKEBOX_DELAY_MAX);
+                }
             }
         }
         Err(RecoveryError::Refused(NfsStat4::Serverfault))
     }
 
     /// Waits before a step is repeated.
-    pub(super) fn pause(&self, interrupt: &Interrupt) -> Result<(), CallError> {
-        self.rpc.pause(RECOVERY_PAUSE, interrupt);
+    pub(super) fn pause(&self, wait: Duration, interrupt: &Interrupt) -> Result<(), CallError> {
+        self.rpc.pause(wait, interrupt);
         if interrupt.is_raised() { Err(CallError::Interrupted) } else { Ok(()) }
     }
 
-    fn exchange_id(&self, caller: RpcCaller<'_>) -> Result<(), RecoveryError> {
+    fn exchange_id(&self, caller: RpcCaller<'_>) -> Result<StepProgress, RecoveryError> {
         let implementation = ImplementationId {
             domain: OpaqueLimited::new(b"curt").unwrap_or_default(),
             name: OpaqueLimited::new(concat!("Curt ", env!("CARGO_PKG_VERSION")).as_bytes())
@@ -169,14 +184,14 @@ impl NfsV4 {
                     self.delegations.forgotten_by_server(next);
                     self.locks.forgotten_by_server();
                 }
-                Ok(())
+                Ok(StepProgress::Done)
             }
-            Err(NfsStat4::Delay) => Ok(self.pause(caller.interrupt)?),
+            Err(NfsStat4::Delay) => Ok(StepProgress::Delayed),
             Err(status) => Err(RecoveryError::Refused(status)),
         }
     }
 
-    fn create_session(&self, caller: RpcCaller<'_>) -> Result<(), RecoveryError> {
+    fn create_session(&self, caller: RpcCaller<'_>) -> Result<StepProgress, RecoveryError> {
         let (client, sequence) = {
             let state = self.session.lock();
             (state.client, state.create_sequence)
@@ -214,27 +229,27 @@ impl NfsV4 {
             Ok(ok) => {
                 self.callbacks.serve(ok.session, self.minor_version);
                 self.session.lock().created(&ok, self.rpc.now());
-                Ok(())
+                Ok(StepProgress::Done)
             }
-            Err(NfsStat4::Delay) => Ok(self.pause(caller.interrupt)?),
+            Err(NfsStat4::Delay) => Ok(StepProgress::Delayed),
             // EXCHANGE_ID returns the number that the server expects.
             Err(NfsStat4::StaleClientid | NfsStat4::SeqMisordered) => {
                 self.session.lock().client_unknown();
-                Ok(())
+                Ok(StepProgress::Done)
             }
             Err(status) => Err(RecoveryError::Refused(status)),
         }
     }
 
     /// Reclaims the opens and then the locks, and says that this is all.
-    fn reclaim(&self, caller: RpcCaller<'_>) -> Result<(), RecoveryError> {
+    fn reclaim(&self, caller: RpcCaller<'_>) -> Result<StepProgress, RecoveryError> {
         while let Some(open) = self.opens.next_to_reclaim() {
             for access in &open.accesses {
                 let is_delegated = *access == ShareAccess::Read && self.delegations.take_reclaim(&open.key);
                 let kind = if is_delegated { DelegationType::Read } else { DelegationType::None };
                 let claim = OpenClaim::Previous(kind);
                 match self.send_reclaim(&open, *access, claim, caller.interrupt)? {
-                    None => return Ok(()),
+                    None => return Ok(StepProgress::Done),
                     Some(Ok(())) => {}
                     Some(Err(status)) => {
                         tracing::info!(%status, "an open file cannot be reclaimed: it is opened again");
@@ -248,7 +263,7 @@ impl NfsV4 {
             }
         }
         if !self.reclaim_delegations(caller.interrupt)? || !self.reclaim_locks(caller.interrupt)? {
-            return Ok(());
+            return Ok(StepProgress::Done);
         }
         let complete = ReclaimCompleteArgs4 { one_file_system: false };
         let request = CompoundRequest {
@@ -263,13 +278,13 @@ impl NfsV4 {
             may_piggyback: true,
             keeps_reply: true,
         };
-        let Some(reply) = self.send_in_recovery(&request)? else { return Ok(()) };
+        let Some(reply) = self.send_in_recovery(&request)? else { return Ok(StepProgress::Done) };
         let mut results = self.decoded(reply.results())?;
         match self.decoded(outcome(results.next::<()>(Nfs4Operation::ReclaimComplete)))? {
             Ok(()) | Err(NfsStat4::CompleteAlready | NfsStat4::Notsupp) => {
                 self.delegations.end_reclaiming();
                 self.session.lock().satisfied(RecoveryStep::Reclaim);
-                Ok(())
+                Ok(StepProgress::Done)
             }
             Err(status) => Err(RecoveryError::Refused(status)),
         }
@@ -447,7 +462,7 @@ impl NfsV4 {
     }
 
     /// Tests which opens and locks the server has revoked.
-    fn test_states(&self, caller: RpcCaller<'_>) -> Result<(), RecoveryError> {
+    fn test_states(&self, caller: RpcCaller<'_>) -> Result<StepProgress, RecoveryError> {
         let locks = self.locks.stateids().into_iter().map(|(file, stateid)| (HeldState::Lock(file), stateid));
         let opens = self.opens.held().into_iter().map(|(key, stateid)| (HeldState::Open(key), stateid));
         let delegations = self.delegations.all().into_iter();
@@ -469,7 +484,7 @@ impl NfsV4 {
                 may_piggyback: true,
                 keeps_reply: false,
             };
-            let Some(reply) = self.send_in_recovery(&request)? else { return Ok(()) };
+            let Some(reply) = self.send_in_recovery(&request)? else { return Ok(StepProgress::Done) };
             let mut results = self.decoded(reply.results())?;
             let tested = self.decoded(outcome(results.next::<TestStateidOk4>(Nfs4Operation::TestStateid)))?;
             let Ok(tested) = tested else { break };
@@ -488,7 +503,7 @@ impl NfsV4 {
             }
         }
         self.session.lock().satisfied(RecoveryStep::TestStates);
-        Ok(())
+        Ok(StepProgress::Done)
     }
 
     /// Acknowledges a revoked state to the server.
@@ -563,6 +578,15 @@ enum HeldState {
     Open(OpenKey),
     Delegation(OpenKey),
     Lock(FileHandle),
+}
+
+/// What a step of recovery has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StepProgress {
+    /// It is done, or another is necessary first.
+    Done,
+    /// The server asks for time (NFS4ERR_DELAY), as long as it likes.
+    Delayed,
 }
 
 /// Why recovery has stopped.

@@ -176,7 +176,7 @@ impl SessionMonitor {
         self.state.lock()
     }
 
-    /// Waits for a free slot, the lowest first.
+    /// Waits for a free slot, the lowest first, and those in doubt last.
     ///
     /// # Errors
     /// [`CallError::Interrupted`].
@@ -215,8 +215,9 @@ impl SessionMonitor {
     }
 
     fn free_slot<'a>(&'a self, state: &mut SessionState, cache_this: bool) -> Option<SlotGuard<'a>> {
-        let usable = state.usable;
-        let index = state.slots.iter().take(usable).position(|slot| !slot.is_busy)?;
+        let mut slots = state.slots.iter().take(state.usable);
+        let settled = slots.clone().position(|slot| !slot.is_busy && !slot.is_doubtful);
+        let index = settled.or_else(|| slots.position(|slot| !slot.is_busy))?;
         let slot = &mut state.slots[index];
         slot.is_busy = true;
         let (sequence, is_doubtful) = (slot.sequence, slot.is_doubtful);
