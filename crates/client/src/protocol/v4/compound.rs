@@ -354,7 +354,7 @@ impl NfsV4 {
                     continue;
                 }
                 SlotTurn::Slot(slot) if slot.is_doubtful => self.settle(slot, request.caller)?,
-                SlotTurn::Slot(slot) => self.attempt(request, slot, may_piggyback)?,
+                SlotTurn::Slot(slot) => self.attempt(request, slot, purpose, may_piggyback)?,
             };
             // Piggybacked operations that the server refuses must not keep a request from being executed.
             may_piggyback &= !matches!(attempt, Attempt::WithoutPiggybacked);
@@ -423,6 +423,7 @@ impl NfsV4 {
         &self,
         request: &CompoundRequest<'_>,
         slot: SlotGuard<'_>,
+        purpose: CompoundPurpose,
         may_piggyback: bool,
     ) -> Result<Attempt, CallError> {
         let usable = |key| request.lock.map_or_else(|| self.opens.usable(key), UsableOpen::Stateid);
@@ -440,6 +441,11 @@ impl NfsV4 {
             Some((_, UsableOpen::Lost)) => {
                 slot.refused();
                 return Ok(Attempt::Done(lost(self.rpc.now())));
+            }
+            // The OPEN would wait for the end of recovery.
+            Some((_, UsableOpen::Reopen)) if purpose == CompoundPurpose::Recovery => {
+                slot.refused();
+                return Ok(Attempt::Done(unsent(self.rpc.now(), NfsStat4::BadStateid)));
             }
             Some((key, UsableOpen::Reopen)) => {
                 slot.refused();
@@ -498,7 +504,11 @@ impl NfsV4 {
             Nfs4Operation::Sequence => CLOSES_ALONE_MAX,
             _ => CLOSES_MAX,
         };
-        let room = slot.operations_max.saturating_sub(OWN_OPERATIONS_MAX) / 2;
+        let own = match request.operation {
+            Nfs4Operation::Sequence => 1,
+            _ => OWN_OPERATIONS_MAX,
+        };
+        let room = slot.operations_max.saturating_sub(own) / 2;
         let most = most.min(usize::try_from(room).unwrap_or(0));
         let (credential, now) = (request.caller.credential, self.rpc.now());
         let returns = self.delegations.take_returns(credential, most);
@@ -799,12 +809,17 @@ impl NfsV4 {
 
 /// The reply to a request whose open, or lock, is lost.
 pub(super) fn lost(now: Instant) -> CompoundReply {
+    unsent(now, NfsStat4::Io)
+}
+
+/// The reply to a request that is not sent.
+fn unsent(now: Instant, status: NfsStat4) -> CompoundReply {
     let reply = curt_rpc::client::CallReply::from_results(Vec::new());
     CompoundReply {
         call: CallResult { reply, sent_at: now, lost_at: None, connection_lost_at: None },
         generation: SessionGeneration::default(),
         prefix: PrefixLayout::default(),
-        refused: Some(NfsStat4::Io),
+        refused: Some(status),
     }
 }
 

@@ -594,6 +594,7 @@ impl FileOperations for NfsV4 {
         } else {
             request.size
         };
+        let size = size.min(self.session.lock().read_max());
         let arguments = ReaddirArgs4 {
             cookie: if dots { 0 } else { request.cookie },
             verifier: if dots { Verifier4::default() } else { request.verifier.into() },
@@ -656,6 +657,9 @@ impl FileOperations for NfsV4 {
         range: Range<u64>,
         sink: Option<&Arc<dyn ReadSink>>,
     ) -> Result<Option<NfsReply<ReadData, Option<Attributes>>>, CallError> {
+        // A session can have become smaller.
+        let most = self.session.lock().read_max();
+        let range = range.start..range.end.min(range.start.saturating_add(most.into()));
         let count = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
         let asked = usize::try_from(count).unwrap_or(usize::MAX);
         let key = OpenKey { file: file.clone(), owner: open.open.owner };
@@ -719,6 +723,8 @@ impl FileOperations for NfsV4 {
         stability: Stability,
         bytes: &[u8],
     ) -> Answer<WriteReply, Wcc> {
+        let most = usize::try_from(self.session.lock().write_max()).unwrap_or(usize::MAX);
+        let bytes = bytes.get(..most).unwrap_or(bytes);
         let Ok(data) = Opaque::new(bytes) else {
             return Ok(self.refusal(Fault::Fbig));
         };
@@ -817,10 +823,12 @@ impl OpenOperations for NfsV4 {
     ) -> Answer<OpenReply, Option<Attributes>> {
         let OpenExtras { rights, read, siblings } = wanted;
         let name = owner_name(owner.number);
-        let (client, room) = {
+        let (client, room, most) = {
             let session = self.session.lock();
-            (session.client, session.operations_max.saturating_sub(1 + open::OPERATIONS) / open::OPERATIONS)
+            let room = session.operations_max.saturating_sub(1 + open::OPERATIONS) / open::OPERATIONS;
+            (session.client, room, session.read_max())
         };
+        let read = read.map(|count| count.min(most));
         let wants_delegation = self.wants_delegation(file, access);
         let room = if wants_delegation { usize::try_from(room).unwrap_or(0) } else { 0 };
         let siblings = siblings.get(..room).unwrap_or(siblings);

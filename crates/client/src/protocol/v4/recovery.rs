@@ -14,7 +14,7 @@ use curt_proto::nfs4::{
     CreateSessionFlags, CreateSessionOk4, DelegationType, DestroyClientidArgs4, DestroySessionArgs4,
     ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, GetattrArgs4, ImplementationId,
     Nfs4Operation, NfsFh4, NfsStat4, OpaqueLimited, OpenArgs4, OpenClaim, OpenHow, OpenOk4, PutfhArgs4,
-    ReclaimCompleteArgs4, SequenceId, ShareAccess4, StateOwner, StateProtectArgs, Stateid, TestStateidArgs4,
+    ReclaimCompleteArgs4, SequenceId, SessionId, ShareAccess4, StateOwner, StateProtectArgs, Stateid, TestStateidArgs4,
     TestStateidOk4,
 };
 use curt_rpc::client::{CallError, Interrupt};
@@ -23,11 +23,11 @@ use curt_xdr::{Opaque, VarArray};
 
 use super::{
     NfsV4, attributes, callback,
-    compound::{CompoundRequest, REPEATABLE},
+    compound::{CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
     delegation::DelegationToReclaim,
     open::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
     results::{Results, outcome},
-    session::{RecoveryStep, SLOTS_MAX},
+    session::{MESSAGE_MIN, RecoveryStep, SLOTS_MAX},
 };
 use crate::protocol::{
     OpenOwner, RpcCaller, ShareAccess,
@@ -118,6 +118,10 @@ impl NfsV4 {
             RecoveryError::Call(error) => error,
             RecoveryError::Refused(status) => {
                 tracing::warn!(%status, "the server refuses this client");
+                CallError::SystemError
+            }
+            RecoveryError::TooSmall => {
+                tracing::warn!("the server's sessions are too small now");
                 CallError::SystemError
             }
         })
@@ -227,8 +231,18 @@ impl NfsV4 {
             })?;
         match answer {
             Ok(ok) => {
+                if ok.fore.operations_max < OWN_OPERATIONS_MAX
+                    || ok.fore.request_max.min(ok.fore.response_max) < MESSAGE_MIN
+                {
+                    self.session.lock().rejected();
+                    self.destroy_session(caller, ok.session)?;
+                    return Err(RecoveryError::TooSmall);
+                }
                 self.callbacks.serve(ok.session, self.minor_version);
-                self.session.lock().created(&ok, self.rpc.now());
+                let replaced = self.session.lock().created(&ok, self.rpc.now());
+                if let Some(replaced) = replaced {
+                    self.destroy_session(caller, replaced)?;
+                }
                 Ok(StepProgress::Done)
             }
             Err(NfsStat4::Delay) => Ok(StepProgress::Delayed),
@@ -239,6 +253,18 @@ impl NfsV4 {
             }
             Err(status) => Err(RecoveryError::Refused(status)),
         }
+    }
+
+    /// Ends a session of which the server may know nothing any more.
+    fn destroy_session(&self, caller: RpcCaller<'_>, session: SessionId) -> Result<(), CallError> {
+        let arguments = DestroySessionArgs4 { session };
+        let destroyed = self.send_alone::<()>(caller, Nfs4Operation::DestroySession, &|operations, _| {
+            operations.push(&arguments);
+        })?;
+        if let Err(status) = destroyed {
+            tracing::debug!(%status, "the server does not end a session");
+        }
+        Ok(())
     }
 
     /// Reclaims the opens and then the locks, and says that this is all.
@@ -550,15 +576,12 @@ impl NfsV4 {
             let state = self.session.lock();
             (state.session, state.client)
         };
-        let session = DestroySessionArgs4 { session };
-        let destroyed = self.send_alone::<()>(caller, Nfs4Operation::DestroySession, &|operations, _| {
-            operations.push(&session);
-        })?;
+        self.destroy_session(caller, session)?;
         let client = DestroyClientidArgs4 { clientid: client };
         let forgotten = self.send_alone::<()>(caller, Nfs4Operation::DestroyClientid, &|operations, _| {
             operations.push(&client);
         })?;
-        for status in [destroyed, forgotten].into_iter().filter_map(Result::err) {
+        if let Err(status) = forgotten {
             tracing::debug!(%status, "the server keeps this client's state until its lease ends");
         }
         Ok(())
@@ -596,6 +619,8 @@ pub(super) enum RecoveryError {
     Call(CallError),
     /// The server refuses the client.
     Refused(NfsStat4),
+    /// Its sessions are too small.
+    TooSmall,
 }
 
 impl From<CallError> for RecoveryError {

@@ -26,6 +26,17 @@ pub(super) const SLOTS_MAX: u32 = 128;
 /// The lease that is assumed until the server has returned its own.
 const LEASE_DEFAULT: Duration = Duration::from_secs(90);
 
+/// The smallest requests and replies that a session must allow, in bytes.
+pub(super) const MESSAGE_MIN: u32 = 4096;
+
+/// Bytes of a compound beside the data of a READ or WRITE that a session's sizes include: headers,
+/// a credential, a handle, piggybacked operations and two sets of attributes.
+const OVERHEAD: u32 = 2048;
+
+fn data_max(message_max: u32) -> u32 {
+    message_max.saturating_sub(OVERHEAD).clamp(1024, 1 << 20)
+}
+
 /// Counts the sessions of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SessionGeneration(u64);
@@ -81,6 +92,8 @@ pub(super) struct SessionState {
     /// That of the next CREATE_SESSION.
     pub(super) create_sequence: SequenceId,
     pub(super) session: SessionId,
+    /// The session that the server may still have for this client.
+    at_server: Option<SessionId>,
     slots: Vec<Slot>,
     /// How many of them the server wants to be used.
     usable: usize,
@@ -145,6 +158,7 @@ impl Default for SessionMonitor {
             client: Clientid(0),
             create_sequence: SequenceId(0),
             session: SessionId([0; 16]),
+            at_server: None,
             slots: Vec::new(),
             usable: 0,
             request_max: 0,
@@ -278,14 +292,16 @@ impl SessionState {
         let is_new = self.generation == SessionGeneration::default() || client != self.client;
         (self.client, self.create_sequence) = (client, sequence);
         self.must_reclaim |= is_new;
+        self.at_server = self.at_server.filter(|_| !is_new);
         self.need = RecoveryStep::Session;
         is_new
     }
 
-    /// CREATE_SESSION was answered.
-    pub(super) fn created(&mut self, ok: &CreateSessionOk4, now: Instant) {
+    /// CREATE_SESSION was answered. Returns the session that it replaces, which is to be destroyed.
+    pub(super) fn created(&mut self, ok: &CreateSessionOk4, now: Instant) -> Option<SessionId> {
         self.generation = self.generation.next();
         self.session = ok.session;
+        let replaced = self.at_server.replace(ok.session).filter(|former| *former != ok.session);
         self.create_sequence = self.create_sequence.next();
         let count = usize::try_from(ok.fore.requests_max.clamp(1, SLOTS_MAX)).unwrap_or(1);
         let slot = Slot { sequence: SequenceId(1), is_busy: false, is_doubtful: false };
@@ -299,6 +315,22 @@ impl SessionState {
         self.is_unbound = false;
         self.has_backchannel = ok.flags.0 & CreateSessionFlags::CONN_BACK_CHAN != 0;
         self.need = if self.must_reclaim { RecoveryStep::Reclaim } else { RecoveryStep::None };
+        replaced
+    }
+
+    /// CREATE_SESSION was answered with a session that is of no use.
+    pub(super) const fn rejected(&mut self) {
+        self.create_sequence = self.create_sequence.next();
+    }
+
+    /// The most data that a READ may ask for.
+    pub(super) fn read_max(&self) -> u32 {
+        data_max(self.response_max)
+    }
+
+    /// The most data of a WRITE.
+    pub(super) fn write_max(&self) -> u32 {
+        data_max(self.request_max)
     }
 
     /// EXCHANGE_ID has to be sent next.
