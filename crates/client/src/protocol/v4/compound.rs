@@ -30,7 +30,7 @@ use curt_xdr::{Decode, DecodeError, Encode, Opaque};
 
 use super::{
     NfsV4,
-    open::{GrantedOpen, OpenKey, PiggybackedKind, PiggybackedOperation, SentOpen, UsableOpen, wire},
+    open::{AbandonedOpen, GrantedOpen, OpenKey, OpenPlace, PiggybackedKind, PiggybackedOperation, SentOpen, UsableOpen, wire},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{CompoundSink, outcome},
     session::{CompoundPurpose, RecoveryStep, SessionGeneration, SlotGuard, SlotTurn},
@@ -73,6 +73,8 @@ pub(super) struct CompoundRequest<'a> {
     pub(super) sink: Option<&'a Arc<dyn CompoundSink>>,
     /// It has room for piggybacked operations.
     pub(super) may_piggyback: bool,
+    /// What it may have opened if its reply is lost.
+    pub(super) opens: Option<&'a (dyn Fn() -> Vec<AbandonedOpen> + Sync)>,
 }
 
 /// The reply to a compound.
@@ -208,6 +210,18 @@ impl CompoundReply {
     }
 }
 
+impl UsedOpen<'_> {
+    /// The OPEN that precedes, if nobody waits for its reply.
+    fn abandoned(&self) -> Option<AbandonedOpen> {
+        self.delayed.as_ref().map(|delayed| AbandonedOpen {
+            place: OpenPlace::File(self.key.file.clone()),
+            owner: self.key.owner,
+            credential: Arc::clone(&delayed.credential),
+            access: ShareAccess::Read,
+        })
+    }
+}
+
 impl CompoundPrefix<'_> {
     /// The stateid that the intent's operations use.
     fn stateid(&self) -> Stateid {
@@ -256,13 +270,13 @@ fn decode_prefix(
 
 /// A transmission whose reply was lost, with the session that could have repeated it.
 #[derive(Clone, Copy, Debug)]
-struct LostTransmission {
+pub(super) struct LostTransmission {
     sent_at: Instant,
     lost_at: Instant,
 }
 
 /// What becomes of a compound after one attempt.
-enum Attempt {
+pub(super) enum Attempt {
     /// It has a reply.
     Done(CompoundReply),
     /// The server asks for time: this much at least.
@@ -398,7 +412,7 @@ impl NfsV4 {
 
     /// Settles a slot in doubt by a SEQUENCE alone. As long as the server executes the request in
     /// doubt it asks for time.
-    fn settle(&self, slot: SlotGuard<'_>, caller: RpcCaller<'_>) -> Result<Attempt, CallError> {
+    pub(super) fn settle(&self, slot: SlotGuard<'_>, caller: RpcCaller<'_>) -> Result<Attempt, CallError> {
         let arguments = SequenceArgs4 { cache_this: false, ..slot.arguments };
         let generation = slot.generation();
         let prefix = CompoundPrefix::default();
@@ -473,7 +487,12 @@ impl NfsV4 {
                 if let Some(opening) = opening {
                     opening.lose_reply(request.caller.credential);
                 }
-                self.requeue_piggybacked(sent.prefix.piggybacked);
+                let SentCompound { slot, prefix, .. } = sent;
+                let mut opens = request.opens.map_or_else(Vec::new, |opens| opens());
+                opens.extend(prefix.open.as_ref().and_then(UsedOpen::abandoned));
+                self.requeue_piggybacked(prefix.piggybacked);
+                drop(slot);
+                self.abandon(opens);
                 return Err(error);
             }
         };

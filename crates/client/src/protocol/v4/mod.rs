@@ -66,7 +66,7 @@ use self::{
     delegation::HeldDelegations,
     identity::ClientIdentity,
     lock_states::LockStateTable,
-    open::{GrantedOpen, OpenKey, OpenTable, SentOpen},
+    open::{AbandonedOpen, GrantedOpen, OpenKey, OpenPlace, OpenTable, SentOpen},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{CompoundSink, Judged, Results, done, fault, optional, outcome},
     session::SessionMonitor,
@@ -100,6 +100,8 @@ pub struct NfsV4 {
     is_closing: AtomicBool,
     /// Delegations are being returned.
     is_returning: AtomicBool,
+    /// Slots are settled, now or soon.
+    is_settling: AtomicBool,
 }
 
 /// Longest results without data, names or link targets, in bytes: two handles and five sets of
@@ -160,6 +162,7 @@ impl NfsV4 {
                 this: Weak::clone(this),
                 is_closing: AtomicBool::new(false),
                 is_returning: AtomicBool::new(false),
+                is_settling: AtomicBool::new(false),
             }
         })
     }
@@ -270,6 +273,11 @@ impl NfsV4 {
             operations.bare(Nfs4Operation::Restorefh);
             get_attributes(operations, attributes::OBJECT);
         };
+        let abandoned = || {
+            let place = OpenPlace::Name(directory.clone(), name.bytes().to_vec());
+            let (owner, credential) = (owner.number, Arc::clone(owner.credential));
+            vec![AbandonedOpen { place, owner, credential, access }]
+        };
         let request = CompoundRequest {
             caller,
             operation: Nfs4Operation::Open,
@@ -280,6 +288,7 @@ impl NfsV4 {
             results_max: OPEN_RESULTS_MAX + RESULTS_SMALL,
             sink: None,
             may_piggyback: true,
+            opens: Some(&abandoned),
             keeps_reply: true,
         };
         let mut made = self.ask(&request, |results| {
@@ -858,7 +867,18 @@ impl OpenOperations for NfsV4 {
         // follows it.
         let question = question(caller, Nfs4Operation::Open, &append);
         let may_piggyback = siblings.is_empty();
-        let request = CompoundRequest { results_max, main: 1, may_piggyback, ..question };
+        let abandoned = || {
+            let files = std::iter::once(file).chain(siblings.iter().map(|sibling| sibling.file));
+            let open = |file: &FileHandle| AbandonedOpen {
+                place: OpenPlace::File(file.clone()),
+                owner: owner.number,
+                credential: Arc::clone(owner.credential),
+                access,
+            };
+            files.map(open).collect()
+        };
+        let opens: Option<&(dyn Fn() -> _ + Sync)> = Some(&abandoned);
+        let request = CompoundRequest { results_max, main: 1, may_piggyback, opens, ..question };
         let opening = wants_delegation.then(|| self.delegations.begin_opening());
         let answer = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
@@ -994,6 +1014,7 @@ fn question<'a>(
         results_max,
         sink: None,
         may_piggyback: true,
+        opens: None,
         keeps_reply: false,
     }
 }

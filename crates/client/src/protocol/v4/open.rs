@@ -153,6 +153,28 @@ pub(super) struct OpenToRestore {
     pub(super) accesses: Vec<ShareAccess>,
 }
 
+/// An OPEN whose reply nobody has waited for: the server may have executed it.
+#[derive(Clone, Debug)]
+pub(super) struct AbandonedOpen {
+    pub(super) place: OpenPlace,
+    pub(super) owner: u32,
+    pub(super) credential: Arc<RpcCredential>,
+    pub(super) access: ShareAccess,
+}
+
+/// The file of an [`AbandonedOpen`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum OpenPlace {
+    /// By its handle.
+    File(FileHandle),
+    /// By its name in a directory.
+    Name(FileHandle, Vec<u8>),
+}
+
+/// The most abandoned OPENs that are remembered. The server keeps what others have opened until
+/// this client ends.
+const ABANDONED_MAX: usize = 1024;
+
 /// An operation for an open that is added to a compound.
 #[derive(Clone, Debug)]
 pub(super) struct PiggybackedOperation {
@@ -190,6 +212,7 @@ struct Opens {
     waiting: VecDeque<PiggybackedOperation>,
     /// The owners of the opens of each file.
     owners: HashMap<FileHandle, Vec<u32>>,
+    abandoned: Vec<AbandonedOpen>,
     /// The first session since the server has forgotten this client.
     valid_since: SessionGeneration,
 }
@@ -560,6 +583,19 @@ impl OpenTable {
         opens.idle.clear();
         opens.too_wide.clear();
         opens.waiting.clear();
+        opens.abandoned.clear();
+    }
+
+    /// Remembers abandoned OPENs.
+    pub(super) fn abandon(&self, opens: Vec<AbandonedOpen>) {
+        let abandoned = &mut self.0.lock().abandoned;
+        abandoned.extend(opens);
+        abandoned.truncate(ABANDONED_MAX);
+    }
+
+    /// Takes the abandoned OPENs.
+    pub(super) fn take_abandoned(&self) -> Vec<AbandonedOpen> {
+        std::mem::take(&mut self.0.lock().abandoned)
     }
 
     /// An open that has to be reclaimed.

@@ -302,6 +302,7 @@ impl NfsV4 {
             results_max: OPEN_RESULTS_MAX,
             sink: None,
             may_piggyback: true,
+            opens: None,
             keeps_reply: true,
         };
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(StepProgress::Done) };
@@ -341,6 +342,7 @@ impl NfsV4 {
             results_max: OPEN_RESULTS_MAX,
             sink: None,
             may_piggyback: true,
+            opens: None,
             keeps_reply: true,
         };
         let is_recovery = matches!(claim, OpenClaim::Previous(_));
@@ -440,6 +442,7 @@ impl NfsV4 {
             results_max: 2 * OPEN_RESULTS_MAX * batch.len(),
             sink: None,
             may_piggyback: false,
+            opens: None,
             keeps_reply: false,
         };
         let _opening = self.delegations.begin_opening();
@@ -508,6 +511,7 @@ impl NfsV4 {
                 results_max: OPEN_RESULTS_MAX,
                 sink: None,
                 may_piggyback: true,
+                opens: None,
                 keeps_reply: false,
             };
             let Some(reply) = self.send_in_recovery(&request)? else { return Ok(StepProgress::Done) };
@@ -545,6 +549,7 @@ impl NfsV4 {
             results_max: OPEN_RESULTS_MAX,
             sink: None,
             may_piggyback: true,
+            opens: None,
             keeps_reply: true,
         };
         self.send_in_recovery(&request).map(drop)

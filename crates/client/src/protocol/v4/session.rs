@@ -232,13 +232,17 @@ impl SessionMonitor {
         let mut slots = state.slots.iter().take(state.usable);
         let settled = slots.clone().position(|slot| !slot.is_busy && !slot.is_doubtful);
         let index = settled.or_else(|| slots.position(|slot| !slot.is_busy))?;
+        Some(self.guard(state, index, cache_this))
+    }
+
+    fn guard<'a>(&'a self, state: &mut SessionState, index: usize, cache_this: bool) -> SlotGuard<'a> {
         let slot = &mut state.slots[index];
         slot.is_busy = true;
         let (sequence, is_doubtful) = (slot.sequence, slot.is_doubtful);
         let highest = state.slots.iter().rposition(|slot| slot.is_busy).unwrap_or(index);
         let id = |index: usize| SlotId(u32::try_from(index).unwrap_or(u32::MAX));
         let (session, slot, highest_slot) = (state.session, id(index), id(highest));
-        Some(SlotGuard {
+        SlotGuard {
             monitor: self,
             generation: state.generation,
             index,
@@ -247,7 +251,14 @@ impl SessionMonitor {
             is_doubtful,
             is_settled: false,
             lease_doubts: state.lease_doubts,
-        })
+        }
+    }
+
+    /// A free slot in doubt, if requests can be sent.
+    pub(super) fn take_doubtful(&self) -> Option<SlotGuard<'_>> {
+        let state = &mut *self.state.lock();
+        let index = state.slots.iter().position(|slot| slot.is_doubtful && !slot.is_busy)?;
+        (state.need == RecoveryStep::None).then(|| self.guard(state, index, false))
     }
 
     /// The recovery thread has ended, whether or not it succeeded.
@@ -397,6 +408,11 @@ impl SessionState {
         } else if doubts == self.lease_doubts {
             self.lease_end.extend(sent_at + self.lease);
         }
+    }
+
+    /// Whether the outcome of a request that nobody waits for is unknown.
+    pub(super) fn has_doubtful(&self) -> bool {
+        self.slots.iter().any(|slot| slot.is_doubtful)
     }
 
     fn slot(&mut self, guard: &SlotGuard<'_>) -> Option<&mut Slot> {
