@@ -8,10 +8,9 @@ use parking_lot::Mutex;
 
 use crate::world::World;
 
-pub(crate) const DELAY: u32 = 10_008;
-
 /// The numbers of operations.
 pub(crate) mod op {
+    pub(crate) const ACCESS: u32 = 3;
     pub(crate) const CLOSE: u32 = 4;
     pub(crate) const CREATE: u32 = 6;
     pub(crate) const LINK: u32 = 11;
@@ -22,9 +21,7 @@ pub(crate) mod op {
     pub(crate) const RENAME: u32 = 29;
     pub(crate) const EXCHANGE_ID: u32 = 42;
     pub(crate) const CREATE_SESSION: u32 = 43;
-    pub(crate) const FREE_STATEID: u32 = 45;
     pub(crate) const SEQUENCE: u32 = 53;
-    pub(crate) const TEST_STATEID: u32 = 55;
     pub(crate) const RECLAIM_COMPLETE: u32 = 58;
 }
 
@@ -76,13 +73,14 @@ pub(crate) fn set_word(reply: &mut [u8], word: usize, value: u32) {
 }
 
 impl ScriptedRequest<'_> {
-    /// The first operation that does more than to find an object or to describe it; SEQUENCE if
-    /// there is none.
-    pub(crate) fn main(&self) -> u32 {
+    /// The operations up to the first one that does more than to find an object, to describe it, or
+    /// to end a state.
+    fn first_operations(&self) -> Vec<u32> {
         let words = &self.words;
-        let (mut at, mut count) = (3, words[2]);
-        while count > 0 {
+        let (mut at, mut operations) = (3, Vec::new());
+        for _ in 0..words[2] {
             let operation = words[at];
+            operations.push(operation);
             at += 1;
             let opaque = |at: usize| 1 + usize::try_from(words[at]).unwrap().div_ceil(4);
             let bitmap = |at: usize| 1 + usize::try_from(words[at]).unwrap();
@@ -94,21 +92,25 @@ impl ScriptedRequest<'_> {
                 17 | 37 => bitmap(at) + opaque(at + bitmap(at)),
                 op::CLOSE => 5,
                 8 => 4,
-                _ => return operation,
+                _ => break,
             };
-            count -= 1;
         }
-        op::SEQUENCE
+        operations
+    }
+
+    /// The last of these.
+    pub(crate) fn main(&self) -> u32 {
+        self.first_operations().last().copied().unwrap_or(0)
+    }
+
+    /// Whether this operation is among them.
+    pub(crate) fn does(&self, operation: u32) -> bool {
+        self.first_operations().contains(&operation)
     }
 
     /// The number of operations.
     pub(crate) fn operations(&self) -> u32 {
         self.words[2]
-    }
-
-    /// Whether this operation is anywhere in the compound.
-    pub(crate) fn has(&self, operation: u32) -> bool {
-        self.words.contains(&operation)
     }
 
     /// The server executes other arguments.

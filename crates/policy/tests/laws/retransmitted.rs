@@ -103,10 +103,8 @@ fn a_created_object_is_recognised_only_if_all_attributes_match() {
                 uid: case.pick(&[500, 0]),
                 gid: case.pick(&[600, 700, 0]),
                 size: case.pick(&[0, 1]),
-                stamp: case.pick(&[
-                    ChangeStamp::Times { mtime: during, ctime: during },
-                    ChangeStamp::Change(7),
-                ]),
+                stamp: case
+                    .pick(&[ChangeStamp::Times { mtime: during, ctime: during }, ChangeStamp::Change(7)]),
             },
             links: usual + case.pick(&[0, 1]),
             mtime: case.pick(&[earlier, during]),

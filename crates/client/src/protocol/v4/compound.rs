@@ -30,10 +30,13 @@ use curt_xdr::{Decode, DecodeError, Encode, Opaque};
 
 use super::{
     NfsV4,
-    open::{AbandonedOpen, GrantedOpen, OpenKey, OpenPlace, PiggybackedKind, PiggybackedOperation, SentOpen, UsableOpen, wire},
+    open::{
+        AbandonedOpen, GrantedOpen, OpenKey, OpenPlace, PiggybackedKind, PiggybackedOperation, SentOpen,
+        UsableOpen, wire,
+    },
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{CompoundSink, outcome},
-    session::{CompoundPurpose, RecoveryStep, SessionGeneration, SlotGuard, SlotTurn},
+    session::{CompoundPurpose, RecoveryStep, SessionGeneration, SlotGuard, SlotTurn, answers},
 };
 use crate::protocol::{
     OpenOwner, RpcCaller, ShareAccess,
@@ -292,6 +295,7 @@ pub(super) enum Attempt {
 /// Passes a reply to a [`CompoundSink`], and keeps the results of SEQUENCE and OPEN.
 struct SequencedSink {
     sink: Arc<dyn CompoundSink>,
+    asked: SequenceArgs4,
     prefix: PrefixLayout,
     consumed: OnceLock<ConsumedPrefix>,
 }
@@ -307,7 +311,7 @@ impl ReplySink for SequencedSink {
         let Ok(mut results) = CompoundResults::new(results) else { return false };
         let mut sequence = results.clone();
         let Ok(sequence) = sequence.next::<SequenceOk4>(Nfs4Operation::Sequence) else { return false };
-        if results.header().status != NfsStat4::Ok {
+        if results.header().status != NfsStat4::Ok || !answers(&sequence, &self.asked) {
             return false;
         }
         let Ok(opened) = decode_prefix(&mut results, &self.prefix) else { return false };
@@ -474,7 +478,8 @@ impl NfsV4 {
         let layout = sent.prefix.layout();
         let sink = request.sink.map(|sink| {
             let (sink, prefix) = (Arc::clone(sink), layout.clone());
-            Arc::new(SequencedSink { sink, prefix, consumed: OnceLock::new() })
+            let asked = sent.slot.arguments;
+            Arc::new(SequencedSink { sink, asked, prefix, consumed: OnceLock::new() })
         });
         let as_sink = sink.as_ref().map(|sink| Arc::<SequencedSink>::clone(sink) as Arc<dyn ReplySink>);
         let call = self.encoded(Some(sent.slot.arguments), &sent.prefix, request.append);
@@ -503,7 +508,7 @@ impl NfsV4 {
         // The next reply that is not consumed says again whether the backchannel is broken.
         let _ = sent.slot.executed(&consumed.sequence, result.sent_at);
         for operation in &sent.prefix.piggybacked {
-            self.piggybacked_done(operation, Ok(operation.stateid), generation);
+            self.piggybacked_done(operation, Ok(operation.stateid));
         }
         if let (Some(open), Some(opened)) = (&sent.prefix.open, consumed.opened) {
             self.opened_within(open, opened, generation);
@@ -556,18 +561,12 @@ impl NfsV4 {
     }
 
     /// A piggybacked operation was executed, or refused with this status.
-    fn piggybacked_done(
-        &self,
-        operation: &PiggybackedOperation,
-        outcome: Result<Stateid, NfsStat4>,
-        generation: SessionGeneration,
-    ) {
+    fn piggybacked_done(&self, operation: &PiggybackedOperation, outcome: Result<Stateid, NfsStat4>) {
+        if let Err(status) = outcome {
+            self.free_revoked(operation.stateid, status);
+        }
         match operation.returned() {
-            Some(returned) => {
-                if self.delegations.returned(returned, outcome.map(|_| ())) {
-                    self.session.require_recovery(RecoveryStep::TestStates, generation);
-                }
-            }
+            Some(returned) => self.delegations.returned(returned, outcome.map(|_| ())),
             None => self.opens.piggybacked_done(operation, outcome),
         }
     }
@@ -663,7 +662,7 @@ impl NfsV4 {
                     return Err(self.rpc.malformed(operation.does.operation().name(), error));
                 }
             };
-            self.piggybacked_done(&operation, result, generation);
+            self.piggybacked_done(&operation, result);
             if result.is_err() {
                 self.requeue_piggybacked(piggybacked.collect());
                 return Ok(PrefixOutcome::PiggybackedRefused);
@@ -705,6 +704,7 @@ impl NfsV4 {
                 | NfsStat4::AdminRevoked,
                 Some(open),
             ) if open.stateid != Stateid::ANONYMOUS && request.lock.is_none() => {
+                self.free_revoked(open.stateid, status);
                 // A server that does not know the current stateid gets that of the OPEN next.
                 self.opens.doubt(open.key, open.stateid);
                 Some(Attempt::Again)

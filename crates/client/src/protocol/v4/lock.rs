@@ -115,6 +115,7 @@ impl NfsV4 {
             let Some(stateid) = place.stateid.filter(|_| is_stateid_refused(status)) else {
                 return Ok(self.denied(&place, waits, status));
             };
+            self.free_revoked(stateid, status);
             if self.is_lost_now(file, stateid) {
                 return Ok(LockReply::Refused(LockError::Failed(Fault::Io)));
             }
@@ -207,6 +208,7 @@ impl NfsV4 {
                     }
                 }
                 Err(status) if is_stateid_refused(status) => {
+                    self.free_revoked(stateid, status);
                     self.is_lost_now(file, stateid);
                 }
                 Err(status) => return Ok(reply_of(status)),
@@ -303,9 +305,14 @@ impl NfsV4 {
             let Some(stateid) = self.locks.for_io(open, range) else { break };
             is_locked = true;
             let reply = self.send(&CompoundRequest { lock: Some(stateid), ..*request })?;
-            if reply.call.reply.was_consumed() || !is_stateid_refused(self.status_of(&reply)?) {
+            if reply.call.reply.was_consumed() {
                 return Ok(reply);
             }
+            let status = self.status_of(&reply)?;
+            if !is_stateid_refused(status) {
+                return Ok(reply);
+            }
+            self.free_revoked(stateid, status);
             if self.is_lost_now(&open.file, stateid) {
                 break;
             }

@@ -24,6 +24,9 @@ use crate::protocol::{FileOperations, HeldDelegation, OpenOwner, RpcCaller, Shar
 /// Compounds in which delegations are returned before the rest is left for others.
 const RETURN_ATTEMPTS: usize = 8;
 
+/// It is asked at least this often whether the lease is to be renewed: it may become shorter.
+const CHECK_PERIOD_MAX: Duration = Duration::from_secs(5);
+
 /// The lease is renewed when it has not been for this part of it.
 const RENEWAL_PART: u32 = 2;
 
@@ -189,7 +192,7 @@ impl NfsV4 {
 
     /// Renews the lease when it has not been renewed by other requests, as long as the mount lasts.
     pub(super) fn keep_lease(self: &Arc<Self>) {
-        let period = self.session.lock().lease() / RENEWAL_PART / 2;
+        let period = (self.session.lock().lease() / RENEWAL_PART / 2).min(CHECK_PERIOD_MAX);
         let this = Arc::downgrade(self);
         let renew = move || {
             if let Some(this) = this.upgrade() {
@@ -198,6 +201,24 @@ impl NfsV4 {
             }
         };
         self.background.spawn_after(period.max(Duration::from_millis(100)), Box::new(renew));
+    }
+
+    /// Tells the server by a SEQUENCE alone which slots are used.
+    pub(super) fn tell_slots(&self) {
+        if self.is_telling_slots.swap(true, Relaxed) {
+            return;
+        }
+        let this = Weak::clone(&self.this);
+        let tell = move || {
+            let Some(this) = this.upgrade() else { return };
+            let never = Interrupt::never();
+            let caller = RpcCaller { credential: &this.machine, interrupt: &never };
+            if let Err(error) = this.send(&alone(caller)) {
+                tracing::debug!(%error, "the server is not told of the slots in use");
+            }
+            this.is_telling_slots.store(false, Relaxed);
+        };
+        self.background.spawn(Box::new(tell));
     }
 
     pub(super) fn renew_lease(&self) {

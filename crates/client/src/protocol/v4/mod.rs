@@ -36,7 +36,7 @@ use std::{
     ops::Range,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -102,6 +102,8 @@ pub struct NfsV4 {
     is_returning: AtomicBool,
     /// Slots are settled, now or soon.
     is_settling: AtomicBool,
+    /// The server is about to be told of the slots in use.
+    is_telling_slots: AtomicBool,
 }
 
 /// Longest results without data, names or link targets, in bytes: two handles and five sets of
@@ -138,7 +140,7 @@ impl NfsV4 {
         callbacks: Arc<CallbackService>,
         background: Arc<dyn Background>,
     ) -> Arc<Self> {
-        let session = Arc::<SessionMonitor>::default();
+        let session = callbacks.sessions();
         let delegations = callbacks.delegations();
         session.lock().lease_end = Arc::clone(delegations.lease());
         Arc::new_cyclic(|this: &Weak<Self>| {
@@ -146,6 +148,12 @@ impl NfsV4 {
             delegations.set_must_return(Box::new(move || {
                 if let Some(this) = returner.upgrade() {
                     this.return_delegations();
+                }
+            }));
+            let reducer = Weak::clone(this);
+            callbacks.set_slots_recalled(Box::new(move || {
+                if let Some(this) = reducer.upgrade() {
+                    this.tell_slots();
                 }
             }));
             Self {
@@ -163,6 +171,7 @@ impl NfsV4 {
                 is_closing: AtomicBool::new(false),
                 is_returning: AtomicBool::new(false),
                 is_settling: AtomicBool::new(false),
+                is_telling_slots: AtomicBool::new(false),
             }
         })
     }
@@ -603,7 +612,6 @@ impl FileOperations for NfsV4 {
         } else {
             request.size
         };
-        let size = size.min(self.session.lock().read_max());
         let arguments = ReaddirArgs4 {
             cookie: if dots { 0 } else { request.cookie },
             verifier: if dots { Verifier4::default() } else { request.verifier.into() },
@@ -617,7 +625,8 @@ impl FileOperations for NfsV4 {
             if let Some(rights) = request.rights {
                 operations.push(&AccessArgs4 { access: rights.bits() });
             }
-            operations.push(&arguments);
+            let most = self.session.lock().read_max();
+            operations.push(&ReaddirArgs4 { max_count: size.min(most), ..arguments });
             if dots {
                 operations.bare(Nfs4Operation::Lookupp);
                 get_attributes(operations, attributes::FILEID);
@@ -666,14 +675,12 @@ impl FileOperations for NfsV4 {
         range: Range<u64>,
         sink: Option<&Arc<dyn ReadSink>>,
     ) -> Result<Option<NfsReply<ReadData, Option<Attributes>>>, CallError> {
-        // A session can have become smaller.
-        let most = self.session.lock().read_max();
-        let range = range.start..range.end.min(range.start.saturating_add(most.into()));
         let count = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
         let asked = usize::try_from(count).unwrap_or(usize::MAX);
         let key = OpenKey { file: file.clone(), owner: open.open.owner };
         let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
             get_attributes(operations, attributes::OBJECT);
+            let count = count.min(self.session.lock().read_max());
             operations.push(&ReadArgs4 { stateid, offset: range.start, count });
         };
         // A time not later than that of sending: older cached data never count as newer than the
@@ -732,15 +739,18 @@ impl FileOperations for NfsV4 {
         stability: Stability,
         bytes: &[u8],
     ) -> Answer<WriteReply, Wcc> {
-        let most = usize::try_from(self.session.lock().write_max()).unwrap_or(usize::MAX);
-        let bytes = bytes.get(..most).unwrap_or(bytes);
         let Ok(data) = Opaque::new(bytes) else {
             return Ok(self.refusal(Fault::Fbig));
         };
+        // The session that is used at last can be smaller than the one of now.
+        let sent = AtomicUsize::new(bytes.len());
         let key = OpenKey { file: file.clone(), owner: open.open.owner };
         let stable = StableHow4::from(stability);
         let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
             get_attributes(operations, attributes::CHANGE);
+            let most = usize::try_from(self.session.lock().write_max()).unwrap_or(usize::MAX);
+            let data = bytes.get(..most).map_or(data, |first| Opaque::new(first).unwrap_or(data));
+            sent.store(data.bytes().len(), Relaxed);
             operations.push(&WriteArgs4 { stateid, offset, stable, data });
             get_attributes(operations, attributes::OBJECT);
         };
@@ -752,7 +762,7 @@ impl FileOperations for NfsV4 {
         self.answered(&reply, |results| {
             let before = results.change()?;
             let ok: WriteOk4 = done!(results.next(Nfs4Operation::Write), Wcc::default());
-            let sent = bytes.len();
+            let sent = sent.load(Relaxed);
             let count = usize::try_from(ok.count).unwrap_or(usize::MAX);
             if count > sent || (count == 0 && sent > 0) || ok.committed < stable {
                 return Err(DecodeError::BadValue { name: "WRITE4resok", value: ok.count });
@@ -832,12 +842,10 @@ impl OpenOperations for NfsV4 {
     ) -> Answer<OpenReply, Option<Attributes>> {
         let OpenExtras { rights, read, siblings } = wanted;
         let name = owner_name(owner.number);
-        let (client, room, most) = {
+        let (client, room) = {
             let session = self.session.lock();
-            let room = session.operations_max.saturating_sub(1 + open::OPERATIONS) / open::OPERATIONS;
-            (session.client, room, session.read_max())
+            (session.client, session.operations_max.saturating_sub(1 + open::OPERATIONS) / open::OPERATIONS)
         };
-        let read = read.map(|count| count.min(most));
         let wants_delegation = self.wants_delegation(file, access);
         let room = if wants_delegation { usize::try_from(room).unwrap_or(0) } else { 0 };
         let siblings = siblings.get(..room).unwrap_or(siblings);
@@ -849,6 +857,7 @@ impl OpenOperations for NfsV4 {
             operations.push(&AccessArgs4 { access: rights.bits() });
             get_attributes(operations, attributes::OBJECT);
             if let Some(count) = read {
+                let count = count.min(self.session.lock().read_max());
                 operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count });
             }
             for sibling in siblings {
@@ -880,13 +889,15 @@ impl OpenOperations for NfsV4 {
         let opens: Option<&(dyn Fn() -> _ + Sync)> = Some(&abandoned);
         let request = CompoundRequest { results_max, main: 1, may_piggyback, opens, ..question };
         let opening = wants_delegation.then(|| self.delegations.begin_opening());
+        let mut has_rights = true;
         let answer = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
             let sent = SentOpen { access, wants_delegation, generation: results.1 };
             self.opened(file, owner, sent, GrantedOpen::from(&ok));
-            let granted: AccessOk4 = done!(results.next(Nfs4Operation::Access), None);
-            let granted = Access::from_bits(granted.access).common(rights);
+            let access = optional(results.0.next::<AccessOk4>(Nfs4Operation::Access))?;
+            has_rights = access.is_some();
+            let granted = access.map_or(Access::NONE, |ok| Access::from_bits(ok.access).common(rights));
             let about = results.attributes()?;
             let data =
                 if read.is_some() { read_results::decode_optional_read(results, asked)? } else { None };
@@ -902,7 +913,18 @@ impl OpenOperations for NfsV4 {
         if let (Some(opening), Err(_)) = (&opening, &answer) {
             opening.lose_reply(caller.credential);
         }
-        answer
+        let mut answer = answer?;
+        if let (Ok(reply), false) = (&mut answer.outcome, has_rights) {
+            // The refusal of ACCESS does not concern the OPEN, which is closed if it is not used.
+            self.close_soon();
+            let access = self.access(caller, file, rights)?;
+            answer.attributes = access.attributes;
+            match access.outcome {
+                Ok(granted) => reply.granted = granted,
+                Err(fault) => answer.outcome = Err(fault),
+            }
+        }
+        Ok(answer)
     }
 
     fn delay_open(&self, file: &FileHandle, owner: OpenOwner<'_>) -> bool {

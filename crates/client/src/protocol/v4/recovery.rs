@@ -14,8 +14,8 @@ use curt_proto::nfs4::{
     CreateSessionFlags, CreateSessionOk4, DelegationType, DestroyClientidArgs4, DestroySessionArgs4,
     ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, GetattrArgs4, ImplementationId,
     Nfs4Operation, NfsFh4, NfsStat4, OpaqueLimited, OpenArgs4, OpenClaim, OpenHow, OpenOk4, PutfhArgs4,
-    ReclaimCompleteArgs4, SequenceId, SessionId, ShareAccess4, StateOwner, StateProtectArgs, Stateid, TestStateidArgs4,
-    TestStateidOk4,
+    ReclaimCompleteArgs4, SequenceId, SessionId, ShareAccess4, StateOwner, StateProtectArgs, Stateid,
+    TestStateidArgs4, TestStateidOk4,
 };
 use curt_rpc::client::{CallError, Interrupt};
 use curt_types::FileHandle;
@@ -26,8 +26,8 @@ use super::{
     compound::{CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
     delegation::DelegationToReclaim,
     open::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
-    results::{Results, outcome},
-    session::{MESSAGE_MIN, RecoveryStep, SLOTS_MAX},
+    results::{Results, is_revoked, optional, outcome},
+    session::{MESSAGE_MIN, RecoveryStep, SLOTS_MAX, SessionGeneration},
 };
 use crate::protocol::{
     OpenOwner, RpcCaller, ShareAccess,
@@ -184,9 +184,7 @@ impl NfsV4 {
                     (session.exchanged(client, sequence), session.generation().next())
                 };
                 if is_new {
-                    self.opens.forgotten_by_server(next);
-                    self.delegations.forgotten_by_server(next);
-                    self.locks.forgotten_by_server();
+                    self.forget_state(next);
                 }
                 Ok(StepProgress::Done)
             }
@@ -255,6 +253,13 @@ impl NfsV4 {
         }
     }
 
+    /// The server knows nothing that was open before the session `next`.
+    fn forget_state(&self, next: SessionGeneration) {
+        self.opens.forgotten_by_server(next);
+        self.delegations.forgotten_by_server(next);
+        self.locks.forgotten_by_server();
+    }
+
     /// Ends a session of which the server may know nothing any more.
     fn destroy_session(&self, caller: RpcCaller<'_>, session: SessionId) -> Result<(), CallError> {
         let arguments = DestroySessionArgs4 { session };
@@ -269,6 +274,13 @@ impl NfsV4 {
 
     /// Reclaims the opens and then the locks, and says that this is all.
     fn reclaim(&self, caller: RpcCaller<'_>) -> Result<StepProgress, RecoveryError> {
+        let forgotten = {
+            let mut session = self.session.lock();
+            session.take_forgotten().then(|| session.generation())
+        };
+        if let Some(generation) = forgotten {
+            self.forget_state(generation);
+        }
         while let Some(open) = self.opens.next_to_reclaim() {
             for access in &open.accesses {
                 let is_delegated = *access == ShareAccess::Read && self.delegations.take_reclaim(&open.key);
@@ -295,7 +307,12 @@ impl NfsV4 {
         let request = CompoundRequest {
             caller,
             operation: Nfs4Operation::ReclaimComplete,
-            append: &|operations, _| operations.push(&complete),
+            append: &|operations, _| {
+                operations.push(&complete);
+                // A server may have another lease when it is restarted.
+                operations.bare(Nfs4Operation::Putrootfh);
+                operations.push(&GetattrArgs4 { attributes: attributes::LEASE });
+            },
             main: 0,
             open: None,
             lock: None,
@@ -310,7 +327,14 @@ impl NfsV4 {
         match self.decoded(outcome(results.next::<()>(Nfs4Operation::ReclaimComplete)))? {
             Ok(()) | Err(NfsStat4::CompleteAlready | NfsStat4::Notsupp) => {
                 self.delegations.end_reclaiming();
-                self.session.lock().satisfied(RecoveryStep::Reclaim);
+                self.decoded(optional(results.next::<()>(Nfs4Operation::Putrootfh)))?;
+                let lease = Results(results, reply.generation()).values(attributes::LEASE);
+                let lease = self.decoded(lease)?.and_then(|values| values.lease_time);
+                let mut session = self.session.lock();
+                if let Some(lease) = lease {
+                    session.set_lease(lease);
+                }
+                session.satisfied(RecoveryStep::Reclaim);
                 Ok(StepProgress::Done)
             }
             Err(status) => Err(RecoveryError::Refused(status)),
@@ -490,8 +514,25 @@ impl NfsV4 {
         Ok(())
     }
 
-    /// Tests which opens and locks the server has revoked.
+    /// A state that this client is about to drop was refused with this status.
+    pub(super) fn free_revoked(&self, stateid: Stateid, status: NfsStat4) {
+        if is_revoked(status) {
+            self.session.free(stateid);
+        }
+    }
+
+    /// Frees the revoked states that are dropped already, and tests which others the server has
+    /// revoked.
     fn test_states(&self, caller: RpcCaller<'_>) -> Result<StepProgress, RecoveryError> {
+        loop {
+            let stateid = self.session.lock().next_to_free();
+            let Some(stateid) = stateid else { break };
+            self.free_state(caller, stateid)?;
+        }
+        if !self.session.lock().must_test() {
+            self.session.lock().satisfied(RecoveryStep::TestStates);
+            return Ok(StepProgress::Done);
+        }
         let locks = self.locks.stateids().into_iter().map(|(file, stateid)| (HeldState::Lock(file), stateid));
         let opens = self.opens.held().into_iter().map(|(key, stateid)| (HeldState::Open(key), stateid));
         let delegations = self.delegations.all().into_iter();

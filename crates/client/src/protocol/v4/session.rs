@@ -13,7 +13,7 @@ use std::{
 
 use curt_proto::nfs4::{
     Clientid, CreateSessionFlags, CreateSessionOk4, NfsStat4, SequenceArgs4, SequenceId, SequenceOk4,
-    SequenceStatusFlags, SessionId, SlotId,
+    SequenceStatusFlags, SessionId, SlotId, Stateid,
 };
 use curt_rpc::client::{CallError, Interrupt, Wake};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -37,6 +37,9 @@ fn data_max(message_max: u32) -> u32 {
     message_max.saturating_sub(OVERHEAD).clamp(1024, 1 << 20)
 }
 
+/// The most revoked states that wait for FREE_STATEID.
+const FREED_MAX: usize = 1024;
+
 /// Counts the sessions of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SessionGeneration(u64);
@@ -53,7 +56,7 @@ impl SessionGeneration {
 pub(super) enum RecoveryStep {
     /// Nothing.
     None,
-    /// The server has revoked state: opens are tested.
+    /// The server has revoked state: it is acknowledged, and the rest is tested.
     TestStates,
     /// Opens are reclaimed, and RECLAIM_COMPLETE is sent.
     Reclaim,
@@ -85,6 +88,10 @@ pub(super) struct SessionState {
     need: RecoveryStep,
     /// After the session is created, opens have to be reclaimed.
     must_reclaim: bool,
+    /// The server has kept the session, but nothing else.
+    has_forgotten: bool,
+    /// How often what was open was reclaimed.
+    reclaims: u64,
     /// A thread does what is needed.
     is_recovering: bool,
     generation: SessionGeneration,
@@ -107,8 +114,12 @@ pub(super) struct SessionState {
     is_unbound: bool,
     /// The server has accepted a backchannel.
     has_backchannel: bool,
-    /// When delegations were last tested because the server reports that it has revoked some.
-    delegations_tested_at: Option<Instant>,
+    /// When states were last tested because the server reports that it has revoked some.
+    tested_at: Option<Instant>,
+    /// All states are to be tested.
+    must_test: bool,
+    /// Revoked states that this client has dropped, and the server keeps until it hears of that.
+    to_free: Vec<Stateid>,
     /// Until when delegations are valid.
     pub(super) lease_end: Arc<LeaseEnd>,
     /// How often replies have put them in doubt.
@@ -139,6 +150,13 @@ pub(super) struct SlotGuard<'a> {
     is_settled: bool,
     /// [`SessionState::lease_doubts`] when it was taken.
     lease_doubts: u64,
+    /// [`SessionState::reclaims`] then.
+    reclaims: u64,
+}
+
+/// Whether this is the result of that SEQUENCE.
+pub(super) fn answers(ok: &SequenceOk4, asked: &SequenceArgs4) -> bool {
+    ok.session == asked.session && ok.sequence == asked.sequence && ok.slot == asked.slot
 }
 
 /// What a thread that wants a slot gets.
@@ -153,6 +171,8 @@ impl Default for SessionMonitor {
         let state = SessionState {
             need: RecoveryStep::Client,
             must_reclaim: true,
+            has_forgotten: false,
+            reclaims: 0,
             is_recovering: false,
             generation: SessionGeneration::default(),
             client: Clientid(0),
@@ -169,7 +189,9 @@ impl Default for SessionMonitor {
             bound_at: None,
             is_unbound: false,
             has_backchannel: false,
-            delegations_tested_at: None,
+            tested_at: None,
+            must_test: false,
+            to_free: Vec::new(),
             lease_end: Arc::default(),
             lease_doubts: 0,
         };
@@ -251,6 +273,7 @@ impl SessionMonitor {
             is_doubtful,
             is_settled: false,
             lease_doubts: state.lease_doubts,
+            reclaims: state.reclaims,
         }
     }
 
@@ -264,6 +287,18 @@ impl SessionMonitor {
     /// The recovery thread has ended, whether or not it succeeded.
     pub(super) fn recovered(&self) {
         self.state.lock().is_recovering = false;
+        self.changed.notify_all();
+    }
+
+    /// The server has revoked a state that this client has dropped.
+    pub(super) fn free(&self, stateid: Stateid) {
+        let mut state = self.state.lock();
+        let is_new = state.to_free.iter().all(|waiting| waiting.other != stateid.other);
+        if is_new && state.to_free.len() < FREED_MAX {
+            state.to_free.push(stateid);
+            state.need = state.need.max(RecoveryStep::TestStates);
+        }
+        drop(state);
         self.changed.notify_all();
     }
 
@@ -292,9 +327,14 @@ impl SessionState {
         self.lease
     }
 
-    pub(super) const fn set_lease(&mut self, seconds: u32) {
+    pub(super) fn set_lease(&mut self, seconds: u32) {
         // A server without a lease would make the client renew it without pause.
-        self.lease = Duration::from_secs(if seconds == 0 { 1 } else { seconds as u64 });
+        let lease = Duration::from_secs(if seconds == 0 { 1 } else { seconds.into() });
+        if lease < self.lease {
+            // Replies have extended it by more.
+            self.lease_end.doubt();
+        }
+        self.lease = lease;
     }
 
     /// EXCHANGE_ID was answered. The server knows nothing of the client's state if it has given a
@@ -304,6 +344,10 @@ impl SessionState {
         (self.client, self.create_sequence) = (client, sequence);
         self.must_reclaim |= is_new;
         self.at_server = self.at_server.filter(|_| !is_new);
+        if is_new {
+            self.to_free.clear();
+            self.must_test = false;
+        }
         self.need = RecoveryStep::Session;
         is_new
     }
@@ -325,7 +369,11 @@ impl SessionState {
         self.bound_at = Some(now);
         self.is_unbound = false;
         self.has_backchannel = ok.flags.0 & CreateSessionFlags::CONN_BACK_CHAN != 0;
-        self.need = if self.must_reclaim { RecoveryStep::Reclaim } else { RecoveryStep::None };
+        self.need = match self.must_reclaim {
+            true => RecoveryStep::Reclaim,
+            false if self.must_test || !self.to_free.is_empty() => RecoveryStep::TestStates,
+            false => RecoveryStep::None,
+        };
         replaced
     }
 
@@ -344,15 +392,32 @@ impl SessionState {
         data_max(self.request_max)
     }
 
+    /// Whether the server has forgotten all but the session. That is asked once.
+    pub(super) const fn take_forgotten(&mut self) -> bool {
+        std::mem::replace(&mut self.has_forgotten, false)
+    }
+
     /// EXCHANGE_ID has to be sent next.
     pub(super) const fn client_unknown(&mut self) {
         self.need = RecoveryStep::Client;
     }
 
+    /// A revoked state that the server is to be told of.
+    pub(super) fn next_to_free(&mut self) -> Option<Stateid> {
+        self.to_free.pop()
+    }
+
+    /// Whether all states are to be tested.
+    pub(super) const fn must_test(&self) -> bool {
+        self.must_test
+    }
+
     /// A step of recovery is done; a later need stands.
     pub(super) fn satisfied(&mut self, need: RecoveryStep) {
-        if need == RecoveryStep::Reclaim {
-            self.must_reclaim = false;
+        match need {
+            RecoveryStep::Reclaim => (self.must_reclaim, self.reclaims) = (false, self.reclaims + 1),
+            RecoveryStep::TestStates => self.must_test = false,
+            RecoveryStep::None | RecoveryStep::Session | RecoveryStep::Client => {}
         }
         if self.need == need {
             self.need = RecoveryStep::None;
@@ -367,6 +432,12 @@ impl SessionState {
     /// Whether the lease has not been renewed for this time.
     pub(super) fn is_idle_for(&self, time: Duration, now: Instant) -> bool {
         self.renewed_at.is_none_or(|at| now.saturating_duration_since(at) >= time)
+    }
+
+    /// The server wants no more slots than these to be used.
+    pub(super) fn limit_slots(&mut self, highest: SlotId) {
+        let target = usize::try_from(highest.0).unwrap_or(usize::MAX);
+        self.usable = target.saturating_add(1).clamp(1, self.slots.len().max(1));
     }
 
     /// Whether the backchannel is to be bound again now: at most once in a lease.
@@ -393,19 +464,17 @@ impl SessionState {
             | SequenceStatusFlags::BACKCHANNEL_FAULT;
         self.is_unbound |= flags & unbound != 0;
         // A server that goes on saying so is not asked about it each time.
-        let is_tested = |at: Instant| sent_at.saturating_duration_since(at) < self.lease / 2;
-        let must_test =
-            flags & delegations_revoked != 0 && !self.delegations_tested_at.is_some_and(is_tested);
-        if must_test {
-            self.delegations_tested_at = Some(sent_at);
-        }
-        if flags & revoked != 0 || must_test {
+        let is_recent = |at: Instant| sent_at.saturating_duration_since(at) < self.lease / 2;
+        if flags & (revoked | delegations_revoked) != 0 && !self.tested_at.is_some_and(is_recent) {
+            self.tested_at = Some(sent_at);
+            self.must_test = true;
             self.need = self.need.max(RecoveryStep::TestStates);
         }
         if flags & (revoked | delegations_revoked | unbound) != 0 {
             self.lease_doubts += 1;
             self.lease_end.doubt();
         } else if doubts == self.lease_doubts {
+            self.tested_at = None;
             self.lease_end.extend(sent_at + self.lease);
         }
     }
@@ -429,8 +498,7 @@ impl SlotGuard<'_> {
 
     /// Whether a reply to SEQUENCE is one to this request.
     pub(super) fn matches(&self, ok: &SequenceOk4) -> bool {
-        let asked = &self.arguments;
-        ok.session == asked.session && ok.sequence == asked.sequence && ok.slot == asked.slot
+        answers(ok, &self.arguments)
     }
 
     /// The server has executed SEQUENCE, for a request that was sent at `sent_at`. Returns whether
@@ -444,12 +512,15 @@ impl SlotGuard<'_> {
             *slot = Slot { sequence: slot.sequence.next(), is_busy: false, is_doubtful: false };
             // The request may reach the server long after it is sent: the lease counts from before.
             state.renewed_at = state.renewed_at.max(Some(sent_at));
-            let target = usize::try_from(ok.target_highest_slot.0).unwrap_or(usize::MAX);
-            state.usable = target.saturating_add(1).clamp(1, state.slots.len().max(1));
+            state.limit_slots(ok.target_highest_slot);
             let flags = ok.status_flags.0;
             state.judge_lease(flags, sent_at, self.lease_doubts);
-            if flags & SequenceStatusFlags::RESTART_RECLAIM_NEEDED != 0 && !state.must_reclaim {
-                state.must_reclaim = true;
+            // It is said until RECLAIM_COMPLETE, and in replies of before.
+            if flags & SequenceStatusFlags::RESTART_RECLAIM_NEEDED != 0
+                && !state.must_reclaim
+                && state.reclaims == self.reclaims
+            {
+                (state.must_reclaim, state.has_forgotten) = (true, true);
                 state.need = state.need.max(RecoveryStep::Reclaim);
             }
             must_bind = state.must_bind(sent_at);
@@ -508,6 +579,21 @@ mod tests {
     use super::*;
     use crate::protocol::HeldDelegation;
 
+    /// A session with four slots.
+    fn monitor(origin: Instant) -> Arc<SessionMonitor> {
+        let monitor = Arc::<SessionMonitor>::default();
+        let channel = ChannelAttributes { requests_max: 4, ..ChannelAttributes::default() };
+        let session = CreateSessionOk4 {
+            session: SessionId::default(),
+            sequence: SequenceId(1),
+            flags: CreateSessionFlags::default(),
+            fore: channel.clone(),
+            back: channel,
+        };
+        monitor.lock().created(&session, origin);
+        monitor
+    }
+
     fn slot(monitor: &Arc<SessionMonitor>) -> SlotGuard<'_> {
         match monitor.take_slot(CompoundPurpose::Recovery, false, &Interrupt::never()) {
             Ok(SlotTurn::Slot(guard)) => guard,
@@ -523,17 +609,22 @@ mod tests {
     }
 
     #[test]
+    fn slots_in_doubt_are_used_last_and_recalled_ones_not_at_all() {
+        let monitor = monitor(Instant::now());
+        let index = |guard: &SlotGuard<'_>| guard.arguments.slot.0;
+        drop(slot(&monitor));
+        let taken: Vec<_> = (0..4).map(|_| slot(&monitor)).collect();
+        assert_eq!(taken.iter().map(index).collect::<Vec<_>>(), [1, 2, 3, 0]);
+        assert!(taken[3].is_doubtful && monitor.take_doubtful().is_none(), "it is in use");
+        taken.into_iter().for_each(SlotGuard::refused);
+        monitor.lock().limit_slots(SlotId(1));
+        assert_eq!([slot(&monitor), slot(&monitor)].each_ref().map(index), [1, 0]);
+    }
+
+    #[test]
     fn a_reply_that_was_on_its_way_does_not_end_the_doubt_of_another() {
-        let (monitor, origin) = (Arc::<SessionMonitor>::default(), Instant::now());
-        let channel = ChannelAttributes { requests_max: 4, ..ChannelAttributes::default() };
-        let session = CreateSessionOk4 {
-            session: SessionId::default(),
-            sequence: SequenceId(1),
-            flags: CreateSessionFlags::default(),
-            fore: channel.clone(),
-            back: channel,
-        };
-        monitor.lock().created(&session, origin);
+        let origin = Instant::now();
+        let monitor = monitor(origin);
         let lease = Arc::clone(&monitor.lock().lease_end);
         lease.begin(origin);
         let held = HeldDelegation::new(&lease);

@@ -351,6 +351,17 @@ fn a_recall_of_what_is_not_held_is_refused_and_its_repetition_gets_the_same_repl
 }
 
 #[test]
+fn slots_that_the_server_recalls_are_given_up_and_that_is_said() {
+    let service = CallbackService::default();
+    let said = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&said);
+    service.set_slots_recalled(Box::new(move || *count.lock() += 1));
+    service.serve(SESSION, 1);
+    assert_eq!(call(&service, SESSION, 1, 10)[0], NfsStat4::Ok.number());
+    assert_eq!(*said.lock(), 1);
+}
+
+#[test]
 fn a_callback_of_a_forged_session_is_refused() {
     let service = CallbackService::default();
     service.serve(SESSION, 1);
