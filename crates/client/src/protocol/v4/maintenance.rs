@@ -124,7 +124,7 @@ impl NfsV4 {
             let Some(this) = this.upgrade() else { return };
             let is_settled = this.settle_all(&Interrupt::never());
             this.is_settling.store(false, Relaxed);
-            if !is_settled || this.session.lock().has_doubtful() {
+            if !is_settled || this.session.lock().has_doubtful() || this.opens.has_abandoned() {
                 this.settle_after(Some(KEPT_FOR));
             }
         });

@@ -593,6 +593,11 @@ impl OpenTable {
         abandoned.truncate(ABANDONED_MAX);
     }
 
+    /// Whether there are abandoned OPENs.
+    pub(super) fn has_abandoned(&self) -> bool {
+        !self.0.lock().abandoned.is_empty()
+    }
+
     /// Takes the abandoned OPENs.
     pub(super) fn take_abandoned(&self) -> Vec<AbandonedOpen> {
         std::mem::take(&mut self.0.lock().abandoned)

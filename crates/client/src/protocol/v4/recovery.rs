@@ -527,7 +527,9 @@ impl NfsV4 {
         loop {
             let stateid = self.session.lock().next_to_free();
             let Some(stateid) = stateid else { break };
-            self.free_state(caller, stateid)?;
+            if !self.free_state(caller, stateid)? {
+                return Ok(StepProgress::Done);
+            }
         }
         if !self.session.lock().must_test() {
             self.session.lock().satisfied(RecoveryStep::TestStates);
@@ -577,8 +579,8 @@ impl NfsV4 {
         Ok(StepProgress::Done)
     }
 
-    /// Acknowledges a revoked state to the server.
-    fn free_state(&self, caller: RpcCaller<'_>, stateid: Stateid) -> Result<(), CallError> {
+    /// Acknowledges a revoked state to the server. `false`: the session was lost.
+    fn free_state(&self, caller: RpcCaller<'_>, stateid: Stateid) -> Result<bool, CallError> {
         let arguments = FreeStateidArgs4 { stateid };
         let request = CompoundRequest {
             caller,
@@ -593,7 +595,7 @@ impl NfsV4 {
             opens: None,
             keeps_reply: true,
         };
-        self.send_in_recovery(&request).map(drop)
+        self.send_in_recovery(&request).map(|reply| reply.is_some())
     }
 
     /// Binds a connection to the session, for both channels if the server allows that.
