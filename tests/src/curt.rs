@@ -62,7 +62,7 @@ fn build() -> Result<PathBuf> {
 /// A workload's tree on this machine, created at first use and stored next to the build.
 ///
 /// # Errors
-/// It cannot be created.
+/// The tree cannot be created.
 pub fn tree(workload: Workload) -> Result<PathBuf> {
     let top = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/trees")).join(workload.name());
     make::make_once(&workload.tree(), &top, 4, &ProgressBar::hidden())?;

@@ -59,7 +59,7 @@ impl Network {
     /// Creates a directory in it and returns its path.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// The namespace cannot be created.
     pub fn make_directory(&self, name: &str) -> Result<PathBuf> {
         let path = self.directory().join(name);
         std::fs::create_dir_all(&path).with_context(|| path.display().to_string())?;

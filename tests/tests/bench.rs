@@ -11,13 +11,13 @@ use curt_bench::make;
 use curt_bench::report::RunReport;
 use curt_bench::workload::Workload;
 use curt_proto::{Operation, nfs3::NfsProcedure};
-use curt_tests::again::repeated_lookups;
 use curt_tests::capture::Capture;
 use curt_tests::curt::{CurtServe, image_of_trees, program, tree};
 use curt_tests::ganesha::Ganesha;
 use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
 use curt_tests::process;
+use curt_tests::repeated_requests::repeated_lookups;
 
 /// Timeout of a run of page, which takes 7 s on an idle machine.
 const RUN: Duration = Duration::from_secs(400);

@@ -12,7 +12,7 @@ use crate::{
     listing::DirentBuffer,
     reply::ReadReply,
     setlk_reply::SetlkReply,
-    values::{
+    types::{
         AttrOut, CreateIn, EntryOut, FuseFh, LkIn, LockRange, MknodIn, NodeId, OpenIn, OpenOut, ReadIn,
         ReleaseIn, SetattrIn, StatfsOut, WriteIn,
     },

@@ -22,7 +22,7 @@ mod request;
 mod session;
 mod setlk_reply;
 mod sys;
-mod values;
+mod types;
 
 pub use abi::{feature, open_reply};
 pub use channel::{FuseDevice, FuseMount, FuseMountError, MountFlags, MountOptions};
@@ -34,7 +34,7 @@ pub use notify::Notifier;
 pub use reply::ReadReply;
 pub use session::{FuseSession, FuseSessionEnd, FuseSessionError, FuseSessionOptions};
 pub use setlk_reply::SetlkReply;
-pub use values::{
+pub use types::{
     AttrOut, CreateIn, EntryOut, FuseAttr, FuseFh, FuseTime, LkIn, LockKind, LockRange, MknodIn, NodeId,
     OpenIn, OpenOut, ReadIn, ReleaseIn, SetattrIn, SetattrTime, StatfsOut, WriteIn, device_number,
     device_parts,

@@ -5,7 +5,7 @@
 
 use crate::{
     reply::{ENTRY_BYTES, entry_bytes},
-    values::EntryOut,
+    types::EntryOut,
 };
 
 /// Size of `fuse_dirent` without the name.

@@ -287,7 +287,7 @@ pub enum ShareDeny {
 /// What a share reservation is for (`fsh4_access`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Xdr)]
 #[repr(u32)]
-pub enum ShareAccess {
+pub enum NlmShareAccess {
     /// Nothing (`fsa_NONE`).
     None = 0,
     /// Reading (`fsa_R`).
@@ -310,7 +310,7 @@ pub struct NlmShare<'a> {
     /// What it denies others.
     pub deny: ShareDeny,
     /// What it is for.
-    pub access: ShareAccess,
+    pub access: NlmShareAccess,
 }
 
 /// The argument of SHARE and UNSHARE (`nlm4_shareargs`).

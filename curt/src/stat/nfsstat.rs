@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_shows_its_options_and_what_was_spared() {
+    fn a_mount_shows_its_options_and_what_was_saved() {
         let report = MountReport {
             source: "nas:/export".to_owned(),
             options: "rw,noaccesscheck".to_owned(),

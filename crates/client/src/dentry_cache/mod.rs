@@ -595,12 +595,12 @@ pub(crate) struct KernelDentries(Mutex<Generations>);
 /// all of its entries have expired.
 #[derive(Debug, Default)]
 struct Generations {
-    newer: Generation,
-    older: Generation,
+    newer: LifetimeTable,
+    older: LifetimeTable,
 }
 
 #[derive(Debug, Default)]
-struct Generation {
+struct LifetimeTable {
     by_object: HashMap<InodeId, KernelDentry>,
     /// When the last of its lifetimes ends.
     end: Option<MonotonicTime>,

@@ -35,9 +35,9 @@ use parking_lot::{Mutex, MutexGuard};
 
 use self::{
     registry::InodeRegistry,
-    type_state::{CachedLinkText, DirectoryState, OpenState},
+    type_state::{CachedLinkText, DirectoryState, LocalOpens},
 };
-use crate::{api::InodeId, caller::InternedCaller, core::MountCore, data::FileData};
+use crate::{api::InodeId, caller::InternedCaller, data::FileData, mount_core::MountCore};
 
 /// An inode and its cached state.
 pub(crate) struct Inode {
@@ -311,10 +311,10 @@ pub(crate) struct SavedRequest {
 impl InodeFacts {
     /// Records in this directory that a prefetched name of it was used; `None` if its names did not
     /// come from a fill.
-    pub(crate) fn note_spared(&mut self) -> Option<SavedRequest> {
+    pub(crate) fn note_saved(&mut self) -> Option<SavedRequest> {
         let directory = self.by_type.directory();
         directory.prefetch.own.has_filled().then(|| {
-            directory.prefetch.own.spared();
+            directory.prefetch.own.saved();
             SavedRequest { parent: directory.parent.as_ref().map(|(parent, _)| Weak::clone(parent)) }
         })
     }
@@ -326,9 +326,9 @@ impl SavedRequest {
         if let Some(parent) =
             self.parent.and_then(|parent| parent.upgrade()).filter(|inode| inode.is_directory())
         {
-            parent.facts().by_type.directory().prefetch.below.spared();
+            parent.facts().by_type.directory().prefetch.below.saved();
         }
-        core.learn_prefetch(PrefetchBenefit::spared);
+        core.learn_prefetch(PrefetchBenefit::saved);
     }
 }
 
@@ -387,13 +387,13 @@ impl Inode {
 
     /// Records that a prefetched name of this directory was used, which saved a request. Returns
     /// whether the name came from a fill.
-    pub(crate) fn note_spared(&self) -> bool {
-        let spared = self.facts().note_spared();
-        let is_spared = spared.is_some();
-        if let Some(spared) = spared {
-            spared.note_elsewhere(self.core());
+    pub(crate) fn note_saved(&self) -> bool {
+        let saved = self.facts().note_saved();
+        let is_saved = saved.is_some();
+        if let Some(saved) = saved {
+            saved.note_elsewhere(self.core());
         }
-        is_spared
+        is_saved
     }
 
     /// The parent directory, if known. Its facts are locked after those of this inode are released,
@@ -459,7 +459,7 @@ pub(crate) enum TypeState {
     Nothing,
     Directory(Box<DirectoryState>),
     Link(Box<CachedLinkText>),
-    File(Box<OpenState>),
+    File(Box<LocalOpens>),
 }
 
 impl TypeState {
@@ -473,7 +473,7 @@ impl TypeState {
         }
     }
 
-    pub(crate) fn file(&mut self) -> &mut OpenState {
+    pub(crate) fn file(&mut self) -> &mut LocalOpens {
         if !matches!(self, Self::File(_)) {
             *self = Self::File(Box::default());
         }
@@ -492,7 +492,7 @@ impl TypeState {
     }
 
     /// The open state, if the inode ever had one.
-    pub(crate) fn file_if_any(&self) -> Option<&OpenState> {
+    pub(crate) fn file_if_any(&self) -> Option<&LocalOpens> {
         match self {
             Self::File(file) => Some(file),
             Self::Nothing | Self::Link(_) | Self::Directory(_) => None,

@@ -28,7 +28,7 @@ use hashbrown::HashTable;
 use parking_lot::Mutex;
 
 use super::{Inode, InodeFlag};
-use crate::{api::InodeId, core::MountCore};
+use crate::{api::InodeId, mount_core::MountCore};
 
 /// All live inodes of one mount.
 pub(crate) struct InodeRegistry {

@@ -84,7 +84,7 @@ pub(crate) struct CachedLinkText {
 
 /// The state of a file that is or was open.
 #[derive(Debug, Default)]
-pub(crate) struct OpenState {
+pub(crate) struct LocalOpens {
     pub(crate) opens: u32,
     /// Opens whose access check is in flight.
     pub(crate) opening: u32,
@@ -179,7 +179,7 @@ impl TypeState {
     }
 }
 
-impl OpenState {
+impl LocalOpens {
     /// Whether the file is open here or being opened.
     pub(crate) fn is_used(&self) -> bool {
         self.opens > 0 || self.opening > 0

@@ -140,11 +140,11 @@ pub(crate) fn revalidate(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     revalidate_with(op, inode, SiblingAttributes::IfExpected)
 }
 
-/// The same; `beside` says whether sibling attributes may be requested as well.
+/// The same; `siblings` says whether sibling attributes may be requested as well.
 pub(crate) fn revalidate_with(
     op: &Op<'_>,
     inode: &Arc<Inode>,
-    beside: SiblingAttributes,
+    siblings: SiblingAttributes,
 ) -> Result<(), Errno> {
     let mut owner = match op.sb.getattrs_in_flight.join(inode.id()) {
         Ok(flight) => {
@@ -167,7 +167,7 @@ pub(crate) fn revalidate_with(
     }
     op.sb.count(ClientCounter::AttrExpired);
     let _why = scope::with_default_cause(Cause::AttributesExpired);
-    if with_softreval(op, |op| ask_again(op, inode, beside))?.is_none() {
+    if with_softreval(op, |op| ask_again(op, inode, siblings))?.is_none() {
         owner.end = InFlightEnd::Silent;
     }
     Ok(())
@@ -219,8 +219,8 @@ fn fall_back_to_cache(op: &Op<'_>) {
 }
 
 /// Requests expired attributes, possibly together with those of other objects in the directory.
-fn ask_again(op: &Op<'_>, inode: &Arc<Inode>, beside: SiblingAttributes) -> Result<(), Errno> {
-    match beside {
+fn ask_again(op: &Op<'_>, inode: &Arc<Inode>, siblings: SiblingAttributes) -> Result<(), Errno> {
+    match siblings {
         SiblingAttributes::IfExpected if prefetch::refresh_directory_of(op, inode)? => Ok(()),
         SiblingAttributes::IfExpected | SiblingAttributes::Nothing => send_getattr(op, inode),
     }

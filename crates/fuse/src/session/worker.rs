@@ -33,7 +33,7 @@ use crate::{
     request::{self, InHeader, RequestBody},
     setlk_reply::SetlkReply,
     sys::PageBuffer,
-    values::{AttrOut, LockKind, NodeId, ReadIn},
+    types::{AttrOut, LockKind, NodeId, ReadIn},
 };
 
 /// Counts the threads of a session.

@@ -10,7 +10,7 @@
 //! attributes is in progress.
 //!
 //! Kernels: Linux up to 6.18, the newest that was tested. Shown by
-//! `what_shrank_elsewhere_is_read_and_appended_to_at_its_new_end` (tests/tests/growth.rs). It can
+//! `what_shrank_elsewhere_is_read_and_appended_to_at_its_new_end` (tests/tests/file_size_changes.rs). It can
 //! be removed when a notification contains the new attributes.
 
 use std::collections::{BTreeSet, HashMap};

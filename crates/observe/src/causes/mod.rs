@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn only_answers_without_a_request_are_spared_ones() {
+    fn only_answers_without_a_request_are_saved_ones() {
         for counter in ClientCounter::ALL {
             let asks = counter.meaning().contains("was asked") || counter.meaning().contains("were asked");
             assert!(!asks || Rule::of(*counter).is_none(), "{}", counter.name());

@@ -14,7 +14,7 @@ mod document;
 mod event;
 mod fields;
 mod names;
-mod short;
+mod short_text;
 mod sinks;
 mod sys;
 mod table;
@@ -37,7 +37,7 @@ pub use recording::{
     RecordingWriter,
 };
 pub use ring::{EventRing, RingLevel};
-pub use short::{ShortText, handle_hash, procedure_name};
+pub use short_text::{ShortText, handle_hash, procedure_name};
 pub use sinks::{EventWatch, TooManyWatches, WATCHERS_MAX, keep_in_ring, now, time_of_day_offset};
 
 /// Emits an event if it is enabled: `probe!(NfsGetattrExit { fileid: 5_u64, size: 0_u64, error: 0

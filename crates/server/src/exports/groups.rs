@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::current::ExportsTable;
 use super::name_service_cache::NameQuery;
+use super::reload::ExportsTable;
 
 /// The supplementary groups of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]

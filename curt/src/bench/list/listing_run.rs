@@ -160,7 +160,7 @@ fn list(directory: &Path, count: u64, limit: Option<Duration>) -> Result<LsRun> 
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .context("ls")?;
+        .context("cannot run ls")?;
     let out = child.stdout.take().context("ls has an output")?;
     let pid = Pid::from_child(&child);
     let (end, ended) = mpsc::channel::<()>();

@@ -82,7 +82,7 @@ impl NfsV4 {
         let operation = if read.is_some() { Nfs4Operation::Read } else { Nfs4Operation::Lookup };
         let request = CompoundRequest {
             results_max: RESULTS_SMALL.saturating_add(results_each.saturating_mul(names.len())),
-            carries: false,
+            may_piggyback: false,
             ..question(caller, operation, &append)
         };
         Some(self.ask(&request, |results| {
@@ -127,7 +127,7 @@ impl NfsV4 {
         };
         // The first REMOVE: what is behind it is not executed twice either.
         let request = change(caller, Nfs4Operation::Remove, 5, &append);
-        let request = CompoundRequest { carries: false, ..request };
+        let request = CompoundRequest { may_piggyback: false, ..request };
         Some(self.ask(&request, |results| {
             let start = results.pass(Nfs4Operation::Putfh)?.and(results.pass(Nfs4Operation::Savefh)?);
             if let Err(fault) = start {

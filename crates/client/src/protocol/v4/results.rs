@@ -8,12 +8,12 @@ use curt_xdr::{Decode, DecodeError};
 
 use super::{
     attributes::{self, object_of},
-    session::Generation,
+    session::SessionGeneration,
 };
 
 /// The results of a compound, operation by operation, and the number of the session that executed
 /// it.
-pub(super) struct Results<'a>(pub(super) CompoundResults<'a>, pub(super) Generation);
+pub(super) struct Results<'a>(pub(super) CompoundResults<'a>, pub(super) SessionGeneration);
 
 /// The outcome of a compound: a value or a fault, and attributes.
 pub(super) type Judged<T, A> = Result<(Result<T, Fault>, A), DecodeError>;

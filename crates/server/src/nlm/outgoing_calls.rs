@@ -86,7 +86,7 @@ pub struct GrantId(u64);
 
 /// How a GRANTED ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GrantOutcome {
+pub enum GrantedCallOutcome {
     /// The host knows of the lock.
     Accepted,
     /// It does not want it.
@@ -97,7 +97,7 @@ pub enum GrantOutcome {
     Unanswered,
 }
 
-impl GrantOutcome {
+impl GrantedCallOutcome {
     /// That of the results of GRANTED.
     #[must_use]
     pub fn of_results(results: &[u8]) -> Self {
