@@ -15,7 +15,7 @@ use curt_types::FileHandle;
 
 use super::{
     NfsV4, RESULTS_SMALL,
-    compound::{CompoundRequest, REPEATABLE},
+    compound::{CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
     delegation::OpenedForDelegation,
     open::{GrantedOpen, OpenKey, SentOpen},
 };
@@ -161,6 +161,7 @@ pub(super) fn alone(caller: RpcCaller<'_>) -> CompoundRequest<'_> {
         results_max: RESULTS_SMALL,
         sink: None,
         may_piggyback: true,
+        operations: OWN_OPERATIONS_MAX,
         keeps_reply: false,
     }
 }

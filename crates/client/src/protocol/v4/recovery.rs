@@ -8,12 +8,12 @@
 
 use curt_proto::nfs4::{
     BindConnToSessionArgs4, BindConnToSessionOk4, CallbackSecParms4, CallbackSysCredentials,
-    ChannelAttributes, ChannelDirFromClient, ClientOwner, Clientid, CompoundEncoder, CreateSessionArgs4,
-    CreateSessionFlags, CreateSessionOk4, DelegationType, DestroyClientidArgs4, DestroySessionArgs4,
-    ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, GetattrArgs4, ImplementationId,
-    Nfs4Operation, NfsFh4, NfsStat4, OpaqueLimited, OpenArgs4, OpenClaim, OpenHow, OpenOk4, PutfhArgs4,
-    ReclaimCompleteArgs4, SequenceId, ShareAccess4, StateOwner, StateProtectArgs, Stateid, TestStateidArgs4,
-    TestStateidOk4,
+    ChannelAttributes, ChannelDirFromClient, ChannelDirFromServer, ClientOwner, Clientid, CompoundEncoder,
+    CreateSessionArgs4, CreateSessionFlags, CreateSessionOk4, DelegationType, DestroyClientidArgs4,
+    DestroySessionArgs4, ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, GetattrArgs4,
+    ImplementationId, Nfs4Operation, NfsFh4, NfsStat4, OpaqueLimited, OpenArgs4, OpenClaim, OpenHow, OpenOk4,
+    PutfhArgs4, ReclaimCompleteArgs4, SequenceId, ShareAccess4, StateOwner, StateProtectArgs, Stateid,
+    TestStateidArgs4, TestStateidOk4,
 };
 use curt_rpc::client::{CallError, Interrupt};
 use curt_types::FileHandle;
@@ -21,10 +21,11 @@ use curt_xdr::{Opaque, VarArray};
 
 use super::{
     NfsV4, attributes, callback,
-    compound::{CompoundRequest, RECOVERY_PAUSE, REPEATABLE},
+    compound::{CompoundRequest, OWN_OPERATIONS_MAX, RECOVERY_PAUSE, REPEATABLE},
     delegation::DelegationToReclaim,
     open::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
-    results::{Results, outcome},
+    results::{Results, fault, outcome},
+    server_traits::{ServerFeature, ServerIdentity},
     session::{RecoveryStep, SLOTS_MAX},
 };
 use crate::protocol::{OpenOwner, RpcCaller, ShareAccess};
@@ -82,15 +83,6 @@ pub(super) fn open_arguments<'a>(
         how,
         claim,
     }
-}
-
-/// The same, which perhaps asks for a read delegation.
-pub(super) fn with_wish(arguments: OpenArgs4<'_>, wants_delegation: bool) -> OpenArgs4<'_> {
-    if !wants_delegation {
-        return arguments;
-    }
-    let access = arguments.share_access.0 & !ShareAccess4::WANT_MASK | ShareAccess4::WANT_READ_DELEG;
-    OpenArgs4 { share_access: ShareAccess4(access), ..arguments }
 }
 
 impl NfsV4 {
@@ -157,7 +149,8 @@ impl NfsV4 {
             operations.push(&arguments);
         })?;
         match answer {
-            Ok(Exchanged { client, sequence }) => {
+            Ok(Exchanged { client, sequence, server }) => {
+                let may_reclaim = self.server.exchanged(server);
                 let (is_new, next) = {
                     let mut session = self.session.lock();
                     (session.exchanged(client, sequence), session.generation().next())
@@ -166,6 +159,10 @@ impl NfsV4 {
                     self.opens.forgotten_by_server(next);
                     self.delegations.forgotten_by_server(next);
                     self.locks.forgotten_by_server();
+                }
+                if !may_reclaim {
+                    self.opens.none_reclaimed();
+                    self.delegations.end_reclaiming();
                 }
                 Ok(())
             }
@@ -236,14 +233,11 @@ impl NfsV4 {
                     Some(Ok(())) => {}
                     Some(Err(status)) => {
                         tracing::info!(%status, "an open file cannot be reclaimed: it is opened again");
-                        self.opens.not_reclaimed(&open.key);
                         break;
                     }
                 }
             }
-            if open.accesses.is_empty() {
-                self.opens.not_reclaimed(&open.key);
-            }
+            self.opens.not_reclaimed(&open.key);
         }
         if !self.reclaim_delegations(caller.interrupt)? || !self.reclaim_locks(caller.interrupt)? {
             return Ok(());
@@ -259,6 +253,7 @@ impl NfsV4 {
             results_max: OPEN_RESULTS_MAX,
             sink: None,
             may_piggyback: true,
+            operations: OWN_OPERATIONS_MAX,
             keeps_reply: true,
         };
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(()) };
@@ -284,6 +279,10 @@ impl NfsV4 {
         let name = owner_name(open.key.owner);
         let client = self.session.lock().client;
         let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, claim);
+        let arguments = match claim {
+            OpenClaim::Previous(_) => arguments,
+            _ => self.server.wishing(arguments, false),
+        };
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
             operations.push(&arguments);
@@ -298,6 +297,7 @@ impl NfsV4 {
             results_max: OPEN_RESULTS_MAX,
             sink: None,
             may_piggyback: true,
+            operations: OWN_OPERATIONS_MAX,
             keeps_reply: true,
         };
         let is_recovery = matches!(claim, OpenClaim::Previous(_));
@@ -380,6 +380,7 @@ impl NfsV4 {
             results_max: 2 * OPEN_RESULTS_MAX * batch.len(),
             sink: None,
             may_piggyback: false,
+            operations: OWN_OPERATIONS_MAX,
             keeps_reply: false,
         };
         let _opening = self.delegations.begin_opening();
@@ -408,10 +409,15 @@ impl NfsV4 {
     /// Opens a file again whose open the server does not know any more.
     pub(super) fn reopen(&self, key: &OpenKey, interrupt: &Interrupt) -> Result<(), CallError> {
         let Some(open) = self.opens.to_reopen(key) else { return Ok(()) };
-        self.lose_locks_of(key);
+        if !self.server.has(ServerFeature::OpenByHandle) {
+            self.opens.forget(key);
+            return Ok(());
+        }
         for access in &open.accesses {
             match self.send_reclaim(&open, *access, OpenClaim::Fh, interrupt)? {
                 Some(Ok(())) => {}
+                // The caller asks for it again, in another way.
+                Some(Err(status)) if self.server.refused_open(fault(status)) => break,
                 Some(Err(status)) => {
                     tracing::warn!(%status, "a file cannot be opened again");
                     self.opens.lose(key);
@@ -425,6 +431,13 @@ impl NfsV4 {
             self.opens.forget(key);
         }
         Ok(())
+    }
+
+    /// The server does not know this stateid of an open any more: what was locked through it is lost.
+    pub(super) fn doubt_open(&self, key: &OpenKey, stateid: Stateid) {
+        if self.opens.doubt(key, stateid) {
+            self.lose_locks_of(key);
+        }
     }
 
     /// Tests which opens and locks the server has revoked.
@@ -448,6 +461,7 @@ impl NfsV4 {
                 results_max: OPEN_RESULTS_MAX,
                 sink: None,
                 may_piggyback: true,
+                operations: OWN_OPERATIONS_MAX,
                 keeps_reply: false,
             };
             let Some(reply) = self.send_in_recovery(&request)? else { return Ok(()) };
@@ -458,7 +472,7 @@ impl NfsV4 {
                 if *status != NfsStat4::Ok {
                     self.free_state(caller, *stateid)?;
                     match state {
-                        HeldState::Open(key) => self.opens.doubt(key, *stateid),
+                        HeldState::Open(key) => self.doubt_open(key, *stateid),
                         HeldState::Delegation(key) => {
                             self.delegations.lose(&key.file, *stateid);
                             self.opens.undelegated(key, self.rpc.now());
@@ -485,6 +499,7 @@ impl NfsV4 {
             results_max: OPEN_RESULTS_MAX,
             sink: None,
             may_piggyback: true,
+            operations: OWN_OPERATIONS_MAX,
             keeps_reply: true,
         };
         self.send_in_recovery(&request).map(drop)
@@ -502,8 +517,13 @@ impl NfsV4 {
             &|operations, _| operations.push(&arguments),
         )?;
         match bound {
-            // What the server has called meanwhile is lost.
-            Ok(_) => self.tell_callbacks_lost(),
+            Ok(bound) => {
+                if bound.direction != ChannelDirFromServer::Fore {
+                    self.session.lock().bound();
+                }
+                // What the server has called meanwhile is lost.
+                self.tell_callbacks_lost();
+            }
             Err(status) => tracing::debug!(%status, "the connection is not bound to the session"),
         }
         Ok(())
@@ -565,11 +585,12 @@ impl From<CallError> for RecoveryError {
 struct Exchanged {
     client: Clientid,
     sequence: SequenceId,
+    server: ServerIdentity,
 }
 
 impl<'a> curt_xdr::Decode<'a> for Exchanged {
     fn decode(decoder: &mut curt_xdr::Decoder<'a>) -> Result<Self, curt_xdr::DecodeError> {
         let ok: ExchangeIdOk4<'a> = decoder.get()?;
-        Ok(Self { client: ok.clientid, sequence: ok.sequence })
+        Ok(Self { client: ok.clientid, sequence: ok.sequence, server: ServerIdentity::from(&ok) })
     }
 }
