@@ -25,6 +25,7 @@ mod opens;
 mod restarts;
 mod retransmitted;
 mod scripted_server;
+mod server_refusals;
 mod softreval;
 mod staleness;
 mod two_clients;

@@ -13,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use curt_observe::TransportFigure;
 use curt_policy::open::{CLOSES_ALONE_MAX, CLOSES_MAX};
 use curt_proto::{
     Operation,
@@ -24,7 +25,7 @@ use curt_proto::{
 };
 use curt_rpc::{
     auth::RpcCredential,
-    client::{CallError, ReplySink},
+    client::{CallError, Interrupt, ReplySink},
 };
 use curt_xdr::{Decode, DecodeError, Encode, Opaque};
 
@@ -34,8 +35,9 @@ use super::{
         AbandonedOpen, GrantedOpen, OpenKey, OpenPlace, PiggybackedKind, PiggybackedOperation, SentOpen,
         UsableOpen, wire,
     },
-    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
-    results::{CompoundSink, outcome},
+    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
+    results::{CompoundSink, fault, outcome},
+    server_traits::{ServerFeature, ServerTraits},
     session::{CompoundPurpose, RecoveryStep, SessionGeneration, SlotGuard, SlotTurn, answers},
 };
 use crate::protocol::{
@@ -78,6 +80,8 @@ pub(super) struct CompoundRequest<'a> {
     pub(super) may_piggyback: bool,
     /// What it may have opened if its reply is lost.
     pub(super) opens: Option<&'a (dyn Fn() -> Vec<AbandonedOpen> + Sync)>,
+    /// No more operations than it has itself, with SEQUENCE.
+    pub(super) operations: u32,
 }
 
 /// The reply to a compound.
@@ -120,7 +124,7 @@ struct PrefixLayout {
     has_open: bool,
 }
 
-/// The most operations of an intent, with SEQUENCE.
+/// The most operations of an intent, with SEQUENCE, but for those on many objects.
 pub(super) const OWN_OPERATIONS_MAX: u32 = 11;
 
 /// Longest SEQUENCE and piggybacked operations in a reply, in bytes.
@@ -132,8 +136,9 @@ struct CompoundCall<'a> {
     sequence: Option<SequenceArgs4>,
     prefix: &'a CompoundPrefix<'a>,
     append: Append<'a>,
-    /// The client, for an OPEN.
+    /// The client and the server, for an OPEN.
     client: Clientid,
+    server: &'a ServerTraits,
 }
 
 impl Encode for CompoundCall<'_> {
@@ -163,7 +168,7 @@ impl Encode for CompoundCall<'_> {
                 let name = owner_name(open.key.owner);
                 let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
                 let arguments = open_arguments(self.client, &name, ShareAccess::Read, how, claim);
-                operations.push(&with_wish(arguments, delayed.wants_delegation));
+                operations.push(&self.server.wishing(arguments, delayed.wants_delegation));
             }
         }
         (self.append)(&mut operations, self.prefix.stateid());
@@ -451,6 +456,9 @@ impl NfsV4 {
                 Some(UsedOpen { key, stateid: Stateid::ANONYMOUS, delayed: None })
             }
             Some((key, UsableOpen::Stateid(stateid))) => Some(UsedOpen { key, stateid, delayed: None }),
+            Some((key, UsableOpen::Delayed(_))) if !self.server.has(ServerFeature::OpenByHandle) => {
+                Some(UsedOpen { key, stateid: Stateid::ANONYMOUS, delayed: None })
+            }
             Some((key, UsableOpen::Delayed(credential))) => {
                 let wants_delegation = self.wants_delegation(&key.file, ShareAccess::Read);
                 let delayed = Some(DelayedOpen { credential, wants_delegation });
@@ -505,8 +513,7 @@ impl NfsV4 {
             return self.judge(sent, layout, result);
         };
         let generation = sent.slot.generation();
-        // The next reply that is not consumed says again whether the backchannel is broken.
-        let _ = sent.slot.executed(&consumed.sequence, result.sent_at);
+        self.sequence_executed(sent.slot, &consumed.sequence, result.sent_at, request.caller.interrupt);
         for operation in &sent.prefix.piggybacked {
             self.piggybacked_done(operation, Ok(operation.stateid));
         }
@@ -526,13 +533,11 @@ impl NfsV4 {
         let most = match request.operation {
             _ if !may_piggyback => 0,
             Nfs4Operation::Sequence => CLOSES_ALONE_MAX,
+            // It has left room for what it needs.
+            _ if request.operations > OWN_OPERATIONS_MAX => usize::MAX,
             _ => CLOSES_MAX,
         };
-        let own = match request.operation {
-            Nfs4Operation::Sequence => 1,
-            _ => OWN_OPERATIONS_MAX,
-        };
-        let room = slot.operations_max.saturating_sub(own) / 2;
+        let room = slot.operations_max.saturating_sub(request.operations) / 2;
         let most = most.min(usize::try_from(room).unwrap_or(0));
         let (credential, now) = (request.caller.credential, self.rpc.now());
         let returns = self.delegations.take_returns(credential, most);
@@ -557,7 +562,10 @@ impl NfsV4 {
             .iter()
             .filter_map(PiggybackedOperation::returned)
             .for_each(|returned| self.delegations.put_back(returned));
-        self.opens.put_back(others);
+        if !others.is_empty() {
+            self.opens.put_back(others);
+            self.close_soon();
+        }
     }
 
     /// A piggybacked operation was executed, or refused with this status.
@@ -578,6 +586,25 @@ impl NfsV4 {
             let wants_delegation = delayed.wants_delegation;
             let sent = SentOpen { access: ShareAccess::Read, wants_delegation, generation };
             self.opened(&open.key.file, owner, sent, opened);
+        }
+    }
+
+    /// SEQUENCE was executed. A connection is bound for the server's calls if it has none.
+    fn sequence_executed(
+        &self,
+        slot: SlotGuard<'_>,
+        ok: &SequenceOk4,
+        sent_at: Instant,
+        interrupt: &Interrupt,
+    ) {
+        if !slot.executed(ok, sent_at) {
+            return;
+        }
+        let connections = self.rpc.transport().report().value(TransportFigure::Connects);
+        if self.session.lock().must_bind(sent_at, connections)
+            && let Err(error) = self.bind_connection(interrupt)
+        {
+            tracing::debug!(%error, "the backchannel is not bound again");
         }
     }
 
@@ -605,11 +632,7 @@ impl NfsV4 {
             };
             match sequence {
                 Ok(ok) if slot.matches(&ok) => {
-                    if slot.executed(&ok, result.sent_at)
-                        && let Err(error) = self.bind_connection(request.caller.interrupt)
-                    {
-                        tracing::debug!(%error, "the backchannel is not bound again");
-                    }
+                    self.sequence_executed(slot, &ok, result.sent_at, request.caller.interrupt);
                 }
                 Ok(_) => {
                     // The reply is not this request's: nothing of the session can be relied upon.
@@ -631,6 +654,12 @@ impl NfsV4 {
             PrefixOutcome::Executed => None,
             PrefixOutcome::Refused(status) => Some(status),
         };
+        if let Some(status) = refused
+            && layout.has_open
+            && self.server.refused_open(fault(status))
+        {
+            return Ok(Attempt::Again);
+        }
         let failed_at = header.results.saturating_sub(layout.operations() + 1);
         let was_executed = request.main != REPEATABLE && failed_at > request.main;
         // The lock agent waits without a thread.
@@ -675,7 +704,10 @@ impl NfsV4 {
         if open.delayed.is_some() {
             let opened = outcome(results.next::<OpenOk4<'_>>(Nfs4Operation::Open));
             match self.decoded(opened)? {
-                Ok(ok) => self.opened_within(open, GrantedOpen::from(&ok), generation),
+                Ok(ok) => {
+                    self.server.accepted_open();
+                    self.opened_within(open, GrantedOpen::from(&ok), generation);
+                }
                 Err(status) => return Ok(PrefixOutcome::Refused(status)),
             }
         }
@@ -706,7 +738,14 @@ impl NfsV4 {
             ) if open.stateid != Stateid::ANONYMOUS && request.lock.is_none() => {
                 self.free_revoked(open.stateid, status);
                 // A server that does not know the current stateid gets that of the OPEN next.
-                self.opens.doubt(open.key, open.stateid);
+                self.doubt_open(open.key, open.stateid);
+                Some(Attempt::Again)
+            }
+            (NfsStat4::Openmode, Some(open))
+                if request.operation == Nfs4Operation::Write
+                    && request.lock.is_none()
+                    && self.opens.doubt_access(open.key, open.stateid) =>
+            {
                 Some(Attempt::Again)
             }
             (NfsStat4::StaleClientid, _) => {
@@ -787,13 +826,14 @@ impl NfsV4 {
     }
 
     fn encoded<'a>(
-        &self,
+        &'a self,
         sequence: Option<SequenceArgs4>,
         prefix: &'a CompoundPrefix<'a>,
         append: Append<'a>,
     ) -> CompoundCall<'a> {
         let client = self.session.lock().client;
-        CompoundCall { minor_version: self.minor_version, sequence, prefix, append, client }
+        let (minor_version, server) = (self.minor_version, &self.server);
+        CompoundCall { minor_version, sequence, prefix, append, client, server }
     }
 
     fn call_once(

@@ -14,8 +14,9 @@ use super::{
     get_attributes,
     open::{AbandonedOpen, GrantedOpen, OpenPlace, SentOpen},
     put_fh, question, read_results,
-    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
+    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{done, optional},
+    server_traits::ServerFeature,
 };
 use crate::protocol::{Answer, LookupOpenReply, LookupOpenRequest, LookupReply, RpcCaller, ShareAccess};
 
@@ -46,11 +47,13 @@ impl NfsV4 {
             let session = self.session.lock();
             (session.client, session.operations_max >= OWN_OPERATIONS_MAX)
         };
-        let owner = with_open.and_then(|asked| asked.open).filter(|_| room);
+        let owner = with_open
+            .and_then(|asked| asked.open)
+            .filter(|_| room && self.server.has(ServerFeature::OpenByHandle));
         let owner_name = owner.map(|owner| owner_name(owner.number));
         let open = owner_name.as_ref().map(|owner| {
             let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
-            with_wish(open_arguments(client, owner, ShareAccess::Read, how, claim), true)
+            self.server.wishing(open_arguments(client, owner, ShareAccess::Read, how, claim), true)
         });
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);

@@ -249,6 +249,7 @@ pub(super) fn alone(caller: RpcCaller<'_>) -> CompoundRequest<'_> {
         sink: None,
         may_piggyback: true,
         opens: None,
+        operations: 1,
         keeps_reply: false,
     }
 }

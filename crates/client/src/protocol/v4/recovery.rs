@@ -10,12 +10,12 @@ use std::{sync::Arc, time::Duration};
 
 use curt_proto::nfs4::{
     BindConnToSessionArgs4, BindConnToSessionOk4, CallbackSecParms4, CallbackSysCredentials,
-    ChannelAttributes, ChannelDirFromClient, ClientOwner, Clientid, CompoundEncoder, CreateSessionArgs4,
-    CreateSessionFlags, CreateSessionOk4, DelegationType, DestroyClientidArgs4, DestroySessionArgs4,
-    ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, GetattrArgs4, ImplementationId,
-    Nfs4Operation, NfsFh4, NfsStat4, OpaqueLimited, OpenArgs4, OpenClaim, OpenHow, OpenOk4, PutfhArgs4,
-    ReclaimCompleteArgs4, SequenceId, SessionId, ShareAccess4, StateOwner, StateProtectArgs, Stateid,
-    TestStateidArgs4, TestStateidOk4,
+    ChannelAttributes, ChannelDirFromClient, ChannelDirFromServer, ClientOwner, Clientid, CompoundEncoder,
+    CreateSessionArgs4, CreateSessionFlags, CreateSessionOk4, DelegationType, DestroyClientidArgs4,
+    DestroySessionArgs4, ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, GetattrArgs4,
+    ImplementationId, Nfs4Operation, NfsFh4, NfsStat4, OpaqueLimited, OpenArgs4, OpenClaim, OpenHow, OpenOk4,
+    PutfhArgs4, ReclaimCompleteArgs4, SequenceId, SessionId, ShareAccess4, StateOwner, StateProtectArgs,
+    Stateid, TestStateidArgs4, TestStateidOk4,
 };
 use curt_rpc::client::{CallError, Interrupt};
 use curt_types::FileHandle;
@@ -26,7 +26,8 @@ use super::{
     compound::{CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
     delegation::DelegationToReclaim,
     open::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
-    results::{Results, is_revoked, optional, outcome},
+    results::{Results, fault, is_revoked, optional, outcome},
+    server_traits::{ServerFeature, ServerIdentity},
     session::{MESSAGE_MIN, RecoveryStep, SLOTS_MAX, SessionGeneration},
 };
 use crate::protocol::{
@@ -91,15 +92,6 @@ pub(super) fn open_arguments<'a>(
         how,
         claim,
     }
-}
-
-/// The same, which perhaps asks for a read delegation.
-pub(super) fn with_wish(arguments: OpenArgs4<'_>, wants_delegation: bool) -> OpenArgs4<'_> {
-    if !wants_delegation {
-        return arguments;
-    }
-    let access = arguments.share_access.0 & !ShareAccess4::WANT_MASK | ShareAccess4::WANT_READ_DELEG;
-    OpenArgs4 { share_access: ShareAccess4(access), ..arguments }
 }
 
 impl NfsV4 {
@@ -178,13 +170,18 @@ impl NfsV4 {
             operations.push(&arguments);
         })?;
         match answer {
-            Ok(Exchanged { client, sequence }) => {
+            Ok(Exchanged { client, sequence, server }) => {
+                let may_reclaim = self.server.exchanged(server);
                 let (is_new, next) = {
                     let mut session = self.session.lock();
                     (session.exchanged(client, sequence), session.generation().next())
                 };
                 if is_new {
                     self.forget_state(next);
+                }
+                if !may_reclaim {
+                    self.opens.none_reclaimed();
+                    self.delegations.end_reclaiming();
                 }
                 Ok(StepProgress::Done)
             }
@@ -291,14 +288,11 @@ impl NfsV4 {
                     Some(Ok(())) => {}
                     Some(Err(status)) => {
                         tracing::info!(%status, "an open file cannot be reclaimed: it is opened again");
-                        self.opens.not_reclaimed(&open.key);
                         break;
                     }
                 }
             }
-            if open.accesses.is_empty() {
-                self.opens.not_reclaimed(&open.key);
-            }
+            self.opens.not_reclaimed(&open.key);
         }
         if !self.reclaim_delegations(caller.interrupt)? || !self.reclaim_locks(caller.interrupt)? {
             return Ok(StepProgress::Done);
@@ -320,6 +314,7 @@ impl NfsV4 {
             sink: None,
             may_piggyback: true,
             opens: None,
+            operations: OWN_OPERATIONS_MAX,
             keeps_reply: true,
         };
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(StepProgress::Done) };
@@ -352,6 +347,10 @@ impl NfsV4 {
         let name = owner_name(open.key.owner);
         let client = self.session.lock().client;
         let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, claim);
+        let arguments = match claim {
+            OpenClaim::Previous(_) => arguments,
+            _ => self.server.wishing(arguments, false),
+        };
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
             operations.push(&arguments);
@@ -367,6 +366,7 @@ impl NfsV4 {
             sink: None,
             may_piggyback: true,
             opens: None,
+            operations: OWN_OPERATIONS_MAX,
             keeps_reply: true,
         };
         let is_recovery = matches!(claim, OpenClaim::Previous(_));
@@ -467,6 +467,7 @@ impl NfsV4 {
             sink: None,
             may_piggyback: false,
             opens: None,
+            operations: OWN_OPERATIONS_MAX,
             keeps_reply: false,
         };
         let _opening = self.delegations.begin_opening();
@@ -495,10 +496,15 @@ impl NfsV4 {
     /// Opens a file again whose open the server does not know any more.
     pub(super) fn reopen(&self, key: &OpenKey, interrupt: &Interrupt) -> Result<(), CallError> {
         let Some(open) = self.opens.to_reopen(key) else { return Ok(()) };
-        self.lose_locks_of(key);
+        if !self.server.has(ServerFeature::OpenByHandle) {
+            self.opens.forget(key);
+            return Ok(());
+        }
         for access in &open.accesses {
             match self.send_reclaim(&open, *access, OpenClaim::Fh, interrupt)? {
                 Some(Ok(())) => {}
+                // The caller asks for it again, in another way.
+                Some(Err(status)) if self.server.refused_open(fault(status)) => break,
                 Some(Err(status)) => {
                     tracing::warn!(%status, "a file cannot be opened again");
                     self.opens.lose(key);
@@ -512,6 +518,13 @@ impl NfsV4 {
             self.opens.forget(key);
         }
         Ok(())
+    }
+
+    /// The server does not know this stateid of an open any more: what was locked through it is lost.
+    pub(super) fn doubt_open(&self, key: &OpenKey, stateid: Stateid) {
+        if self.opens.doubt(key, stateid) {
+            self.lose_locks_of(key);
+        }
     }
 
     /// A state that this client is about to drop was refused with this status.
@@ -555,6 +568,7 @@ impl NfsV4 {
                 sink: None,
                 may_piggyback: true,
                 opens: None,
+                operations: OWN_OPERATIONS_MAX,
                 keeps_reply: false,
             };
             let Some(reply) = self.send_in_recovery(&request)? else { return Ok(StepProgress::Done) };
@@ -565,7 +579,7 @@ impl NfsV4 {
                 if *status != NfsStat4::Ok {
                     self.free_state(caller, *stateid)?;
                     match state {
-                        HeldState::Open(key) => self.opens.doubt(key, *stateid),
+                        HeldState::Open(key) => self.doubt_open(key, *stateid),
                         HeldState::Delegation(key) => {
                             self.delegations.lose(&key.file, *stateid);
                             self.opens.undelegated(key, self.rpc.now());
@@ -593,6 +607,7 @@ impl NfsV4 {
             sink: None,
             may_piggyback: true,
             opens: None,
+            operations: OWN_OPERATIONS_MAX,
             keeps_reply: true,
         };
         self.send_in_recovery(&request).map(|reply| reply.is_some())
@@ -610,8 +625,13 @@ impl NfsV4 {
             &|operations, _| operations.push(&arguments),
         )?;
         match bound {
-            // What the server has called meanwhile is lost.
-            Ok(_) => self.tell_callbacks_lost(),
+            Ok(bound) => {
+                if bound.direction != ChannelDirFromServer::Fore {
+                    self.session.lock().bound();
+                }
+                // What the server has called meanwhile is lost.
+                self.tell_callbacks_lost();
+            }
             Err(status) => tracing::debug!(%status, "the connection is not bound to the session"),
         }
         Ok(())
@@ -681,11 +701,12 @@ impl From<CallError> for RecoveryError {
 struct Exchanged {
     client: Clientid,
     sequence: SequenceId,
+    server: ServerIdentity,
 }
 
 impl<'a> curt_xdr::Decode<'a> for Exchanged {
     fn decode(decoder: &mut curt_xdr::Decoder<'a>) -> Result<Self, curt_xdr::DecodeError> {
         let ok: ExchangeIdOk4<'a> = decoder.get()?;
-        Ok(Self { client: ok.clientid, sequence: ok.sequence })
+        Ok(Self { client: ok.clientid, sequence: ok.sequence, server: ServerIdentity::from(&ok) })
     }
 }

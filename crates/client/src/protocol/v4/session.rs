@@ -40,6 +40,11 @@ fn data_max(message_max: u32) -> u32 {
 /// The most revoked states that wait for FREE_STATEID.
 const FREED_MAX: usize = 1024;
 
+/// The server has no connection for its calls, or none that works.
+const UNBOUND: u32 = SequenceStatusFlags::CB_PATH_DOWN
+    | SequenceStatusFlags::CB_PATH_DOWN_SESSION
+    | SequenceStatusFlags::BACKCHANNEL_FAULT;
+
 /// Counts the sessions of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SessionGeneration(u64);
@@ -109,9 +114,13 @@ pub(super) struct SessionState {
     pub(super) operations_max: u32,
     lease: Duration,
     renewed_at: Option<Instant>,
-    /// When the backchannel was bound last, or found broken.
-    bound_at: Option<Instant>,
+    /// The server has no connection for its calls.
     is_unbound: bool,
+    /// When a connection was bound last, and how many had been made by then.
+    bound_at: Option<Instant>,
+    bound_connections: u64,
+    /// How often a connection was bound.
+    bindings: u64,
     /// The server has accepted a backchannel.
     has_backchannel: bool,
     /// When states were last tested because the server reports that it has revoked some.
@@ -148,10 +157,11 @@ pub(super) struct SlotGuard<'a> {
     /// The slot is in doubt.
     pub(super) is_doubtful: bool,
     is_settled: bool,
-    /// [`SessionState::lease_doubts`] when it was taken.
+    /// [`SessionState::lease_doubts`] and [`SessionState::bindings`] when it was taken.
     lease_doubts: u64,
     /// [`SessionState::reclaims`] then.
     reclaims: u64,
+    bindings: u64,
 }
 
 /// Whether this is the result of that SEQUENCE.
@@ -186,8 +196,10 @@ impl Default for SessionMonitor {
             operations_max: 0,
             lease: LEASE_DEFAULT,
             renewed_at: None,
-            bound_at: None,
             is_unbound: false,
+            bound_at: None,
+            bound_connections: 0,
+            bindings: 0,
             has_backchannel: false,
             tested_at: None,
             must_test: false,
@@ -274,6 +286,7 @@ impl SessionMonitor {
             is_settled: false,
             lease_doubts: state.lease_doubts,
             reclaims: state.reclaims,
+            bindings: state.bindings,
         }
     }
 
@@ -366,8 +379,8 @@ impl SessionState {
         self.response_max = ok.fore.response_max;
         self.operations_max = ok.fore.operations_max;
         self.renewed_at = Some(now);
-        self.bound_at = Some(now);
-        self.is_unbound = false;
+        self.bound_at = None;
+        self.bound();
         self.has_backchannel = ok.flags.0 & CreateSessionFlags::CONN_BACK_CHAN != 0;
         self.need = match self.must_reclaim {
             true => RecoveryStep::Reclaim,
@@ -440,15 +453,33 @@ impl SessionState {
         self.usable = target.saturating_add(1).clamp(1, self.slots.len().max(1));
     }
 
-    /// Whether the backchannel is to be bound again now: at most once in a lease.
-    fn must_bind(&mut self, now: Instant) -> bool {
-        let lease = self.lease;
-        let is_due = self.bound_at.is_none_or(|at| now.saturating_duration_since(at) >= lease);
+    /// Whether a connection is to be bound again now, of which `connections` have been made: at
+    /// once if one has been made since the last attempt, otherwise once in a lease.
+    pub(super) fn must_bind(&mut self, now: Instant, connections: u64) -> bool {
+        let is_later = |at: Instant| now.saturating_duration_since(at) >= self.lease;
+        let is_due = self.bound_connections != connections || self.bound_at.is_none_or(is_later);
         if !self.is_unbound || !is_due {
             return false;
         }
-        (self.bound_at, self.is_unbound) = (Some(now), false);
+        (self.bound_at, self.bound_connections) = (Some(now), connections);
         true
+    }
+
+    /// A connection is bound for the server's calls.
+    pub(super) const fn bound(&mut self) {
+        self.bindings += 1;
+        self.is_unbound = false;
+    }
+
+    /// What the flags of a reply say of the connection for the server's calls. A reply to a request
+    /// that was sent before the last one was bound says nothing new, nor does one that may be older
+    /// than another.
+    const fn judge_binding(&mut self, flags: u32, guard: &SlotGuard<'_>) {
+        if flags & UNBOUND == 0 {
+            self.is_unbound &= guard.lease_doubts != self.lease_doubts;
+        } else if guard.bindings == self.bindings {
+            self.is_unbound = true;
+        }
     }
 
     /// A reply to SEQUENCE, which was sent at `sent_at`, extends the lease, unless it says that
@@ -459,10 +490,6 @@ impl SessionState {
             | SequenceStatusFlags::EXPIRED_SOME_STATE_REVOKED
             | SequenceStatusFlags::ADMIN_STATE_REVOKED;
         let delegations_revoked = SequenceStatusFlags::RECALLABLE_STATE_REVOKED;
-        let unbound = SequenceStatusFlags::CB_PATH_DOWN
-            | SequenceStatusFlags::CB_PATH_DOWN_SESSION
-            | SequenceStatusFlags::BACKCHANNEL_FAULT;
-        self.is_unbound |= flags & unbound != 0;
         // A server that goes on saying so is not asked about it each time.
         let is_recent = |at: Instant| sent_at.saturating_duration_since(at) < self.lease / 2;
         if flags & (revoked | delegations_revoked) != 0 && !self.tested_at.is_some_and(is_recent) {
@@ -470,7 +497,7 @@ impl SessionState {
             self.must_test = true;
             self.need = self.need.max(RecoveryStep::TestStates);
         }
-        if flags & (revoked | delegations_revoked | unbound) != 0 {
+        if flags & (revoked | delegations_revoked | UNBOUND) != 0 {
             self.lease_doubts += 1;
             self.lease_end.doubt();
         } else if doubts == self.lease_doubts {
@@ -502,18 +529,18 @@ impl SlotGuard<'_> {
     }
 
     /// The server has executed SEQUENCE, for a request that was sent at `sent_at`. Returns whether
-    /// the backchannel is to be bound again.
+    /// the server has no connection for its calls.
     pub(super) fn executed(mut self, ok: &SequenceOk4, sent_at: Instant) -> bool {
         self.is_settled = true;
         let monitor = self.monitor;
         let mut state = monitor.state.lock();
-        let mut must_bind = false;
         if let Some(slot) = state.slot(&self) {
             *slot = Slot { sequence: slot.sequence.next(), is_busy: false, is_doubtful: false };
             // The request may reach the server long after it is sent: the lease counts from before.
             state.renewed_at = state.renewed_at.max(Some(sent_at));
             state.limit_slots(ok.target_highest_slot);
             let flags = ok.status_flags.0;
+            state.judge_binding(flags, &self);
             state.judge_lease(flags, sent_at, self.lease_doubts);
             // It is said until RECLAIM_COMPLETE, and in replies of before.
             if flags & SequenceStatusFlags::RESTART_RECLAIM_NEEDED != 0
@@ -523,11 +550,11 @@ impl SlotGuard<'_> {
                 (state.must_reclaim, state.has_forgotten) = (true, true);
                 state.need = state.need.max(RecoveryStep::Reclaim);
             }
-            must_bind = state.must_bind(sent_at);
         }
+        let is_unbound = state.is_unbound;
         drop(state);
         monitor.changed.notify_all();
-        must_bind
+        is_unbound
     }
 
     /// The server has refused SEQUENCE: the slot's number is still to be used.
@@ -608,6 +635,17 @@ mod tests {
         SequenceOk4 { session, sequence, slot, highest_slot, target_highest_slot, status_flags }
     }
 
+    fn session() -> CreateSessionOk4 {
+        let channel = ChannelAttributes { requests_max: 4, ..ChannelAttributes::default() };
+        CreateSessionOk4 {
+            session: SessionId::default(),
+            sequence: SequenceId(1),
+            flags: CreateSessionFlags(CreateSessionFlags::CONN_BACK_CHAN),
+            fore: channel.clone(),
+            back: channel,
+        }
+    }
+
     #[test]
     fn slots_in_doubt_are_used_last_and_recalled_ones_not_at_all() {
         let monitor = monitor(Instant::now());
@@ -644,5 +682,33 @@ mod tests {
         let clean = reply(&next, 0);
         next.executed(&clean, origin);
         assert!(is_valid());
+    }
+
+    // SEMANTICS: sessions-13.
+    #[test]
+    fn a_connection_is_bound_at_once_after_a_loss_and_otherwise_once_in_a_lease() {
+        let (monitor, origin) = (Arc::<SessionMonitor>::default(), Instant::now());
+        monitor.lock().created(&session(), origin);
+        let down = SequenceStatusFlags::CB_PATH_DOWN;
+        let answered = |flags, made| {
+            let slot = slot(&monitor);
+            let reply = reply(&slot, flags);
+            slot.executed(&reply, origin) && monitor.lock().must_bind(origin, made)
+        };
+        assert!(!answered(0, 1));
+        let late = slot(&monitor);
+        assert!(answered(down, 1), "within the first lease");
+        assert!(!answered(down, 1), "by one thread");
+        monitor.lock().bound();
+        assert!(monitor.lock().has_callbacks());
+        let of_before = reply(&late, down);
+        late.executed(&of_before, origin);
+        assert!(monitor.lock().has_callbacks(), "that is known");
+        assert!(!answered(down, 1), "the server does not accept it");
+        assert!(!monitor.lock().has_callbacks());
+        assert!(monitor.lock().must_bind(origin + LEASE_DEFAULT, 1));
+        assert!(answered(down, 2), "another connection was made");
+        answered(0, 2);
+        assert!(monitor.lock().has_callbacks(), "the server says so");
     }
 }
