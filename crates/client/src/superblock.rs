@@ -244,6 +244,12 @@ impl Superblock {
         (self.registry.len(), present, missing)
     }
 
+    /// The server's implementation as it names itself, and what it refuses and is not used.
+    #[must_use]
+    pub fn server(&self) -> (String, Vec<&'static str>) {
+        self.core.protocol.server()
+    }
+
     /// The number of files that are delegated to this client.
     #[must_use]
     pub fn delegations(&self) -> usize {

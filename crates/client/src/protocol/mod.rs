@@ -64,6 +64,11 @@ pub trait Protocol:
     /// The RPC client, with the statistics and the watchers of its requests.
     fn rpc(&self) -> &Arc<RpcClient>;
 
+    /// The server's name and version, and what it refuses, as far as that is known.
+    fn server(&self) -> (String, Vec<&'static str>) {
+        (String::new(), Vec::new())
+    }
+
     /// Ends all opens and the client's state at the server, for at most `limit`: the mount ends.
     fn end(&self, _limit: Duration) {}
 }

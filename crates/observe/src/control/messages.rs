@@ -288,7 +288,7 @@ pub struct MemoryUsage {
 }
 
 /// Properties that a server reported at mount time, as far as tools print them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerCapabilities {
     /// The security flavor's number.
@@ -305,4 +305,8 @@ pub struct ServerCapabilities {
     pub links: bool,
     /// It supports symbolic links.
     pub symlinks: bool,
+    /// Its name and version over NFSv4.1 (eir_server_impl_id).
+    pub implementation: String,
+    /// What it has refused, which is done in another way.
+    pub refused: Vec<String>,
 }

@@ -44,6 +44,9 @@ pub(super) const ENTRY: Bitmap4 = Attribute::set(&[Attribute::RdattrError, Attri
 pub(super) const ENTRY_PLUS: Bitmap4 =
     OBJECT.union(Attribute::set(&[Attribute::RdattrError, Attribute::Filehandle]));
 
+/// The time for which the server keeps the state of a silent client.
+pub(super) const LEASE: Bitmap4 = Attribute::set(&[Attribute::LeaseTime]);
+
 /// The space of a file system.
 pub(super) const SPACE: Bitmap4 = Attribute::set(&[
     Attribute::SpaceTotal,

@@ -85,6 +85,12 @@ pub(super) fn optional<T>(result: Result<T, ResultError>) -> Result<Option<T>, D
     outcome(result).map(Result::ok)
 }
 
+/// Whether a status says that the server has revoked a state, which it keeps until the client frees
+/// it (RFC 8881 section 18.38).
+pub(super) const fn is_revoked(status: NfsStat4) -> bool {
+    matches!(status, NfsStat4::AdminRevoked | NfsStat4::DelegRevoked | NfsStat4::Expired)
+}
+
 /// Processes the results of a compound's own operations in the receive buffer.
 pub(super) trait CompoundSink: Send + Sync {
     /// As [`ReplySink::consume`](curt_rpc::client::ReplySink::consume).
