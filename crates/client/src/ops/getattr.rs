@@ -34,7 +34,7 @@ pub(crate) enum SiblingAttributes {
 /// are mapped, and no NFS client revalidates them after the open.
 ///
 /// # Errors
-/// Those of GETATTR; EINTR.
+/// The errors of GETATTR; EINTR.
 pub fn revalidate_open_file(sb: &Superblock, file: &OpenFile, interrupt: &Interrupt) -> Result<bool, Errno> {
     let options = sb.core.options();
     let flags = file.flags();
@@ -58,7 +58,7 @@ pub fn revalidate_open_file(sb: &Superblock, file: &OpenFile, interrupt: &Interr
 /// The attributes of `id`, from the cache if they are valid.
 ///
 /// # Errors
-/// Those of GETATTR; ESTALE if the object is gone; EINTR.
+/// The errors of GETATTR; ESTALE if the object is gone; EINTR.
 pub fn getattr(op: &Op<'_>, id: InodeId) -> Result<InodeStat, Errno> {
     let inode = op.sb.find_inode(id)?;
     let found = stat(op, &inode).and_then(|found| {
@@ -140,7 +140,7 @@ pub(crate) fn revalidate(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     revalidate_with(op, inode, SiblingAttributes::IfExpected)
 }
 
-/// The same; `siblings` says whether sibling attributes may be requested as well.
+/// As [`revalidate`]; `siblings` says whether sibling attributes may be requested as well.
 pub(crate) fn revalidate_with(
     op: &Op<'_>,
     inode: &Arc<Inode>,

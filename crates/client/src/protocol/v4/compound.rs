@@ -350,7 +350,8 @@ impl NfsV4 {
                 }
                 SlotTurn::Slot(slot) => self.attempt(request, slot, may_piggyback, &mut lost_at)?,
             };
-            // Piggybacked operations that the server refuses must not keep a request from being executed.
+            // Piggybacked operations that the server refuses must not keep a request from being
+            // executed.
             may_piggyback &= !matches!(attempt, Attempt::WithoutPiggybacked);
             match attempt {
                 Attempt::WithoutPiggybacked => {}

@@ -44,10 +44,10 @@ use std::{
 use curt_policy::locks::LockReply;
 use curt_proto::nfs4::{
     AccessArgs4, AccessOk4, Bitmap4, CommitArgs4, CommitOk4, Component, CompoundEncoder, CreateArgs4,
-    CreateHow4, CreateOk4, CreateType4, Ftype4, GetattrArgs4, GetattrOk4, GetfhOk4, LinkArgs4, LinkOk4,
-    LinkText, LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, NverifyArgs4, OpenClaim, OpenHow, OpenOk4,
-    PutfhArgs4, ReadArgs4, ReaddirArgs4, ReadlinkOk4, RemoveArgs4, RemoveOk4, RenameArgs4, RenameOk4,
-    SetattrArgs4, StableHow4, Stateid, Verifier4, VerifyArgs4, WriteArgs4, WriteOk4,
+    CreateHow4, CreateOk4, CreateType4, GetattrArgs4, GetattrOk4, GetfhOk4, LinkArgs4, LinkOk4, LinkText,
+    LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, NverifyArgs4, OpenClaim, OpenHow, OpenOk4, PutfhArgs4,
+    ReadArgs4, ReaddirArgs4, ReadlinkOk4, RemoveArgs4, RemoveOk4, RenameArgs4, RenameOk4, SetattrArgs4,
+    StableHow4, Stateid, Verifier4, VerifyArgs4, WriteArgs4, WriteOk4,
 };
 use curt_rpc::{
     auth::RpcCredential,
@@ -465,7 +465,7 @@ impl FileOperations for NfsV4 {
         let Ok(name) = Component::new(name) else {
             return Ok(self.refusal(Fault::Nametoolong));
         };
-        let directory_type = EncodedAttributes::of_type(Ftype4::Directory);
+        let directory_type = EncodedAttributes::directory_type();
         let compare = if is_directory { Nfs4Operation::Verify } else { Nfs4Operation::Nverify };
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);

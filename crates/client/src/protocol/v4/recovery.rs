@@ -84,7 +84,7 @@ pub(super) fn open_arguments<'a>(
     }
 }
 
-/// The same, which perhaps asks for a read delegation.
+/// Adds the wish for a read delegation to an OPEN.
 pub(super) fn with_wish(arguments: OpenArgs4<'_>, wants_delegation: bool) -> OpenArgs4<'_> {
     if !wants_delegation {
         return arguments;
@@ -114,7 +114,7 @@ impl NfsV4 {
         })
     }
 
-    /// The same for a mount, which wants to know why.
+    /// Runs the steps of recovery, and returns why one failed.
     pub(super) fn recover_steps(&self, interrupt: &Interrupt) -> Result<(), RecoveryError> {
         let caller = RpcCaller { credential: &self.machine, interrupt };
         for _ in 0..STEPS_MAX {
