@@ -68,7 +68,7 @@ fn demo(arguments: &DemoArguments) -> Result<u64> {
             Ok(()) => run.on(&mut world, None)?.0,
             Err(_) => without_mount::replay(&run, &world)?,
         };
-        done.outcome.described.iter().for_each(|what| eprintln!("wrong: {what}"));
+        done.outcome.described.iter().for_each(|what| eprintln!("unexpected result: {what}"));
         wrong += done.outcome.wrong;
         let pages = done.outcome.pages.iter().map(|page| page.seconds).collect();
         columns.push(ComparisonColumn { title: title(options).to_owned(), rpc: done.report.rpc, pages });

@@ -8,13 +8,12 @@
 //! These tests need root and the packages that `cargo xtask test` installs.
 //! These tests need root and the packages that `cargo xtask test` installs.
 
-pub mod again;
 pub mod capture;
 mod control;
 pub mod curt;
 pub mod ganesha;
-pub mod inside;
 pub mod kernel;
+pub mod kernel_server;
 pub mod linux_locker;
 pub mod lock_scripts;
 pub mod locker;
@@ -24,6 +23,7 @@ pub mod process;
 pub mod prometheus;
 pub mod random;
 pub mod relay;
+pub mod repeated_requests;
 pub mod requests;
 pub mod round_trips;
 pub mod sys;

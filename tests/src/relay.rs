@@ -24,7 +24,7 @@ const PROCEDURE: usize = 20;
 pub type ReplyRewrite = fn(Vec<u8>) -> Vec<u8>;
 
 /// A relay that runs until the process ends.
-pub struct CountingRelay {
+pub struct LossyRelay {
     address: SocketAddr,
     calls: Arc<RelayedCalls>,
 }
@@ -39,7 +39,7 @@ struct RelayedCalls {
     lie: Mutex<Option<(u32, ReplyRewrite)>>,
 }
 
-impl CountingRelay {
+impl LossyRelay {
     /// Relays from a free port at the server's address to the server. It loses the first reply to
     /// each call of the procedures in `chosen`: both connections are closed when it arrives.
     ///
@@ -81,8 +81,8 @@ impl CountingRelay {
     }
 }
 
-/// Relays from a free port at the server's address to the server until the process ends. Each record
-/// takes `way` longer.
+/// Relays from a free port at the server's address to the server until the process ends. Each
+/// record takes `way` longer.
 ///
 /// # Errors
 /// The network cannot be entered or the port cannot be opened.

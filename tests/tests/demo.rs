@@ -44,7 +44,7 @@ fn check(output: &str, chart: &str) -> Result<()> {
 }
 
 #[test]
-fn demo_makes_its_tree_and_shows_what_is_spared() -> Result<()> {
+fn demo_makes_its_tree_and_shows_what_is_saved() -> Result<()> {
     let network = Network::new()?;
     let top = network.directory().join("tree").display().to_string();
     // Mounts of the machine are visible here as well, as of the network's creation.

@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use curt_bench::report::RunReport;
 use curt_bench::workload::Workload;
-use curt_tests::again::repeated_lookups;
 use curt_tests::curt::{CurtMount, CurtServe, program, tree};
 use curt_tests::ganesha::Ganesha;
 use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
 use curt_tests::process::{self, RunningProcess};
+use curt_tests::repeated_requests::repeated_lookups;
 use rustix::process::Signal;
 
 const MINUTES: Duration = Duration::from_secs(300);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use curt_tests::curt::CurtMount;
-use curt_tests::inside::{INSIDE, InsideOptions, ServeInside};
 use curt_tests::kernel::KernelNumber;
+use curt_tests::kernel_server::{INSIDE, InsideOptions, ServeInside};
 use curt_tests::network::Network;
 
 const MINUTES: Duration = Duration::from_secs(180);

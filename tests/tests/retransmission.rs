@@ -10,7 +10,7 @@ use curt_proto::nfs3::NfsProcedure;
 use curt_tests::curt::{CurtMount, CurtServe};
 use curt_tests::kernel::{KernelNumber, linux_client};
 use curt_tests::network::{ADDRESS, Network};
-use curt_tests::relay::CountingRelay;
+use curt_tests::relay::LossyRelay;
 
 const MINUTES: Duration = Duration::from_secs(400);
 
@@ -35,7 +35,7 @@ mv linked made/moved; rm symbolic pipe; rmdir --ignore-fail-on-non-empty made; m
 ";
 
 struct Bed {
-    relay: CountingRelay,
+    relay: LossyRelay,
     server: CurtServe,
     network: Network,
 }
@@ -46,7 +46,7 @@ impl Bed {
         let export = network.make_directory("export")?;
         let server = CurtServe::start(&network, &export, &[])?;
         let address = SocketAddr::new(ADDRESS.parse()?, CurtServe::PORT);
-        let relay = CountingRelay::start(&network, address, &CHOSEN.map(NfsProcedure::number))?;
+        let relay = LossyRelay::start(&network, address, &CHOSEN.map(NfsProcedure::number))?;
         Ok(Self { relay, server, network })
     }
 

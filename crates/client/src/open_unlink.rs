@@ -26,7 +26,7 @@ use crate::{
     dentry_cache::NameKey,
     inode::{
         Inode, InodeFacts, TypeState,
-        single_flight::{InFlightCall, InFlightEnd},
+        single_flight::{InFlightEnd, InodeFlight},
     },
 };
 
@@ -75,7 +75,7 @@ impl Drop for RemovalGuard {
     }
 }
 
-fn end(removals: Option<Arc<InFlightCall>>) {
+fn end(removals: Option<Arc<InodeFlight>>) {
     if let Some(removals) = removals {
         removals.end(InFlightEnd::Done);
     }
@@ -114,13 +114,13 @@ pub(crate) fn begin_open(inode: &Inode, interrupt: &Interrupt) -> Result<bool, E
     }
 }
 
-fn wait(flight: &Arc<InFlightCall>, interrupt: &Interrupt) -> Result<(), Errno> {
+fn wait(flight: &Arc<InodeFlight>, interrupt: &Interrupt) -> Result<(), Errno> {
     flight.wait(interrupt).map(|_| ()).ok_or(Errno::INTR)
 }
 
 /// Names that this mount is changing. Few at a time.
 #[derive(Debug, Default)]
-pub(crate) struct NameLocks(Mutex<HashMap<NameKey, Arc<InFlightCall>>>);
+pub(crate) struct NameLocks(Mutex<HashMap<NameKey, Arc<InodeFlight>>>);
 
 /// The right to change one name. Dropping it passes the right to the next waiter.
 #[must_use]

@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use curt_policy::{
     MonotonicTime, ServerClock,
-    retransmitted::{ClockOffset, Execution},
+    retransmitted::{ClockOffset, ExecutionInterval},
 };
 use curt_types::Timestamp;
 use parking_lot::Mutex;
@@ -61,7 +61,7 @@ impl ServerClocks {
         fsid: u64,
         sent_at: MonotonicTime,
         lost_at: MonotonicTime,
-    ) -> Option<Execution> {
+    ) -> Option<ExecutionInterval> {
         let slack = self.of(fsid).guard();
         let offset = self.offsets.lock().get(&fsid).copied();
         offset?.execution(sent_at, lost_at, slack)

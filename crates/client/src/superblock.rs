@@ -26,7 +26,6 @@ use crate::{
     api::{FileSystemStatistics, InodeId, InodeStat},
     caller::{Caller, CallerInterner, InternedCaller, RpcSecurity},
     config::{ClientOptions, Environment},
-    core::MountCore,
     data::{DataPlane, UnsentData},
     dentry_cache::{DentryCache, KernelDentries},
     errno,
@@ -34,14 +33,15 @@ use crate::{
     inode::{
         Inode, InodeFlag, OpTime,
         registry::{InodeRegistry, LookedUpInodes},
-        single_flight::SingleFlight,
+        single_flight::InodeFlights,
     },
-    locks::{LockReport, MountLocks},
+    locks::{MountLockReport, MountLocks},
+    mount_core::MountCore,
     open_file::OpenFile,
     open_unlink::NameLocks,
     protocol::{DelegationEvents, Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient},
     readdir::memory::ListingMemory,
-    silly_removals::SillyDirectories,
+    silly_directories::SillyDirectories,
     softreval::SoftRevalidation,
     stale_open::StaleOpenRetries,
     statfs::FsstatCache,
@@ -82,11 +82,11 @@ pub struct Superblock {
     pub(crate) background: Arc<dyn Background>,
     pub(crate) soft_revalidation: Option<Arc<SoftRevalidation>>,
     /// GETATTR requests in flight, which other operations may share.
-    pub(crate) getattrs_in_flight: SingleFlight,
+    pub(crate) getattrs_in_flight: InodeFlights,
     /// Files whose copies are being dropped.
-    pub(crate) drops: SingleFlight,
+    pub(crate) drops: InodeFlights,
     /// Requests in flight for all names of a directory, which other operations may share.
-    pub(crate) fills_in_flight: SingleFlight,
+    pub(crate) fills_in_flight: InodeFlights,
     pub(crate) locks: Arc<MountLocks>,
     /// Objects that the kernel finds in its own cache of names.
     pub(crate) kernel_dentries: KernelDentries,
@@ -142,9 +142,9 @@ impl Superblock {
             listing_memory,
             background: Arc::clone(&environment.background),
             soft_revalidation: patience,
-            getattrs_in_flight: SingleFlight::default(),
-            drops: SingleFlight::default(),
-            fills_in_flight: SingleFlight::default(),
+            getattrs_in_flight: InodeFlights::default(),
+            drops: InodeFlights::default(),
+            fills_in_flight: InodeFlights::default(),
             locks,
             kernel_dentries: KernelDentries::default(),
             looked_up: held,
@@ -164,7 +164,7 @@ impl Superblock {
     pub fn forget(&self, id: InodeId, lookups: u64) {
         if id != self.root.id() {
             let gone = self.looked_up.release(id, lookups);
-            if let Some(inode) = gone.filter(|_| self.serves_a_kernel()) {
+            if let Some(inode) = gone.filter(|_| self.is_used_by_kernel()) {
                 self.registry.add_forgotten(&inode);
                 self.looked_up.keep_forgotten(inode);
             }
@@ -258,7 +258,7 @@ impl Superblock {
 
     /// The locks that are held or waited for.
     #[must_use]
-    pub fn locks(&self) -> LockReport {
+    pub fn locks(&self) -> MountLockReport {
         self.locks.report()
     }
 
@@ -381,7 +381,7 @@ impl Superblock {
 
     /// Declares that the user of the library is a kernel, which looks a name up before it creates
     /// it.
-    pub fn serves_kernel(&self) {
+    pub fn set_used_by_kernel(&self) {
         // Relaxed: a reader of the old value acts as if its lookup had come before.
         self.core.kernel.is_there.store(true, Relaxed);
     }
@@ -389,7 +389,7 @@ impl Superblock {
     /// Whether the kernel may cache names. On a server that ignores case the kernel would keep
     /// entries that another spelling of the name has changed.
     pub(crate) fn grants_names(&self) -> bool {
-        self.serves_a_kernel()
+        self.is_used_by_kernel()
             && !self.core.kernel.withholds_names(|| self.core.now())
             && !self.path_limits.case_insensitive
     }
@@ -423,7 +423,7 @@ impl Superblock {
     }
 
     /// Whether the user of the library is a kernel.
-    pub(crate) fn serves_a_kernel(&self) -> bool {
+    pub(crate) fn is_used_by_kernel(&self) -> bool {
         self.core.kernel.is_there.load(Relaxed)
     }
 
@@ -455,7 +455,7 @@ impl Superblock {
         self.op_at(caller, self.core.now())
     }
 
-    /// The same for an operation that began at `began`.
+    /// An operation that began at `began`.
     #[must_use]
     pub fn op_since(&self, caller: &Caller, began: Instant) -> Op<'_> {
         self.op_at(caller, self.core.moment(began))
@@ -586,7 +586,7 @@ impl<'a> Op<'a> {
     /// after ESTALE.
     pub(crate) fn note_path_result<T>(&self, result: Result<T, Errno>) -> Result<T, Errno> {
         match &result {
-            Err(Errno::STALE) if self.pid != 0 && self.sb.serves_a_kernel() => {
+            Err(Errno::STALE) if self.pid != 0 && self.sb.is_used_by_kernel() => {
                 self.sb.stale_opens.note_path(self.pid, self.began);
             }
             _ if !self.sb.stale_opens.is_empty() => self.sb.stale_opens.end_path(self.pid),

@@ -45,7 +45,7 @@ pub struct CauseRow {
     /// Requests that Linux would have sent.
     pub linux: u64,
     /// Requests saved, by rule.
-    pub spared: BTreeMap<String, u64>,
+    pub saved: BTreeMap<String, u64>,
     /// The paths with most requests.
     pub paths: Vec<PathRow>,
     /// The sum of the other paths.
@@ -61,7 +61,7 @@ pub struct RequestTally {
     /// Requests that Linux would have sent.
     pub linux: u64,
     /// Requests saved.
-    pub spared: u64,
+    pub saved: u64,
 }
 
 /// One path of a cause.
@@ -114,7 +114,7 @@ impl ExplainReport {
 
     /// Requests saved.
     #[must_use]
-    pub fn spared(&self) -> u64 {
-        self.causes.iter().flat_map(|row| row.spared.values()).sum()
+    pub fn saved(&self) -> u64 {
+        self.causes.iter().flat_map(|row| row.saved.values()).sum()
     }
 }

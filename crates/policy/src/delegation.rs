@@ -65,14 +65,14 @@ impl DelegationOffer {
     }
 }
 
-/// What the client has of a delegation that is recalled.
+/// State of the recalled delegation at the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecalledDelegation {
-    /// It holds it.
+    /// Held.
     Held,
-    /// It has given it back, and the server may not know yet.
+    /// Returned; the server may not know yet.
     Returning,
-    /// It does not know it.
+    /// Unknown.
     Unknown {
         /// Replies to OPENs that may have granted it have not arrived.
         is_opening: bool,
@@ -83,25 +83,25 @@ pub enum RecalledDelegation {
     },
 }
 
-/// What is done about a recall.
+/// The response to a recall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum RecallDecision {
-    /// The delegation ends now, and is returned.
+    /// The delegation ends now and is returned.
     Return,
-    /// It is being returned.
+    /// The return is already in progress.
     Wait,
     /// The recall is remembered until the replies in question have arrived.
     Remember,
     /// NFS4ERR_DELAY: too many are remembered.
     Delay,
-    /// It is returned as the recall names it.
+    /// Returned by the stateid in the recall.
     ReturnUnknown,
     /// NFS4ERR_BAD_STATEID.
     Refuse,
 }
 
-/// Decides what is done about a recall.
+/// Decides the response to a recall.
 pub const fn decide_recall(holding: RecalledDelegation) -> RecallDecision {
     match holding {
         RecalledDelegation::Held => RecallDecision::Return,
@@ -134,7 +134,7 @@ pub struct GrantExpectation {
 
 /// What an OPEN that asked for a delegation came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum GrantOutcome {
+pub enum DelegationReply {
     /// There is one.
     Granted,
     /// There is none for a reason that may concern this file alone (WND4_CONTENTION).
@@ -145,11 +145,11 @@ pub enum GrantOutcome {
 
 impl GrantExpectation {
     /// Records an OPEN.
-    pub const fn opened(&mut self, outcome: GrantOutcome) {
+    pub const fn opened(&mut self, outcome: DelegationReply) {
         match outcome {
-            GrantOutcome::Granted => self.refusals = 0,
-            GrantOutcome::Contended => {}
-            GrantOutcome::Refused => self.refusals = self.refusals.saturating_add(1),
+            DelegationReply::Granted => self.refusals = 0,
+            DelegationReply::Contended => {}
+            DelegationReply::Refused => self.refusals = self.refusals.saturating_add(1),
         }
     }
 
@@ -238,11 +238,11 @@ mod tests {
         let mut expectation = GrantExpectation::default();
         for _ in 0..REFUSALS_MAX {
             assert!(expectation.is_positive());
-            expectation.opened(GrantOutcome::Contended);
-            expectation.opened(GrantOutcome::Refused);
+            expectation.opened(DelegationReply::Contended);
+            expectation.opened(DelegationReply::Refused);
         }
         assert!(!expectation.is_positive());
-        expectation.opened(GrantOutcome::Granted);
+        expectation.opened(DelegationReply::Granted);
         assert!(expectation.is_positive());
     }
 }

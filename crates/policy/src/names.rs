@@ -68,13 +68,15 @@ pub enum DentryState {
 /// Whether a cached name may have missed a change of its directory (the racy guard).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RacyState {
-    /// Learned when no further change could have the stamp under which it was learned.
-    Solid,
-    /// Learned while a further change still could, and less than the guard ago: a LOOKUP now could
-    /// miss a change as well.
-    RacyYoung,
-    /// Learned while a further change still could, and long enough ago for one more LOOKUP.
-    RacyOld,
+    /// The directory's timestamp was old enough when the name was learned: a later change would
+    /// have a different timestamp.
+    NotRacy,
+    /// A later change could have the same timestamp, and the guard has not expired: a LOOKUP now
+    /// could miss a change as well.
+    WithinGuard,
+    /// A later change could have the same timestamp, and the guard has expired: one more LOOKUP
+    /// settles it.
+    GuardExpired,
 }
 
 /// The known state of a name at a lookup.
@@ -87,7 +89,7 @@ pub struct NameView {
     /// Whether it is within `nametimeo` or `negnametimeo`.
     pub within_lifetime: bool,
     /// Whether it may have missed a change.
-    pub solidity: RacyState,
+    pub racy_state: RacyState,
     /// Whether the request that found it was sent after the operation began.
     pub just_learned: bool,
     /// The freshness of the directory's attributes.
@@ -111,7 +113,7 @@ impl NameView {
             entry: DentryState::Absent,
             same_contents: false,
             within_lifetime: false,
-            solidity: RacyState::RacyOld,
+            racy_state: RacyState::GuardExpired,
             just_learned: false,
             directory: directory.freshness(wanted.began, wanted.now, options),
         }
@@ -132,7 +134,7 @@ impl NameView {
             entry,
             same_contents: directory.contents() == Some(label.epoch),
             within_lifetime: age <= lifetime(entry, options),
-            solidity: solidity(label, directory, clock, age, options),
+            racy_state: racy_state(label, directory, clock, age, options),
             just_learned: label.sent_at >= wanted.began,
             directory: directory.freshness(wanted.began, wanted.now, options),
         }
@@ -159,7 +161,7 @@ impl CacheOptions {
     }
 }
 
-fn solidity(
+fn racy_state(
     label: NameLabel,
     directory: &AttributeState,
     clock: &ServerClock,
@@ -167,11 +169,11 @@ fn solidity(
     options: &CacheOptions,
 ) -> RacyState {
     if !is_racy(label, directory, clock, options) {
-        RacyState::Solid
+        RacyState::NotRacy
     } else if age <= clock.guard() {
-        RacyState::RacyYoung
+        RacyState::WithinGuard
     } else {
-        RacyState::RacyOld
+        RacyState::GuardExpired
     }
 }
 
@@ -234,7 +236,7 @@ pub fn decide_lookup(view: &NameView, options: &CacheOptions) -> NameDecision {
     if !view.same_contents {
         return NameDecision::Lookup(LookupReason::DirectoryChanged);
     }
-    if view.solidity == RacyState::RacyOld {
+    if view.racy_state == RacyState::GuardExpired {
         return NameDecision::Lookup(LookupReason::Racy);
     }
     match view.directory {
@@ -278,7 +280,7 @@ impl CreateProbe {
 
 /// The signs that a kernel looks a name up in order to create it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct CreateSigns {
+pub struct CreateHints {
     /// The earlier lookups of the name, if no other name was looked up since and no other operation
     /// has used the object.
     pub repeated: Option<CreateProbe>,
@@ -286,7 +288,7 @@ pub struct CreateSigns {
     pub kernel_has_name: bool,
 }
 
-impl CreateSigns {
+impl CreateHints {
     /// Whether the lookup that began at `began` is sent to the server.
     #[must_use]
     pub fn ask_for_lookup(&self, began: MonotonicTime) -> bool {
@@ -312,7 +314,7 @@ pub struct LookupView<'a> {
     /// The kernel that asks; `None` if no kernel that may cache the name asks.
     pub kernel: Option<KernelNameView>,
     /// The signs that the name is looked up in order to create it.
-    pub create: CreateSigns,
+    pub create: CreateHints,
 }
 
 /// What a lookup that the cache answers is counted as.
@@ -499,10 +501,10 @@ pub fn remaining(
         return Duration::ZERO;
     }
     let own = left(lifetime(entry, options), age).min(directory.remaining(now, options));
-    match solidity(label, directory, clock, age, options) {
-        RacyState::Solid => own,
-        RacyState::RacyYoung => own.min(left(clock.guard(), age)),
-        RacyState::RacyOld => Duration::ZERO,
+    match racy_state(label, directory, clock, age, options) {
+        RacyState::NotRacy => own,
+        RacyState::WithinGuard => own.min(left(clock.guard(), age)),
+        RacyState::GuardExpired => Duration::ZERO,
     }
 }
 
@@ -621,7 +623,7 @@ mod tests {
         let mut probe = CreateProbe::begun(at(0));
         let mut due = Vec::new();
         for time in (0..=640).map(|tenth| tenth * 100) {
-            let signs = CreateSigns { repeated: Some(probe), kernel_has_name: false };
+            let signs = CreateHints { repeated: Some(probe), kernel_has_name: false };
             if signs.ask_for_lookup(at(time)) {
                 due.push(time);
             }
@@ -632,7 +634,7 @@ mod tests {
 
     #[test]
     fn a_lookup_in_spite_of_a_valid_entry_of_the_kernel_is_sent() {
-        assert!(CreateSigns { repeated: None, kernel_has_name: true }.ask_for_lookup(at(0)));
-        assert!(!CreateSigns::default().ask_for_lookup(at(5000)));
+        assert!(CreateHints { repeated: None, kernel_has_name: true }.ask_for_lookup(at(0)));
+        assert!(!CreateHints::default().ask_for_lookup(at(5000)));
     }
 }

@@ -101,7 +101,8 @@ pub enum OpenDecision {
 pub enum OpenServed {
     /// The attributes were requested after the open began.
     Confirmed,
-    /// The same, and the delegation allows the open: not even OPEN is sent (RFC 8881 §10.4).
+    /// As [`Self::Confirmed`], and the delegation allows the open: not even OPEN is sent (RFC 8881
+    /// §10.4).
     Delegated,
     /// `nocto`, and the attributes are fresh.
     WithoutCloseToOpen,
@@ -112,7 +113,7 @@ pub enum OpenServed {
 /// The most opens that one compound closes in addition to its own operations.
 pub const CLOSES_MAX: usize = 4;
 
-/// The same of a compound without other work.
+/// The most closes of a compound without other work.
 pub const CLOSES_ALONE_MAX: usize = 16;
 
 /// How long an open without users is kept in case that it is used again. It denies others nothing,
@@ -173,9 +174,10 @@ pub enum SpeculativeOpen {
 /// The measured benefits on which a [`SpeculativeOpen`] depends.
 #[derive(Debug)]
 pub struct LookupBenefits<'a> {
-    /// That of opens together with look-ups; `None` if the server is not expected to delegate.
+    /// The benefit of opens together with look-ups; `None` if the server is not expected to
+    /// delegate.
     pub opens: Option<&'a mut OpenReadBenefit>,
-    /// That of reads.
+    /// The benefit of reads.
     pub reads: &'a mut OpenReadBenefit,
 }
 
@@ -214,7 +216,7 @@ pub enum OpenTime {
 
 /// The file of an open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct OpenedFile {
+pub struct FileAtOpen {
     /// Its last known size.
     pub size: u64,
     /// The largest READ, in bytes.
@@ -234,7 +236,7 @@ pub struct OpenedFile {
 pub fn decide_open_time(
     decision: OpenDecision,
     intent: OpenIntent,
-    file: OpenedFile,
+    file: FileAtOpen,
     reads: &mut OpenReadBenefit,
 ) -> OpenTime {
     if intent.write || intent.truncate || intent.create {
@@ -343,10 +345,10 @@ fn served(view: &OpenView, intent: OpenIntent, options: &CacheOptions) -> Option
 mod tests {
     use super::*;
 
-    const SMALL: OpenedFile =
-        OpenedFile { size: 100, read_max: 2 << 20, has_data: false, is_delegated_by_open: false };
+    const SMALL: FileAtOpen =
+        FileAtOpen { size: 100, read_max: 2 << 20, has_data: false, is_delegated_by_open: false };
 
-    fn time(decision: OpenDecision, intent: OpenIntent, file: OpenedFile) -> OpenTime {
+    fn time(decision: OpenDecision, intent: OpenIntent, file: FileAtOpen) -> OpenTime {
         decide_open_time(decision, intent, file, &mut OpenReadBenefit::default())
     }
 
@@ -371,13 +373,13 @@ mod tests {
         for ask in [OpenDecision::Revalidate, OpenDecision::Ask(AccessReason::Unasked)] {
             assert_eq!(time(ask, read, SMALL), OpenTime::WithRead(100));
             assert_eq!(time(ask, OpenIntent { direct: true, ..read }, SMALL), OpenTime::Later);
-            assert_eq!(time(ask, read, OpenedFile { has_data: true, ..SMALL }), OpenTime::Later);
-            let sized = |size| time(ask, read, OpenedFile { size, ..SMALL });
+            assert_eq!(time(ask, read, FileAtOpen { has_data: true, ..SMALL }), OpenTime::Later);
+            let sized = |size| time(ask, read, FileAtOpen { size, ..SMALL });
             assert_eq!(sized(0), OpenTime::Later);
             assert_eq!(sized(OPEN_READ_MAX), OpenTime::WithRead(OPEN_READ_MAX));
             assert_eq!(sized(OPEN_READ_MAX + 1), OpenTime::Later);
             let read_max = 4096;
-            let at_once = |size| time(ask, read, OpenedFile { size, read_max, ..SMALL });
+            let at_once = |size| time(ask, read, FileAtOpen { size, read_max, ..SMALL });
             assert_eq!(at_once(4096), OpenTime::WithRead(4096));
             assert_eq!(at_once(4097), OpenTime::Later);
         }
@@ -388,8 +390,8 @@ mod tests {
     #[test]
     fn an_open_that_has_to_ask_is_sent_if_it_brings_a_delegation() {
         let read = OpenIntent { read: true, ..OpenIntent::default() };
-        let delegated = OpenedFile { is_delegated_by_open: true, ..SMALL };
-        let with_data = OpenedFile { has_data: true, ..delegated };
+        let delegated = FileAtOpen { is_delegated_by_open: true, ..SMALL };
+        let with_data = FileAtOpen { has_data: true, ..delegated };
         for ask in [OpenDecision::Revalidate, OpenDecision::Ask(AccessReason::Unasked)] {
             assert_eq!(time(ask, read, delegated), OpenTime::WithRead(100));
             assert_eq!(time(ask, read, with_data), OpenTime::Now);

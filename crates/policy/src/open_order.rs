@@ -31,9 +31,9 @@ const WINDOW: u32 = 8;
 /// An order of a directory's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NameOrder {
-    /// That of its listing.
+    /// The order of its listing.
     Listed,
-    /// That of the names' bytes.
+    /// The order of the names' bytes.
     Sorted,
 }
 
@@ -93,9 +93,9 @@ pub struct SiblingBudget {
 }
 
 impl SiblingBudget {
-    /// That of a request which reads a file of `size` bytes.
+    /// The budget of a request that reads a file of `size` bytes.
     #[must_use]
-    pub const fn beside(size: u64) -> Self {
+    pub const fn for_file(size: u64) -> Self {
         Self { count: 0, bytes: size }
     }
 
@@ -166,10 +166,10 @@ mod tests {
 
     #[test]
     fn a_request_has_few_files_and_bytes() {
-        let mut budget = SiblingBudget::beside(0);
+        let mut budget = SiblingBudget::for_file(0);
         assert!(!budget.take(0) && !budget.take(SIBLING_READ_MAX + 1));
         assert_eq!((0..100).filter(|_| budget.take(1)).count(), SIBLINGS_MAX);
-        let mut budget = SiblingBudget::beside(SIBLINGS_READ_MAX - 5);
+        let mut budget = SiblingBudget::for_file(SIBLINGS_READ_MAX - 5);
         assert!(!budget.take(6) && budget.take(5) && !budget.take(1) && !budget.has_room());
     }
 }

@@ -48,7 +48,7 @@ const FIRST_MIN: u32 = 16 * 1024;
 const REQUEST_BYTES: (u64, u64) = (8 * 1024, 256 * 1024);
 const BYTES_PER_MICROSECOND: u64 = 40;
 /// Fills of a directory's siblings, and of a mount, before their benefit is significant.
-const BESIDE_FILLS_MIN: u32 = 2;
+const SIBLING_FILLS_MIN: u32 = 2;
 const MOUNT_FILLS_MIN: u32 = 8;
 /// Number of fills after which the earlier counts are halved.
 const FILLS_MAX: u32 = 16;
@@ -76,9 +76,9 @@ pub enum PrefetchReason<'a> {
     },
     /// A lookup of a name for which no cached entry may be served.
     Name(&'a PrefetchView),
-    /// The same; the name is in a large listing.
+    /// As [`Self::Name`]; the name is in a large listing.
     ListedName(&'a PrefetchView),
-    /// The same; other names of a listing were looked up in its order.
+    /// As [`Self::Name`]; other names of a listing were looked up in its order.
     NameInOrder(&'a LookupOrder),
     /// The attributes of an object, which have expired.
     Attributes(&'a PrefetchView),
@@ -90,7 +90,7 @@ pub struct PrefetchView {
     /// The record of the directory; the name in question is counted ([`PrefetchBenefit::missed`]).
     pub record: PrefetchRecord,
     /// The benefit in its sibling directories.
-    pub beside: PrefetchBenefit,
+    pub siblings: PrefetchBenefit,
     /// The benefit on the mount; the name in question is counted.
     pub mount: PrefetchBenefit,
     /// The directory's own size, if known.
@@ -156,9 +156,9 @@ impl PrefetchView {
                 _ => record.own.doubled(doubtful.max(record.misses_per_loss(unit))),
             };
         }
-        let is_known = self.beside.fills >= BESIDE_FILLS_MIN;
-        match (is_known && self.beside.pays(unit), is_known) {
-            (true, _) if self.beside.is_wanted() => cost.max(1),
+        let is_known = self.siblings.fills >= SIBLING_FILLS_MIN;
+        match (is_known && self.siblings.pays(unit), is_known) {
+            (true, _) if self.siblings.is_wanted() => cost.max(1),
             (true, _) => doubtful,
             _ if self.mount.is_given_up(unit) => u32::MAX,
             (false, true) => doubtful.saturating_mul(UNPROVEN_FACTOR),
@@ -174,7 +174,7 @@ impl PrefetchView {
             misses(1).max(LOSS_MISSES_MIN)
         } else if own.pays(unit) {
             own.doubled(misses(1).max(MISSES_MIN))
-        } else if own.has_spared {
+        } else if own.has_saved {
             own.doubled(misses(PART_UNPROVEN_FACTOR).max(MISSES_MIN))
         } else if self.mount.is_given_up(unit) {
             u32::MAX
@@ -250,10 +250,10 @@ pub struct PrefetchBenefit {
     lost: u32,
     /// Names in their replies, and single requests that were saved since.
     names: u32,
-    spared: u32,
+    saved: u32,
     /// Whether a request was saved since the last fill, and the number of consecutive fills without
     /// benefit.
-    has_spared: bool,
+    has_saved: bool,
     failures: u8,
 }
 
@@ -275,15 +275,15 @@ impl PrefetchBenefit {
         if self.fills >= FILLS_MAX {
             self.halve();
         }
-        let was_useful = self.has_spared || self.fills == 0;
+        let was_useful = self.has_saved || self.fills == 0;
         self.failures = if holds_it && was_useful { 0 } else { self.failures.saturating_add(1) };
         self.fills += 1;
         self.lost += !holds_it as u32;
         self.names = self.names.saturating_add(names);
-        (self.misses, self.has_spared) = (0, false);
+        (self.misses, self.has_saved) = (0, false);
     }
 
-    /// The same for a mount. A mount that is tried again needs fewer fills to be enabled.
+    /// Records a fill of a mount. A mount that is tried again needs fewer fills to be enabled.
     pub const fn filled_on_mount(&mut self, names: u32, holds_it: bool) {
         if self.misses >= MOUNT_MISSES && self.fills >= MOUNT_FILLS_MIN {
             while self.fills > MOUNT_FILLS_MIN - RETRIES {
@@ -296,9 +296,9 @@ impl PrefetchBenefit {
 
     /// Records that a cached name saved a request because of a fill, and is not the one for which
     /// the fill was sent.
-    pub const fn spared(&mut self) {
-        self.spared = self.spared.saturating_add(1);
-        self.has_spared = true;
+    pub const fn saved(&mut self) {
+        self.saved = self.saved.saturating_add(1);
+        self.has_saved = true;
     }
 
     /// Whether names were ever requested together because of a lookup.
@@ -310,18 +310,18 @@ impl PrefetchBenefit {
     const fn halve(&mut self) {
         // `lost` must not exceed `fills`.
         (self.fills, self.lost) = (self.fills.div_ceil(2), self.lost / 2);
-        (self.names, self.spared) = (self.names / 2, self.spared / 2);
+        (self.names, self.saved) = (self.names / 2, self.saved / 2);
     }
 
     /// Whether more requests were saved than lost, and enough for the names that were not used.
     fn pays(&self, unit: u64) -> bool {
         let names = u64::from(self.names) * u64::from(NAME_BYTES);
-        self.spared > self.lost && names <= u64::from(self.spared - self.lost) * unit
+        self.saved > self.lost && names <= u64::from(self.saved - self.lost) * unit
     }
 
     /// Whether a large part of the names was used.
     fn is_wanted(&self) -> bool {
-        (u64::from(self.spared) + u64::from(self.fills - self.lost)) * WANTED_MIN >= u64::from(self.names)
+        (u64::from(self.saved) + u64::from(self.fills - self.lost)) * WANTED_MIN >= u64::from(self.names)
     }
 
     /// Whether a mount is disabled: fills have no benefit, and the last try is recent.
@@ -426,7 +426,7 @@ impl PrefetchRecord {
     /// a benefit.
     fn misses_per_loss(&self, unit: u64) -> u32 {
         match self.extent {
-            ListedExtent::Part(bytes) | ListedExtent::Whole(bytes) if !self.own.has_spared => {
+            ListedExtent::Part(bytes) | ListedExtent::Whole(bytes) if !self.own.has_saved => {
                 bounded(u64::from(bytes) * u64::from(LOSS_MISSES_MIN) / unit)
             }
             ListedExtent::Part(_) | ListedExtent::Whole(_) | ListedExtent::Unread => 0,

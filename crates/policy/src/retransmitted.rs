@@ -67,8 +67,8 @@ impl ClockOffset {
         sent_at: MonotonicTime,
         lost_at: MonotonicTime,
         slack: Duration,
-    ) -> Option<Execution> {
-        self.0.map(|offset| Execution {
+    ) -> Option<ExecutionInterval> {
+        self.0.map(|offset| ExecutionInterval {
             from: i128::from(sent_at.nanoseconds()) + offset.most - nanoseconds(slack),
             until: i128::from(lost_at.nanoseconds()) + offset.most,
         })
@@ -82,12 +82,12 @@ fn nanoseconds(duration: Duration) -> i128 {
 /// The interval in which the first transmission was executed, if it was, by the server's clock in
 /// nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Execution {
+pub struct ExecutionInterval {
     from: i128,
     until: i128,
 }
 
-impl Execution {
+impl ExecutionInterval {
     /// Whether the first transmission can have made a change at `time`, and no earlier call can.
     #[must_use]
     pub fn includes(&self, time: Timestamp) -> bool {
@@ -116,7 +116,7 @@ pub struct NewObject {
 
 /// The object that now has the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FoundObject {
+pub struct CurrentObject {
     /// Its attributes.
     pub facts: Facts,
     /// Its link count.
@@ -130,11 +130,11 @@ pub struct FoundObject {
 #[must_use]
 pub fn is_own_object(
     wanted: &NewObject,
-    found: &FoundObject,
+    found: &CurrentObject,
     directory_gid: u32,
-    execution: &Execution,
+    execution: &ExecutionInterval,
 ) -> bool {
-    let FoundObject { facts, links, is_same } = *found;
+    let CurrentObject { facts, links, is_same } = *found;
     // A server with a change attribute has sessions, whose slots answer a repeated call (RFC 8881
     // §2.10.6): nothing has to be determined.
     let ChangeStamp::Times { mtime, ctime } = facts.stamp else {
@@ -172,7 +172,7 @@ pub struct LinksChange {
 /// Whether LINK, answered with EXIST, created the link itself. `is_same`: the name leads to the
 /// file that was to be linked.
 #[must_use]
-pub fn is_own_link(is_same: bool, links: &LinksChange, execution: &Execution) -> bool {
+pub fn is_own_link(is_same: bool, links: &LinksChange, execution: &ExecutionInterval) -> bool {
     let is_one_more = links.before.is_some_and(|before| before.checked_add(1) == Some(links.now));
     is_same && is_one_more && execution.includes(links.ctime)
 }
@@ -191,7 +191,11 @@ pub enum RemainingLinks {
 /// Whether REMOVE or RMDIR, answered with NOENT, removed the name itself. The name was known to
 /// lead to the object. `directory_mtime` is when the directory's names last changed.
 #[must_use]
-pub fn is_own_removal(remains: &RemainingLinks, directory_mtime: Timestamp, execution: &Execution) -> bool {
+pub fn is_own_removal(
+    remains: &RemainingLinks,
+    directory_mtime: Timestamp,
+    execution: &ExecutionInterval,
+) -> bool {
     let is_object_changed = match remains {
         RemainingLinks::Nothing => true,
         RemainingLinks::Links(links) => {
@@ -213,7 +217,7 @@ pub fn is_own_rename(
     was_there: bool,
     ctime: Timestamp,
     directory_mtime: Timestamp,
-    execution: &Execution,
+    execution: &ExecutionInterval,
 ) -> bool {
     is_there && !was_there && execution.includes(ctime) && execution.is_followed_by(directory_mtime)
 }

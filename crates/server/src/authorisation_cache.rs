@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use crate::exports::{CredentialFlavor, Export, ExportRules};
 use crate::file_handle::{ExportId, FileSystemId, HandleContents, SIGNATURE};
-use crate::identity::SquashedIdentity;
+use crate::squash::SquashedIdentity;
 
 /// Maximum number of cached files with their callers.
 const FILES_MAX: usize = 8;

@@ -16,8 +16,8 @@ use curt_vfs::MayBlock;
 use crate::authorisation_cache::{Authorisation, AuthorisationCache, CallerCredential};
 use crate::exports::{Export, ExportDecision, ExportRules, ManagedGroups, subtree};
 use crate::file_handle::HandleContents;
-use crate::identity::SquashedIdentity;
 use crate::request::{NfsRequest, Refusal, VerifiedHandle};
+use crate::squash::SquashedIdentity;
 
 impl<'r, 'c> NfsRequest<'r, 'c> {
     /// Resolves a handle for this caller.

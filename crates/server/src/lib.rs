@@ -6,7 +6,7 @@
 //! server did not sign; no reply names an object outside the export of its handle; the cause of a
 //! failure is a [`Fault`](curt_types::Fault) until a protocol version encodes it as a status. This
 //! crate does not depend on sockets or on how a tree is stored. Its threads call clients back, wake
-//! waiters (`locking`, `v4`), and query name services (`exports`).
+//! waiters (`lock_service`, `v4`), and query name services (`exports`).
 
 mod authorisation_cache;
 mod authorise;
@@ -14,9 +14,8 @@ mod delegations;
 mod dispatch;
 mod exports;
 mod file_handle;
-mod identity;
 mod lock_report;
-mod locking;
+mod lock_service;
 mod mount3;
 mod nlm;
 mod ops;
@@ -24,6 +23,7 @@ mod recovery;
 mod replay;
 mod request;
 mod service;
+mod squash;
 mod state;
 mod state_directory;
 mod sys;
@@ -39,9 +39,9 @@ pub use exports::{
     RulesByFlavor, Severity, Squash, SystemNames, explain, read_exports,
 };
 pub use file_handle::have_room_for_parents;
-pub use lock_report::{ClientLock, LockReport};
+pub use lock_report::{ClientLock, ServerLockReport};
 pub use nlm::{
-    GrantId, GrantOutcome, GrantedLock, HostToNotify, LockPeers, LockServing, PeerCall, PeerCallKind,
+    GrantId, GrantedCallOutcome, GrantedLock, HostToNotify, LockPeers, LockServing, PeerCall, PeerCallKind,
     RestartNotices,
 };
 pub use service::{ClientState, NfsService, RECORD_MAX, Setup, SetupError};

@@ -8,7 +8,7 @@ use crate::state::locks::{HeldLock, LockFile, LockTableCounts};
 
 /// The locks of a server's clients at one moment.
 #[derive(Clone, Debug)]
-pub struct LockReport {
+pub struct ServerLockReport {
     /// The numbers of all locks.
     pub counts: LockTableCounts,
     /// The locks, by file: the holders, then the waiters in the order of their turns.
@@ -29,7 +29,7 @@ pub struct ClientLock {
 impl NfsService {
     /// The locks of clients, about `rows_max` of them. May wait for a disk.
     #[must_use]
-    pub fn client_locks(&self, rows_max: usize) -> LockReport {
+    pub fn client_locks(&self, rows_max: usize) -> ServerLockReport {
         let mut found: Vec<(LockFile, HeldLock)> = Vec::new();
         self.locks.report(&mut |file, lock| {
             found.push((*file, lock));
@@ -50,6 +50,6 @@ impl NfsService {
             fileid: fileid(&file),
             lock,
         });
-        LockReport { counts: self.locks.counts(), locks: locks.collect() }
+        ServerLockReport { counts: self.locks.counts(), locks: locks.collect() }
     }
 }

@@ -15,7 +15,7 @@ use crate::authorisation_cache::AuthorisationCaches;
 use crate::delegations::{WaitingCalls, WaitingFiles};
 use crate::exports::{ExportDefinition, ExportsDifference, ExportsTable, NameService, SystemNames};
 use crate::file_handle::HandleKey;
-use crate::locking::{LockService, NfsLocks};
+use crate::lock_service::{LockService, NfsLocks};
 use crate::mount3::RemoteMountTable;
 use crate::nlm::LockManager;
 use crate::replay::reply_cache::{ReplyCache, ReplyCacheLimits};

@@ -37,11 +37,12 @@ enum BenchCommand {
     /// List a directory of half a million names, idle and while it changes: requests and time
     List(list::ListArguments),
     /// Let many processes take turns with one lock: turns, fairness, waits and requests
-    Lock(lock::LockArguments),
+    Lock(lock::BenchLockArguments),
     /// One of the processes of `curt bench lock`
     #[command(hide = true)]
     LockWork(lock::LockWork),
-    /// What programs take on a mount, beside the exported directory and a bare FUSE loop: time
+    /// Measure the time of common programs on a mount, in the exported directory and on a plain
+    /// FUSE file system
     Wall(wall::WallArguments),
     /// Do one of the works of `curt bench wall` below a directory; runs as the process that is
     /// measured
@@ -97,7 +98,7 @@ fn bench(bench: &BenchCommand) -> Result<bool> {
         BenchCommand::WallRepository { directory } => wall::make_repository(directory).map(|()| true),
         BenchCommand::ListTree { directory, count } => list::make_tree(directory, *count),
         BenchCommand::Perform { workload, directory, pause, pages } => {
-            let pause = Duration::try_from_secs_f64(*pause).context("the pause")?;
+            let pause = Duration::try_from_secs_f64(*pause).context("--pause is not a time")?;
             // Wrong results are part of the output, not a failure of this process.
             let performed = curt_bench::child::perform(
                 *workload,

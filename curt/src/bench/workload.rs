@@ -92,7 +92,7 @@ pub(super) fn run(workload: Workload, arguments: &WorkloadArguments) -> Result<b
     let run = WorkloadRun { workload, vers: &arguments.vers, options: &arguments.options, pause };
     let (done, differing) = run.on(&mut world, arguments.compare.then_some(arguments.jobs))?;
     for what in &done.outcome.described {
-        eprintln!("wrong: {what}");
+        eprintln!("unexpected result: {what}");
     }
     let mut out = std::io::stdout().lock();
     if arguments.json {
@@ -101,7 +101,7 @@ pub(super) fn run(workload: Workload, arguments: &WorkloadArguments) -> Result<b
         write!(out, "{}", done.text())?;
     }
     if let Some(what) = &differing {
-        eprintln!("wrong: {what}");
+        eprintln!("unexpected result: {what}");
     }
     Ok(done.outcome.wrong == 0 && differing.is_none())
 }

@@ -27,7 +27,7 @@ use crate::errors;
                   Until then, processes that the command leaves behind are explained as well.\n\
                   --list describes the causes and rules; docs/explain.md describes how exact the numbers are.\n\
                   JSON: {\"status\",\"linux_options\",\"mounts\":[{\"mount_point\",\"source\",\"requests\":{\"GETATTR\":n,…},\"linux\":{…},\"others\":{…},\n\
-                  \"causes\":[{\"cause\",\"sent\",\"linux\",\"spared\":{RULE:n},\"paths\":[{\"path\",\"sent\",\"linux\",\"spared\"}],\"paths_rest\"}],\"processes\":[…],\n\
+                  \"causes\":[{\"cause\",\"sent\",\"linux\",\"saved\":{RULE:n},\"paths\":[{\"path\",\"sent\",\"linux\",\"saved\"}],\"paths_rest\"}],\"processes\":[…],\n\
                   \"unfinished\"}]}\n\
                   The Linux column is for a client that mounted when the command began, with empty caches.\n\
                   Exit status: the command's; 128 plus the signal's number if a signal ended it; 125 if nothing could be explained, 126 if the command cannot \

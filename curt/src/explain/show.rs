@@ -17,18 +17,18 @@ fn one(mount: &MountExplained, linux_options: &str, expand: &[String]) -> String
     let MountExplained { mount, explained } = mount;
     let title = if linux_options.is_empty() { "default options" } else { linux_options };
     let all =
-        RequestTally { sent: explained.sent(), linux: explained.linux_sent(), spared: explained.spared() };
+        RequestTally { sent: explained.sent(), linux: explained.linux_sent(), saved: explained.saved() };
     let mut text = format!(
-        "{} on {}: {} requests, {} spared; Linux ({title}) would have sent {}\n\n{:<20}{:>10}{:>10}{:>10}   spared by\n",
+        "{} on {}: {} requests, {} saved; Linux ({title}) would have sent {}\n\n{:<20}{:>10}{:>10}{:>10}   saved by\n",
         mount.source,
         mount.mount_point.display(),
         all.sent,
-        all.spared,
+        all.saved,
         all.linux,
         "cause",
         "sent",
         "Linux",
-        "spared",
+        "saved",
     );
     for row in &explained.causes {
         text += &cause(row);
@@ -54,14 +54,14 @@ fn one(mount: &MountExplained, linux_options: &str, expand: &[String]) -> String
 
 /// What something caused, between name and description.
 fn line(name: &str, requests: RequestTally, remark: &str) -> String {
-    let RequestTally { sent, linux, spared } = requests;
-    let line = format!("{name:<20}{sent:>10}{linux:>10}{spared:>10}   {remark}");
+    let RequestTally { sent, linux, saved } = requests;
+    let line = format!("{name:<20}{sent:>10}{linux:>10}{saved:>10}   {remark}");
     format!("{}\n", line.trim_end())
 }
 
 fn cause(row: &CauseRow) -> String {
-    let rules = row.spared.iter().map(|(rule, spared)| format!("{rule} {spared}"));
-    let requests = RequestTally { sent: row.sent, linux: row.linux, spared: row.spared.values().sum() };
+    let rules = row.saved.iter().map(|(rule, saved)| format!("{rule} {saved}"));
+    let requests = RequestTally { sent: row.sent, linux: row.linux, saved: row.saved.values().sum() };
     line(&row.cause, requests, &rules.collect::<Vec<_>>().join(", "))
 }
 
@@ -104,14 +104,14 @@ mod tests {
             cause: "open-check".to_owned(),
             sent: 7,
             linux: 20,
-            spared: BTreeMap::from([("sloppycto".to_owned(), 13)]),
+            saved: BTreeMap::from([("sloppycto".to_owned(), 13)]),
             paths: vec![PathRow {
                 path: "/a/b".to_owned(),
-                requests: RequestTally { sent: 5, linux: 6, spared: 1 },
+                requests: RequestTally { sent: 5, linux: 6, saved: 1 },
             }],
             paths_rest: UnlistedRequests {
                 count: 2,
-                requests: RequestTally { sent: 2, linux: 14, spared: 12 },
+                requests: RequestTally { sent: 2, linux: 14, saved: 12 },
             },
         };
         MountExplained {
@@ -134,7 +134,7 @@ mod tests {
     fn a_row_shows_sent_saved_and_expected_requests() {
         let text = text(&[mount()], "nocto", &[]);
         assert!(
-            text.starts_with("nas:/export on /mnt: 7 requests, 13 spared; Linux (nocto) would have sent 20")
+            text.starts_with("nas:/export on /mnt: 7 requests, 13 saved; Linux (nocto) would have sent 20")
         );
         assert!(
             text.contains("open-check                   7        20        13   sloppycto 13\n"),

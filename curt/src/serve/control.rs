@@ -18,7 +18,7 @@ use curt_observe::stages::{CallGraph, StageTimes};
 use curt_observe::{Operation, ServerCounters};
 use curt_rpc::server::RpcServerHandle;
 use curt_server::locks::{HeldLock, LockClient};
-use curt_server::{ClientLock, ClientState, LockReport, NfsService};
+use curt_server::{ClientLock, ClientState, NfsService, ServerLockReport};
 
 /// Suffix of a server's socket.
 const ENDING: &str = "server";
@@ -149,7 +149,7 @@ impl ServerControl {
     }
 
     fn locks(&self, rows: usize) -> ServerLocksReport {
-        let LockReport { counts, locks } = self.service.client_locks(rows.min(LOCK_ROWS_MAX));
+        let ServerLockReport { counts, locks } = self.service.client_locks(rows.min(LOCK_ROWS_MAX));
         ServerLocksReport {
             pid: std::process::id(),
             exports: self.service.export_paths(),

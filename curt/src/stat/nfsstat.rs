@@ -58,7 +58,7 @@ pub(super) fn operations(calls: &CallCounts) -> String {
     operations_of(&calls.iter().collect::<Vec<_>>())
 }
 
-/// The same of some operations: percentages are of these.
+/// The counts of some operations: percentages are of these.
 pub(super) fn operations_of(calls: &[(Operation, u64)]) -> String {
     const COLUMNS: usize = 6;
     let total: u64 = calls.iter().map(|(_, calls)| calls).sum();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_shows_its_options_and_what_was_spared() {
+    fn a_mount_shows_its_options_and_what_was_saved() {
         let report = MountReport {
             source: "nas:/export".to_owned(),
             options: "rw,noaccesscheck".to_owned(),

@@ -65,7 +65,7 @@ pub(super) fn caches(meant: &[&MountDelta<'_>]) -> TopTable {
     TopTable::new(
         "caches",
         1,
-        "cache hits_per_s misses_per_s hit_percent hit_percent_in_all spared",
+        "cache hits_per_s misses_per_s hit_percent hit_percent_in_all saved",
         CACHES.iter().map(row),
     )
 }

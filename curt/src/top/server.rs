@@ -47,7 +47,7 @@ fn layers(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> TableCe
             TableCell::Count(all.hits),
         ]
     });
-    TopTable::new("caches", 1, "layer hits_per_s misses_per_s hit_percent hit_percent_in_all spared", rows)
+    TopTable::new("caches", 1, "layer hits_per_s misses_per_s hit_percent hit_percent_in_all saved", rows)
 }
 
 fn stages(now: &ServerReport) -> TopTable {

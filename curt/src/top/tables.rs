@@ -110,7 +110,7 @@ pub(super) mod tests {
         assert_eq!(cell("caches", 1, "hits_per_s"), TableCell::Rate(50.0));
         let TableCell::Rate(hit) = cell("caches", 1, "hit_percent") else { panic!("there were hits") };
         assert!((66.6..66.7).contains(&hit), "{hit}");
-        assert_eq!(cell("caches", 1, "spared"), TableCell::Rate(300.0));
+        assert_eq!(cell("caches", 1, "saved"), TableCell::Rate(300.0));
         assert_eq!(cell("processes", 0, "requests_per_s"), TableCell::Rate(25.0));
         assert_eq!(cell("paths", 0, "of_them_uncertain"), TableCell::Count(1));
         let result = json(&before, &now, &tables);

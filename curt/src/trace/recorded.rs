@@ -39,7 +39,7 @@ pub(super) fn report(path: &Path, target: &OutputTarget, limits: &Limits) -> Res
     let cut_off = cut_off && !output.is_enough();
     let count = output.end(lost)?;
     if is_ring {
-        eprintln!("{count} events; {lost} before them were written over");
+        eprintln!("{count} events; {lost} earlier events were overwritten");
     } else {
         let ending = if cut_off { "; the recording is incomplete" } else { "" };
         eprintln!("{count} events, {lost} lost{ending}");

@@ -9,10 +9,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use curt_bench::workload::Workload;
-use curt_tests::again::repeated_lookups;
 use curt_tests::curt::program;
 use curt_tests::kernel::{KernelNumber, linux_client, parse_ops};
 use curt_tests::process::{self, RunningProcess};
+use curt_tests::repeated_requests::repeated_lookups;
 use serde_json::Value;
 
 use world::{Calls, Explained, RUN, World, calls, explain, sent, since};
@@ -48,7 +48,7 @@ fn page_is_explained_to_the_last_request_and_linux_is_as_its_kernel_counted() {
     let expired = begun.saturating_sub(PAGE_SECONDS).div_ceil(PAGE_LIFETIME);
     near(&explained, 9_487, expired * PAGE_EXPIRED);
     assert_eq!(explained.row("access", "sent"), 0);
-    assert!(explained.spared("sloppycto") > 4000 && explained.spared("noaccesscheck") > 5000);
+    assert!(explained.saved("sloppycto") > 4000 && explained.saved("noaccesscheck") > 5000);
     let (explained, _) = world.workload(Workload::Page, "defaults", ("", "nocto,ro,actimeo=600"));
     near(&explained, 3_930, 0);
     assert_eq!(explained.row("open-check", "linux"), 0);
@@ -61,7 +61,7 @@ fn build_is_explained_to_the_last_request_and_linux_is_as_its_kernel_counted() {
     let (explained, seconds) = world.workload(Workload::Build, "defaults", (options, ""));
     let beyond = Duration::from_secs_f64(seconds).as_secs().saturating_sub(BUILD_SECONDS);
     near(&explained, 24_166, beyond * BUILD_EXPIRED);
-    assert!(explained.spared("negative names") > 100_000);
+    assert!(explained.saved("negative names") > 100_000);
     let (explained, _) = world.workload(Workload::Build, "nocto", (options, "nocto,ro,actimeo=600"));
     near(&explained, 4_387, 0);
 }

@@ -74,8 +74,8 @@ impl Explained {
         self.rows().find(|row| row["cause"] == cause).map_or(0, |row| row[column].as_u64().unwrap())
     }
 
-    pub(crate) fn spared(&self, rule: &str) -> u64 {
-        self.rows().filter_map(|row| row["spared"][rule].as_u64()).sum()
+    pub(crate) fn saved(&self, rule: &str) -> u64 {
+        self.rows().filter_map(|row| row["saved"][rule].as_u64()).sum()
     }
 
     pub(crate) fn total(&self, what: &str) -> u64 {

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use curt_bench::processes::{Curt, Testbed};
 use curt_proto::nfs3::NfsProcedure;
 
-use super::bare::{self, BareBehaviour, BareMount};
+use super::fuse_baseline::{self, BareBehaviour, BareMount};
 use super::latency::echo;
 use curt_bench::statistics::{ComparedSide, compared, median};
 
@@ -28,14 +28,14 @@ pub(crate) struct FuseArguments {
 
 pub(super) fn run(arguments: &FuseArguments) -> Result<bool> {
     let files = tempfile::tempdir()?;
-    std::fs::write(files.path().join(bare::FILE), "x")?;
-    let mut world = Testbed::serving(&Curt::beside()?, files.path(), None)?;
+    std::fs::write(files.path().join(fuse_baseline::FILE), "x")?;
+    let mut world = Testbed::serving(&Curt::in_same_directory()?, files.path(), None)?;
     let mounted = world.mount("3", "actimeo=0")?;
     let (_echo, address) = echo::start()?;
     let directory = tempfile::Builder::new().prefix("curt-bare-").tempdir()?;
     let bare = BareMount::new(directory.path(), 1, BareBehaviour::Echo(address))?;
-    let ours = File::open(mounted.directory().join(bare::FILE))?;
-    let reference = File::open(directory.path().join(bare::FILE))?;
+    let ours = File::open(mounted.directory().join(fuse_baseline::FILE))?;
+    let reference = File::open(directory.path().join(fuse_baseline::FILE))?;
     let (mut our_rounds, mut reference_rounds) = (Vec::new(), Vec::new());
     // The first round of each is not counted: it warms up caches and threads.
     for round in 0..=arguments.rounds {

@@ -29,7 +29,7 @@ const BATCH: u32 = 2_000;
 
 /// Arguments of `cargo xtask bench locks`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct LocksArguments {
+pub(crate) struct BenchLocksArguments {
     /// Rounds for each number of locks
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = super::at_least_one())]
     rounds: usize,
@@ -174,7 +174,7 @@ impl ClockCost {
     }
 }
 
-pub(super) fn run(arguments: &LocksArguments) -> Result<bool> {
+pub(super) fn run(arguments: &BenchLocksArguments) -> Result<bool> {
     let mut rows = Vec::new();
     let mut memory = Vec::new();
     for shape in [LockShape::Owners, LockShape::Owner, LockShape::Files] {

@@ -1,17 +1,17 @@
 //! What engineers measure of Curt, in requests, in time and in memory: `cargo xtask bench NAME`
 //! builds and runs it. It starts the program `curt` that lies beside it.
 
-mod bare;
 mod fill;
 mod fuse;
+mod fuse_baseline;
 mod latency;
 mod locks;
 mod names;
 mod opens;
 mod read;
 mod recall;
+mod resource_use;
 mod slow_exports;
-mod spent;
 mod trace;
 
 use std::io::{ErrorKind, Write as _};
@@ -59,7 +59,7 @@ enum Bench {
     SlowExports(slow_exports::SlowExportsArguments),
     /// The server's table of byte-range locks: the time for one more lock among many, and the
     /// memory of a lock
-    Locks(locks::LocksArguments),
+    Locks(locks::BenchLocksArguments),
     /// The server's state of NFSv4: the time for one more open and lock among many, and the memory
     /// of an open
     Opens(opens::OpensArguments),

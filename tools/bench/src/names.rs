@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &NamesArguments) -> Result<bool> {
     let files = tempfile::tempdir()?;
     make(files.path(), arguments.names)?;
     let limit = Duration::try_from_secs_f64(arguments.seconds).context("--seconds")?;
-    let mut world = Testbed::serving(&Curt::beside()?, files.path(), None)?;
+    let mut world = Testbed::serving(&Curt::in_same_directory()?, files.path(), None)?;
     let mut rows = Vec::new();
     for (what, options) in ROWS {
         let mounted = world.mount("3", options)?;
@@ -81,7 +81,7 @@ pub(super) fn run_memory(arguments: &MemoryArguments) -> Result<bool> {
         None => tempfile::tempdir(),
     }?;
     make(files.path(), arguments.names)?;
-    let mut world = Testbed::serving(&Curt::beside()?, files.path(), None)?;
+    let mut world = Testbed::serving(&Curt::in_same_directory()?, files.path(), None)?;
     let mounted = world.mount("3", &arguments.options)?;
     let before = resident_mib(mounted.pid())?;
     let bar = progress_bar("looking at every name");

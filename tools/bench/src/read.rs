@@ -19,8 +19,8 @@ use curt_bench::processes::{Curt, Testbed};
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
 
-use super::bare::{self, BareBehaviour, BareMount};
-use super::spent::{ProcessorShare, ResourceUse, measure};
+use super::fuse_baseline::{self, BareBehaviour, BareMount};
+use super::resource_use::{ProcessorShare, ResourceUse, measure};
 use curt_bench::statistics::{ComparedSide, compared, median};
 
 /// Size of one read(2) or write(2) in bytes.
@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &BenchReadArguments) -> Result<bool> {
     fs::create_dir(&written)?;
     fs::set_permissions(&written, PermissionsExt::from_mode(0o777))?;
     fs::set_permissions(own.path(), PermissionsExt::from_mode(0o755))?;
-    let mut world = Testbed::serving(&Curt::beside()?, own.path(), None)?;
+    let mut world = Testbed::serving(&Curt::in_same_directory()?, own.path(), None)?;
     // In the first round only the contents are compared.
     let mounted = world.mount("3", &arguments.options)?;
     compare(&mounted.directory().join(SOURCE))?;
@@ -71,9 +71,9 @@ pub(super) fn run(arguments: &BenchReadArguments) -> Result<bool> {
         // order alternates.
         if round.is_multiple_of(2) {
             rounds.through_mount(&mut world, arguments)?;
-            rounds.beside(&world, own.path(), arguments.mib)?;
+            rounds.compare(&world, own.path(), arguments.mib)?;
         } else {
-            rounds.beside(&world, own.path(), arguments.mib)?;
+            rounds.compare(&world, own.path(), arguments.mib)?;
             rounds.through_mount(&mut world, arguments)?;
         }
     }
@@ -119,8 +119,8 @@ impl ReadRounds {
         mounted.end()
     }
 
-    /// The same without a mount, on the server's files at `exported`; and without a server.
-    fn beside(&mut self, world: &Testbed, exported: &Path, mib: u64) -> Result<()> {
+    /// The measurement without a mount, on the server's files at `exported`; and without a server.
+    fn compare(&mut self, world: &Testbed, exported: &Path, mib: u64) -> Result<()> {
         let others = [("server", server(world)?)];
         let port = world.port().context("the server was started here")?;
         let url = |path: &str| {
@@ -128,8 +128,10 @@ impl ReadRounds {
         };
         self.add("cat", "nfs-cat", &others, || libnfs("nfs-cat", &[&url(SOURCE)]))?;
         let bare = tempfile::tempdir()?;
-        let (mount, file) =
-            (BareMount::new(bare.path(), mib << 20, BareBehaviour::Quick)?, bare.path().join(bare::FILE));
+        let (mount, file) = (
+            BareMount::new(bare.path(), mib << 20, BareBehaviour::Quick)?,
+            bare.path().join(fuse_baseline::FILE),
+        );
         self.add("bare", "reader and daemon", &[], || read(&file, OFlags::empty()))?;
         mount.end()?;
         let target = "written/libnfs";

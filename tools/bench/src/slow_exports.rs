@@ -16,7 +16,7 @@ use curt_bench::processes::{Curt, Testbed};
 use curt_proto::nfs3::{CommitArguments, NfsFh3, NfsProcedure};
 use serde_json::{Value, json};
 
-use super::bare::{self, BareBehaviour, BareMount};
+use super::fuse_baseline::{self, BareBehaviour, BareMount};
 use super::latency::connection::{LatencyConnection, connect};
 use super::latency::operations::{PreparedCalls, ReplyChecks, call, read};
 use super::latency::subject::LatencyExport;
@@ -74,14 +74,14 @@ fn on_exports(place: &Path, slow: &Path, quick: &Path, pairs: usize) -> Result<V
     let lines = [slow, quick].map(|path| format!("{} {options}\n", path.display()));
     fs::write(&exports, lines.concat())?;
     let arguments = [OsStr::new("-c"), exports.as_os_str()];
-    let server = Testbed::serving_with(&Curt::beside()?, quick, None, &arguments)?;
+    let server = Testbed::serving_with(&Curt::in_same_directory()?, quick, None, &arguments)?;
     let port = server.port().context("the server was started here")?;
     let find = |export: &Path, name: &str| -> Result<NfsFh3> {
         let path = export.as_os_str().as_encoded_bytes();
         let export = LatencyExport::mount("127.0.0.1", port, Some(port), path, credential)?;
         Ok(NfsFh3::new(export.find(&export.root, name)?.as_bytes())?)
     };
-    let (file, quick) = (find(slow, bare::FILE)?, find(quick, QUICK)?);
+    let (file, quick) = (find(slow, fuse_baseline::FILE)?, find(quick, QUICK)?);
     let (offset, count) = (0, 0);
     let commit = CommitArguments { file, offset, count };
     let commit = call(credential, NfsProcedure::Commit, &commit);

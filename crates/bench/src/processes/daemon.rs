@@ -32,8 +32,8 @@ impl Curt {
     /// The program in the directory of this program.
     ///
     /// # Errors
-    /// It does not exist.
-    pub fn beside() -> Result<Self> {
+    /// The program does not exist.
+    pub fn in_same_directory() -> Result<Self> {
         let path = std::env::current_exe()?.with_file_name("curt");
         ensure!(path.exists(), "{} is not built", path.display());
         Ok(Self(path))
@@ -109,7 +109,7 @@ impl Daemon {
     /// Ends it by SIGTERM.
     ///
     /// # Errors
-    /// It does not end, or it fails.
+    /// The process does not end, or it fails.
     pub fn stop(&mut self) -> Result<()> {
         if self.child.try_wait()?.is_none() {
             kill_process(Pid::from_child(&self.child), Signal::TERM)?;

@@ -70,7 +70,7 @@ pub fn remove_created(directory: &Path) -> Result<()> {
 /// Creates the directory and its names, unless it has them: the last one created shows this.
 ///
 /// # Errors
-/// It cannot be created.
+/// The directory cannot be created.
 pub fn make(directory: &Path, count: u64, jobs: u64, bar: &ProgressBar) -> Result<()> {
     let Some(last) = count.checked_sub(1) else {
         anyhow::bail!("there is nothing to list in a directory without names");
@@ -103,7 +103,7 @@ pub fn make(directory: &Path, count: u64, jobs: u64, bar: &ProgressBar) -> Resul
 /// Creates a directory with write permission for all users, because servers squash root.
 ///
 /// # Errors
-/// It cannot be created.
+/// The directory cannot be created.
 pub fn open_directory(directory: &Path) -> Result<()> {
     std::fs::create_dir_all(directory)
         .and_then(|()| std::fs::set_permissions(directory, Permissions::from_mode(0o777)))

@@ -18,7 +18,7 @@ pub const SETTLE: Duration = Duration::from_secs(3);
 /// The directory with the workload's tree; created at first use.
 ///
 /// # Errors
-/// It cannot be created.
+/// The tree cannot be created.
 pub fn tree_directory(workload: Workload, given: Option<&std::path::Path>, jobs: usize) -> Result<PathBuf> {
     let top = match given {
         Some(given) => given.to_owned(),

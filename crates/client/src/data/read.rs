@@ -71,7 +71,7 @@ impl DataPlane {
     /// Reads up to `count` bytes at `offset` through `open`; fewer only at the end of the file.
     ///
     /// # Errors
-    /// Those of READ; EINTR if interrupted.
+    /// The errors of READ; EINTR if interrupted.
     pub fn read(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,
@@ -88,7 +88,7 @@ impl DataPlane {
     /// as they are received, without being cached.
     ///
     /// # Errors
-    /// Those of READ; EINTR if interrupted.
+    /// The errors of READ; EINTR if interrupted.
     pub fn read_to(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,
@@ -347,7 +347,7 @@ impl DataPlane {
     /// Reads the first `count` bytes of a file as part of another request, which `send` sends. It
     /// absorbs the reply's attributes, and returns the data with the time of sending, if there are
     /// any. Nothing is read of a file that has data here. Returns whether data were read.
-    pub(crate) fn read_beside(
+    pub(crate) fn read_with_open(
         &self,
         owner: &Arc<dyn DataOwner>,
         count: u64,

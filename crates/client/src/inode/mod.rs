@@ -35,9 +35,9 @@ use parking_lot::{Mutex, MutexGuard};
 
 use self::{
     registry::InodeRegistry,
-    type_state::{CachedLinkText, DirectoryState, OpenState},
+    type_state::{CachedLinkText, DirectoryState, LocalOpens},
 };
-use crate::{api::InodeId, caller::InternedCaller, core::MountCore, data::FileData};
+use crate::{api::InodeId, caller::InternedCaller, data::FileData, mount_core::MountCore};
 
 /// An inode and its cached state.
 pub(crate) struct Inode {
@@ -239,13 +239,11 @@ impl InodeFacts {
 }
 
 impl Inode {
-    /// The rights of `identity` as input for policy. `is_foreign`: the data to be served were read
-    /// with another caller's credential.
+    /// The rights of `identity` as input for policy, for data that were read with its credential.
     pub(crate) fn access_view(
         &self,
         facts: &InodeFacts,
         identity: &InternedCaller,
-        is_foreign: bool,
         now: MonotonicTime,
     ) -> AccessView {
         let bits = match facts.state.facts() {
@@ -256,7 +254,7 @@ impl Inode {
         };
         let entry = facts.access_cache.find(identity.number);
         let entry = entry.and_then(|entry| entry.view(facts.state.rights(), now));
-        AccessView { local: bits, entry, foreign_data: is_foreign }
+        AccessView { local: bits, entry, foreign_data: false }
     }
 }
 
@@ -311,10 +309,10 @@ pub(crate) struct SavedRequest {
 impl InodeFacts {
     /// Records in this directory that a prefetched name of it was used; `None` if its names did not
     /// come from a fill.
-    pub(crate) fn note_spared(&mut self) -> Option<SavedRequest> {
+    pub(crate) fn note_saved(&mut self) -> Option<SavedRequest> {
         let directory = self.by_type.directory();
         directory.prefetch.own.has_filled().then(|| {
-            directory.prefetch.own.spared();
+            directory.prefetch.own.saved();
             SavedRequest { parent: directory.parent.as_ref().map(|(parent, _)| Weak::clone(parent)) }
         })
     }
@@ -326,9 +324,9 @@ impl SavedRequest {
         if let Some(parent) =
             self.parent.and_then(|parent| parent.upgrade()).filter(|inode| inode.is_directory())
         {
-            parent.facts().by_type.directory().prefetch.below.spared();
+            parent.facts().by_type.directory().prefetch.below.saved();
         }
-        core.learn_prefetch(PrefetchBenefit::spared);
+        core.learn_prefetch(PrefetchBenefit::saved);
     }
 }
 
@@ -387,13 +385,13 @@ impl Inode {
 
     /// Records that a prefetched name of this directory was used, which saved a request. Returns
     /// whether the name came from a fill.
-    pub(crate) fn note_spared(&self) -> bool {
-        let spared = self.facts().note_spared();
-        let is_spared = spared.is_some();
-        if let Some(spared) = spared {
-            spared.note_elsewhere(self.core());
+    pub(crate) fn note_saved(&self) -> bool {
+        let saved = self.facts().note_saved();
+        let is_saved = saved.is_some();
+        if let Some(saved) = saved {
+            saved.note_elsewhere(self.core());
         }
-        is_spared
+        is_saved
     }
 
     /// The parent directory, if known. Its facts are locked after those of this inode are released,
@@ -440,7 +438,7 @@ impl Inode {
         self.facts().listed_in.as_ref()?.upgrade()
     }
 
-    /// The same, with its place in the listing.
+    /// The directory in whose listing it was last returned, with its place there.
     pub(crate) fn listed_at(&self) -> Option<(Arc<Self>, u32)> {
         self.listed_in().map(|home| (home, self.listed_at.load(Relaxed).into()))
     }
@@ -459,7 +457,7 @@ pub(crate) enum TypeState {
     Nothing,
     Directory(Box<DirectoryState>),
     Link(Box<CachedLinkText>),
-    File(Box<OpenState>),
+    File(Box<LocalOpens>),
 }
 
 impl TypeState {
@@ -473,7 +471,7 @@ impl TypeState {
         }
     }
 
-    pub(crate) fn file(&mut self) -> &mut OpenState {
+    pub(crate) fn file(&mut self) -> &mut LocalOpens {
         if !matches!(self, Self::File(_)) {
             *self = Self::File(Box::default());
         }
@@ -492,7 +490,7 @@ impl TypeState {
     }
 
     /// The open state, if the inode ever had one.
-    pub(crate) fn file_if_any(&self) -> Option<&OpenState> {
+    pub(crate) fn file_if_any(&self) -> Option<&LocalOpens> {
         match self {
             Self::File(file) => Some(file),
             Self::Nothing | Self::Link(_) | Self::Directory(_) => None,

@@ -28,7 +28,7 @@ use hashbrown::HashTable;
 use parking_lot::Mutex;
 
 use super::{Inode, InodeFlag};
-use crate::{api::InodeId, core::MountCore};
+use crate::{api::InodeId, mount_core::MountCore};
 
 /// All live inodes of one mount.
 pub(crate) struct InodeRegistry {
@@ -46,7 +46,7 @@ const FORGOTTEN_MAX: usize = 1 << 17;
 #[derive(Debug, Default)]
 struct Forgotten {
     by_id: HashMap<InodeId, Weak<Inode>>,
-    /// The same IDs, oldest first; some may be gone.
+    /// The IDs of `by_id`, oldest first; some may be gone.
     order: VecDeque<InodeId>,
 }
 

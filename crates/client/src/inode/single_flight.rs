@@ -15,17 +15,17 @@ pub(crate) enum InFlightEnd {
 }
 
 /// One request in flight.
-pub(crate) type InFlightCall = curt_sync::InFlightCall<InFlightEnd>;
+pub(crate) type InodeFlight = curt_sync::InFlightCall<InFlightEnd>;
 
 /// A mount's requests in flight, by inode. Few at a time, so they are not stored in the inodes.
-pub(crate) type SingleFlight = curt_sync::SingleFlight<InodeId, InFlightEnd>;
+pub(crate) type InodeFlights = curt_sync::SingleFlight<InodeId, InFlightEnd>;
 
 /// Removals in flight, whose end is awaited together.
 #[derive(Debug, Default)]
 pub(crate) struct PendingRemovals {
     count: u32,
     /// Ends with the last of them.
-    call: Option<Arc<InFlightCall>>,
+    call: Option<Arc<InodeFlight>>,
 }
 
 impl PendingRemovals {
@@ -37,13 +37,13 @@ impl PendingRemovals {
 
     /// Ends a removal; returns the call that the caller must end if this was the last one.
     #[must_use]
-    pub(crate) fn end(&mut self) -> Option<Arc<InFlightCall>> {
+    pub(crate) fn end(&mut self) -> Option<Arc<InodeFlight>> {
         self.count = self.count.saturating_sub(1);
         self.call.take_if(|_| self.count == 0)
     }
 
     /// The call that ends with the last removal in flight, if any.
-    pub(crate) fn under_way(&self) -> Option<Arc<InFlightCall>> {
+    pub(crate) fn under_way(&self) -> Option<Arc<InodeFlight>> {
         self.call.clone()
     }
 }

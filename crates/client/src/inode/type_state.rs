@@ -84,7 +84,7 @@ pub(crate) struct CachedLinkText {
 
 /// The state of a file that is or was open.
 #[derive(Debug, Default)]
-pub(crate) struct OpenState {
+pub(crate) struct LocalOpens {
     pub(crate) opens: u32,
     /// Opens whose access check is in flight.
     pub(crate) opening: u32,
@@ -179,7 +179,7 @@ impl TypeState {
     }
 }
 
-impl OpenState {
+impl LocalOpens {
     /// Whether the file is open here or being opened.
     pub(crate) fn is_used(&self) -> bool {
         self.opens > 0 || self.opening > 0
@@ -237,8 +237,8 @@ impl DirectoryState {
         self.listing.clone()
     }
 
-    /// The same, but keeps a listing to which a change is still to be applied; `None` if there is
-    /// such a change or one of `name` is in flight.
+    /// As [`Self::current_listing`], but keeps a listing to which a change is still to be applied;
+    /// `None` if there is such a change or one of `name` is in flight.
     pub(crate) fn settled_listing(&self, name: &[u8]) -> Option<&Arc<DirectoryListing>> {
         let is_changing = self.changes_in_flight.iter().any(|change| *change.name == *name);
         self.listing.as_ref().filter(|_| self.changes_to_list.is_empty() && !is_changing)

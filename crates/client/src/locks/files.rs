@@ -8,7 +8,7 @@ use std::{
 
 use curt_policy::{
     MonotonicTime,
-    locks::{LockAgent, LockCallId, LockFileId, LockOwner, LockRequestId},
+    locks::{LocalLockOwner, LockAgent, LockCallId, LockFileId, LockRequestId},
 };
 use curt_types::{ByteRange, FileHandle};
 
@@ -25,7 +25,7 @@ pub(super) struct LockedFile {
     pub(super) inode: Arc<Inode>,
     /// The last opener that locked it: the caller of requests that no process waits for.
     identity: Arc<InternedCaller>,
-    pub(super) holders: BTreeMap<LockOwner, HolderRecord>,
+    pub(super) holders: BTreeMap<LocalLockOwner, HolderRecord>,
 }
 
 /// An owner that holds a lock.
@@ -37,11 +37,11 @@ pub(super) struct HolderRecord {
 }
 
 impl LockedFile {
-    pub(super) fn pid_of(&self, owner: LockOwner) -> u32 {
+    pub(super) fn pid_of(&self, owner: LocalLockOwner) -> u32 {
         self.holders.get(&owner).map_or(0, |holder| holder.pid)
     }
 
-    pub(super) fn opens_of(&self, owner: LockOwner) -> &[Weak<OpenFile>] {
+    pub(super) fn opens_of(&self, owner: LocalLockOwner) -> &[Weak<OpenFile>] {
         self.holders.get(&owner).map_or(&[], |holder| &holder.opens)
     }
 }
@@ -164,8 +164,8 @@ impl LockedFiles {
 /// possible, in case the server still remembers it.
 #[derive(Default)]
 pub(super) struct WireOwners {
-    numbers: HashMap<LockOwner, WireOwner>,
-    owners: HashMap<WireOwner, LockOwner>,
+    numbers: HashMap<LocalLockOwner, WireOwner>,
+    owners: HashMap<WireOwner, LocalLockOwner>,
     free: VecDeque<WireOwner>,
     next: u32,
     /// The number of owners at which those without locks are looked for.
@@ -180,8 +180,8 @@ impl WireOwners {
     /// locks; `forget` gets the numbers of others, which will be used again.
     pub(super) fn number(
         &mut self,
-        owner: LockOwner,
-        known: impl FnOnce() -> BTreeSet<LockOwner>,
+        owner: LocalLockOwner,
+        known: impl FnOnce() -> BTreeSet<LocalLockOwner>,
         forget: impl FnOnce(&[WireOwner]),
     ) -> Option<WireOwner> {
         if let Some(number) = self.numbers.get(&owner) {
@@ -215,7 +215,7 @@ impl WireOwners {
     }
 
     /// The owner with a number.
-    pub(super) fn owner(&self, number: WireOwner) -> Option<LockOwner> {
+    pub(super) fn owner(&self, number: WireOwner) -> Option<LocalLockOwner> {
         self.owners.get(&number).copied()
     }
 }
@@ -227,19 +227,19 @@ mod tests {
     #[test]
     fn owners_keep_their_numbers_while_they_have_locks_and_there_are_not_too_many() {
         let mut owners = WireOwners::default();
-        let first = LockOwner::Posix(7);
+        let first = LocalLockOwner::Posix(7);
         let nobody = BTreeSet::new;
         assert_eq!(owners.number(first, nobody, |_| {}), Some(WireOwner(0)));
-        assert_eq!(owners.number(LockOwner::Flock(7), nobody, |_| {}), Some(WireOwner(1)));
+        assert_eq!(owners.number(LocalLockOwner::Flock(7), nobody, |_| {}), Some(WireOwner(1)));
         let only_first = || BTreeSet::from([first]);
         for number in 0..u64::from(LOCK_OWNERS_MAX) * 2 {
-            let given = owners.number(LockOwner::Flock(number), only_first, |_| {});
+            let given = owners.number(LocalLockOwner::Flock(number), only_first, |_| {});
             assert!(given.is_some_and(|given| given.0 < LOCK_OWNERS_MAX && given != WireOwner(0)));
         }
         assert_eq!(owners.number(first, only_first, |_| {}), Some(WireOwner(0)));
         assert_eq!(owners.owner(WireOwner(0)), Some(first));
         assert!(owners.numbers.len() <= 2 * OWNERS_KEPT);
-        let all: BTreeSet<_> = (0..u64::from(LOCK_OWNERS_MAX)).map(LockOwner::Flock).collect();
+        let all: BTreeSet<_> = (0..u64::from(LOCK_OWNERS_MAX)).map(LocalLockOwner::Flock).collect();
         let mut owners = WireOwners::default();
         for owner in &all {
             assert!(owners.number(*owner, || BTreeSet::from_iter(all.iter().copied()), |_| {}).is_some());

@@ -1,13 +1,13 @@
 //! The byte-range locks of a mount.
 //!
-//! [`MountLocks`] runs the lock agent of curt-policy: it gives it the requests of callers, sends
+//! `MountLocks` runs the lock agent of curt-policy: it gives it the requests of callers, sends
 //! what the agent asks for, and answers the callers. A caller that waits is a record and holds no
 //! thread. A request to the server is sent by the thread whose event caused it, after that event's
 //! callers are answered; further ones are sent by threads of their own, which nothing else uses: a
 //! lock manager that does not respond must delay neither reads and writes, nor the interruption of
-//! waits. At most [`HERE_MAX`] threads of events and [`SENDERS`] others wait for replies to LOCK,
-//! and as many for those to UNLOCK and CANCEL, which a server that is slow to grant must not delay;
-//! the other requests are records in a queue.
+//! waits. At most `INLINE_SENDERS_MAX` threads of events and `SENDER_THREADS` others wait for
+//! replies to LOCK, and as many for those to UNLOCK and CANCEL, which a server that is slow to
+//! grant must not delay; the other requests are records in a queue.
 //!
 //! Invariants: the agent's mutex is held neither during a request nor during an answer. After a
 //! grant by the server the cached state of the file is invalid before the caller is answered. A
@@ -31,8 +31,9 @@ use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_policy::{
     MonotonicTime,
     locks::{
-        LockAction, LockAgent, LockCall, LockCallId, LockCallback, LockError, LockFileId, LockOptions,
-        LockOwner, LockProcedure, LockReply, LockRequest, LockRequestId, LockTest, poll_interval,
+        GrantedCallback, LocalLockOwner, LocalLockRequest, LockAction, LockAgent, LockCallId, LockError,
+        LockFileId, LockOptions, LockProcedure, LockReply, LockRequestId, LockServerCall, LockTest,
+        poll_interval,
     },
 };
 use curt_rpc::auth::RpcCredential;
@@ -43,12 +44,12 @@ use rustix::io::Errno;
 
 use crate::{
     caller::InternedCaller,
-    core::MountCore,
     errno,
     inode::Inode,
+    mount_core::MountCore,
     open_file::OpenFile,
     protocol::{
-        CallbackId, LockEvents, LockMode, LockTestReply, OpenCaller, OpenContext, RemoteLock, RpcCaller,
+        LockCallbackId, LockEvents, LockMode, LockTestReply, OpenCaller, OpenContext, RemoteLock, RpcCaller,
         WireLock, WireOwner,
     },
     threads::Background,
@@ -56,13 +57,13 @@ use crate::{
 use files::{LockedFiles, WireOwners};
 use record::LockTimes;
 
-pub use report::{LockReport, LockReportEntry};
+pub use report::{LockReportEntry, MountLockReport};
 
 /// Threads that send requests of one kind besides those whose events cause them.
-const SENDERS: usize = 4;
+const SENDER_THREADS: usize = 4;
 
 /// Threads whose events cause requests of one kind, and that wait for the replies.
-const HERE_MAX: usize = 3;
+const INLINE_SENDERS_MAX: usize = 3;
 
 /// Receives the result of a request for a lock, once, on any thread. It must not wait for the
 /// server.
@@ -72,7 +73,7 @@ pub type LockDone = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockArguments {
     /// The future owner.
-    pub owner: LockOwner,
+    pub owner: LocalLockOwner,
     /// The owner's process; 0 if unknown.
     pub pid: u32,
     /// The bytes.
@@ -86,7 +87,7 @@ pub struct LockArguments {
 /// The locks of one mount.
 pub(crate) struct MountLocks {
     core: Arc<MountCore>,
-    state: Mutex<LockState>,
+    state: Mutex<MountLocksInner>,
     last_request: AtomicU64,
     /// Files with locks; read without the mutex, so that files without locks cost nothing.
     locked_files: AtomicUsize,
@@ -99,7 +100,7 @@ pub(crate) struct MountLocks {
     this: OnceLock<Weak<Self>>,
 }
 
-/// Requests that wait for replies apart from those of the other kind.
+/// Kinds of lock requests. Each kind has its own limit on threads that wait for replies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RequestKind {
     /// LOCK.
@@ -121,7 +122,7 @@ struct SendPermit<'a>(Option<&'a AtomicUsize>);
 impl RequestSenders {
     /// A permit for a thread that is none of these, unless too many such threads send.
     fn permit(&self) -> Option<SendPermit<'_>> {
-        let more = |count| (count < HERE_MAX).then_some(count + 1);
+        let more = |count| (count < INLINE_SENDERS_MAX).then_some(count + 1);
         self.here.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         Some(SendPermit(Some(&self.here)))
     }
@@ -136,7 +137,7 @@ impl Drop for SendPermit<'_> {
 }
 
 #[derive(Default)]
-struct LockState {
+struct MountLocksInner {
     agent: LockAgent,
     files: LockedFiles,
     owners: WireOwners,
@@ -149,11 +150,11 @@ const CALLBACKS_MAX: usize = 1024;
 
 /// The last callbacks of the server.
 #[derive(Default)]
-struct SeenCallbacks(VecDeque<CallbackId>);
+struct SeenCallbacks(VecDeque<LockCallbackId>);
 
 impl SeenCallbacks {
     /// Remembers a callback; returns whether it came before.
-    fn note(&mut self, callback: CallbackId) -> bool {
+    fn note(&mut self, callback: LockCallbackId) -> bool {
         if self.0.contains(&callback) {
             return true;
         }
@@ -189,7 +190,7 @@ struct LockEffects {
     answers: Vec<(Arc<Inode>, LockCaller, Result<(), LockError>)>,
     timers: Vec<(LockCallId, Duration)>,
     lost: Vec<(Arc<Inode>, ByteRange)>,
-    sends: Vec<LockCall>,
+    sends: Vec<LockServerCall>,
 }
 
 impl MountLocks {
@@ -198,13 +199,14 @@ impl MountLocks {
         options: LockOptions,
         background: &Arc<dyn Background>,
     ) -> Arc<Self> {
-        let state = LockState { agent: LockAgent::new(options), ..LockState::default() };
+        let state = MountLocksInner { agent: LockAgent::new(options), ..MountLocksInner::default() };
         let own = |threads| background.separate(threads).unwrap_or_else(|| Arc::clone(background));
         let locks = Arc::new(Self {
             state: Mutex::new(state),
             last_request: AtomicU64::new(0),
             locked_files: AtomicUsize::new(0),
-            senders: [(); 2].map(|()| RequestSenders { threads: own(SENDERS), here: AtomicUsize::new(0) }),
+            senders: [(); 2]
+                .map(|()| RequestSenders { threads: own(SENDER_THREADS), here: AtomicUsize::new(0) }),
             timers: own(1),
             stop: Interrupt::new(),
             times: LockTimes::default(),
@@ -237,7 +239,8 @@ impl MountLocks {
         let wanted = WantedLock { arguments, open: Arc::downgrade(file) };
         let effects = self.begin(file, Some(wanted), interrupt, done, |state, id, file, _| {
             let LockArguments { owner, range, lock_type, wait, .. } = arguments;
-            let actions = state.agent.lock(LockRequest { id, file, owner, open, range, lock_type, wait });
+            let actions =
+                state.agent.lock(LocalLockRequest { id, file, owner, open, range, lock_type, wait });
             state.queue_max = state.queue_max.max(state.agent.waiters(file).count());
             actions
         });
@@ -257,7 +260,7 @@ impl MountLocks {
     pub(crate) fn unlock(
         self: &Arc<Self>,
         file: &OpenFile,
-        owner: LockOwner,
+        owner: LocalLockOwner,
         range: ByteRange,
         interrupt: &Interrupt,
         done: LockDone,
@@ -273,7 +276,7 @@ impl MountLocks {
     pub(crate) fn close(
         self: &Arc<Self>,
         file: &OpenFile,
-        owner: LockOwner,
+        owner: LocalLockOwner,
         interrupt: &Interrupt,
         done: LockDone,
     ) {
@@ -290,7 +293,7 @@ impl MountLocks {
         wanted: Option<WantedLock>,
         interrupt: &Interrupt,
         done: LockDone,
-        event: impl FnOnce(&mut LockState, LockRequestId, LockFileId, MonotonicTime) -> Vec<LockAction>,
+        event: impl FnOnce(&mut MountLocksInner, LockRequestId, LockFileId, MonotonicTime) -> Vec<LockAction>,
     ) -> LockEffects {
         let (id, request) = (LockFileId(file.id().0), self.next_request());
         let waker = LockInterruption { locks: Arc::downgrade(self), file: id, request };
@@ -313,7 +316,7 @@ impl MountLocks {
     pub(crate) fn unlock_after_data(
         &self,
         file: &OpenFile,
-        owner: LockOwner,
+        owner: LocalLockOwner,
         range: ByteRange,
     ) -> Option<LockCallId> {
         let id = LockFileId(file.id().0);
@@ -335,7 +338,7 @@ impl MountLocks {
     }
 
     /// Whether an owner holds anything of a file.
-    pub(crate) fn holds(&self, file: &OpenFile, owner: LockOwner) -> bool {
+    pub(crate) fn holds(&self, file: &OpenFile, owner: LocalLockOwner) -> bool {
         let id = LockFileId(file.id().0);
         !self.is_idle() && !self.state.lock().agent.held(id, owner).is_empty()
     }
@@ -361,7 +364,7 @@ impl MountLocks {
     }
 
     /// Emits the event of a call that is sent or answered.
-    fn trace_state(&self, call: &LockCall, lock_state: &'static str) {
+    fn trace_state(&self, call: &LockServerCall, lock_state: &'static str) {
         if Event::NfsLockState.is_wanted()
             && let Some(file) = self.state.lock().files.get(call.id.file)
         {
@@ -370,7 +373,10 @@ impl MountLocks {
     }
 
     /// Gives the agent an event.
-    fn event(&self, event: impl FnOnce(&mut LockState, MonotonicTime) -> Vec<LockAction>) -> LockEffects {
+    fn event(
+        &self,
+        event: impl FnOnce(&mut MountLocksInner, MonotonicTime) -> Vec<LockAction>,
+    ) -> LockEffects {
         let now = self.core.now();
         let mut state = self.state.lock();
         let actions = event(&mut state, now);
@@ -380,7 +386,7 @@ impl MountLocks {
                 LockAction::Send(call) => effects.sends.push(call),
                 LockAction::SetTimer { call, after } => effects.timers.push((call, after)),
                 LockAction::Answer { request, result } => {
-                    let LockState { files, .. } = &mut *state;
+                    let MountLocksInner { files, .. } = &mut *state;
                     if let Some((inode, caller)) = files.answered(request, result.is_ok(), now) {
                         effects.answers.push((inode, caller, result));
                     }
@@ -400,7 +406,7 @@ impl MountLocks {
                 }
             }
         }
-        let LockState { agent, files, .. } = &mut *state;
+        let MountLocksInner { agent, files, .. } = &mut *state;
         let (held, unlocked) = files.tidy(agent, now);
         held.into_iter().for_each(|held| self.times.held(held));
         // Under the mutex: the next LOCK comes after it.
@@ -415,7 +421,7 @@ impl MountLocks {
         self.perform_on(None, effects);
     }
 
-    /// The same on a thread that sends requests of one kind.
+    /// As [`Self::perform`], on a thread that sends requests of one kind.
     fn perform_on(self: &Arc<Self>, own: Option<RequestKind>, effects: LockEffects) {
         let mut sends = self.answer_all(effects);
         loop {
@@ -433,7 +439,7 @@ impl MountLocks {
         }
     }
 
-    fn permit(&self, own: Option<RequestKind>, call: &LockCall) -> Option<SendPermit<'_>> {
+    fn permit(&self, own: Option<RequestKind>, call: &LockServerCall) -> Option<SendPermit<'_>> {
         let kind = kind_of(call);
         if own == Some(kind) { Some(SendPermit(None)) } else { self.senders(kind).permit() }
     }
@@ -446,8 +452,8 @@ impl MountLocks {
         }
     }
 
-    /// The same without sending on this thread, and without telling of grants: that may wait until
-    /// the kernel has dropped pages of the file.
+    /// As [`Self::perform`], but other threads send the requests and report grants. Reporting a
+    /// grant can wait for the kernel to drop pages of the file.
     fn perform_elsewhere(self: &Arc<Self>, mut effects: LockEffects) {
         let (granted, others) = effects.answers.into_iter().partition(|(_, _, result)| result.is_ok());
         effects.answers = others;
@@ -460,7 +466,7 @@ impl MountLocks {
         }
     }
 
-    fn send_elsewhere(self: &Arc<Self>, call: LockCall) {
+    fn send_elsewhere(self: &Arc<Self>, call: LockServerCall) {
         let (locks, kind) = (Arc::clone(self), kind_of(&call));
         let task = move || {
             let is_in_vain = is_lock(&call) && locks.state.lock().agent.is_withdrawn(call.id);
@@ -472,7 +478,7 @@ impl MountLocks {
         self.senders(kind).threads.spawn(Box::new(task));
     }
 
-    fn replied(&self, call: &LockCall, reply: LockReply) -> LockEffects {
+    fn replied(&self, call: &LockServerCall, reply: LockReply) -> LockEffects {
         if reply == LockReply::Blocked {
             self.trace_state(call, "blocked");
         }
@@ -489,7 +495,7 @@ impl MountLocks {
     }
 
     /// Answers callers, sets timers and reports losses; returns the requests to be sent.
-    fn answer_all(self: &Arc<Self>, effects: LockEffects) -> Vec<LockCall> {
+    fn answer_all(self: &Arc<Self>, effects: LockEffects) -> Vec<LockServerCall> {
         for (call, after) in effects.timers {
             let after = after.min(self.core.protocol.blocked_lock_wait_max());
             let locks = Arc::downgrade(self);
@@ -544,10 +550,10 @@ impl MountLocks {
     }
 
     /// Sends a request and waits for the reply.
-    fn send(&self, call: &LockCall) -> LockReply {
+    fn send(&self, call: &LockServerCall) -> LockReply {
         let (inode, identity, owner) = {
             let mut state = self.state.lock();
-            let LockState { files, owners, agent, .. } = &mut *state;
+            let MountLocksInner { files, owners, agent, .. } = &mut *state;
             let Some((inode, identity)) = files.sender(call.id) else {
                 return LockReply::Unknown(LockError::Failed(Fault::Io));
             };
@@ -598,7 +604,7 @@ impl MountLocks {
     }
 
     /// The number by which the server knows an owner.
-    fn number(&self, owners: &mut WireOwners, agent: &LockAgent, owner: LockOwner) -> Option<WireOwner> {
+    fn number(&self, owners: &mut WireOwners, agent: &LockAgent, owner: LocalLockOwner) -> Option<WireOwner> {
         let forget = |forgotten: &[WireOwner]| self.core.protocol.forget_lock_owners(forgotten);
         owners.number(owner, || agent.owners(), forget)
     }
@@ -621,7 +627,7 @@ impl MountLocks {
                 }
                 LockTest::AskServer(owner) => owner,
             };
-            let LockState { owners, agent, .. } = &mut *state;
+            let MountLocksInner { owners, agent, .. } = &mut *state;
             self.number(owners, agent, wire_owner).ok_or(Errno::NOLCK)?
         };
         let _cause = scope::with_cause(Cause::Lock);
@@ -693,7 +699,7 @@ pub struct ConflictingLock {
 }
 
 impl LockEvents for MountLocks {
-    fn granted(&self, file: &FileHandle, lock: &WireLock, callback: CallbackId) -> bool {
+    fn granted(&self, file: &FileHandle, lock: &WireLock, callback: LockCallbackId) -> bool {
         let Some(this) = self.this.get().and_then(Weak::upgrade) else { return false };
         let mut is_confirmed = false;
         let effects = self.event(|state, _| {
@@ -703,7 +709,7 @@ impl LockEvents for MountLocks {
             if let Some(known) = state.files.get(file) {
                 trace_state(&known.inode, lock.range, "called back");
             }
-            let callback = LockCallback {
+            let callback = GrantedCallback {
                 wire_owner: owner,
                 range: lock.range,
                 lock_type: lock.lock_type,
@@ -776,7 +782,8 @@ impl LockEvents for MountLocks {
             let found = state.files.by_handle(file).zip(state.owners.owner(owner));
             found.map(|(file, owner)| state.agent.lost(file, owner, range)).unwrap_or_default()
         });
-        // Not on this thread: the kernel drops pages that requests hold which wait for it.
+        // Runs on another thread: to drop pages the kernel waits for requests, and these may wait
+        // for this thread.
         let threads = Arc::clone(&self.senders(RequestKind::Release).threads);
         threads.spawn(Box::new(move || this.perform_elsewhere(effects)));
     }
@@ -842,20 +849,20 @@ fn expire(inode: &Inode) {
 }
 
 /// A request that is only tested.
-fn test_request(file: &OpenFile, arguments: &LockArguments) -> (LockFileId, LockRequest) {
+fn test_request(file: &OpenFile, arguments: &LockArguments) -> (LockFileId, LocalLockRequest) {
     let LockArguments { owner, range, lock_type, .. } = *arguments;
     let (id, open, file) = (LockRequestId(0), file.locks.id(), LockFileId(file.id().0));
-    (file, LockRequest { id, file, owner, open, range, lock_type, wait: false })
+    (file, LocalLockRequest { id, file, owner, open, range, lock_type, wait: false })
 }
 
-const fn kind_of(call: &LockCall) -> RequestKind {
+const fn kind_of(call: &LockServerCall) -> RequestKind {
     match call.procedure {
         LockProcedure::Lock { .. } | LockProcedure::Reclaim { .. } => RequestKind::Lock,
         LockProcedure::Unlock | LockProcedure::Cancel { .. } => RequestKind::Release,
     }
 }
 
-const fn is_lock(call: &LockCall) -> bool {
+const fn is_lock(call: &LockServerCall) -> bool {
     matches!(call.procedure, LockProcedure::Lock { .. })
 }
 

@@ -1,6 +1,6 @@
 //! Reports the holders of locks and the waiters.
 
-use curt_policy::locks::LockOwner;
+use curt_policy::locks::LocalLockOwner;
 use curt_types::{ByteRange, LockType};
 
 use super::MountLocks;
@@ -13,7 +13,7 @@ pub struct LockReportEntry {
     /// The file.
     pub file: InodeId,
     /// The owner.
-    pub owner: LockOwner,
+    pub owner: LocalLockOwner,
     /// The owner's process; 0 if unknown.
     pub pid: u32,
     /// The bytes.
@@ -28,7 +28,7 @@ pub struct LockReportEntry {
 
 /// The locks of a mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LockReport {
+pub struct MountLockReport {
     /// The locks, by file; the holders first, then the waiters in their order.
     pub locks: Vec<LockReportEntry>,
     /// The longest queue of waiters so far.
@@ -36,13 +36,13 @@ pub struct LockReport {
     /// How often a lock was waited for less than so many microseconds, and not less than the entry
     /// before.
     pub waits: Vec<(u64, u64)>,
-    /// The same of how long locks were held.
+    /// The histogram of how long locks were held.
     pub holds: Vec<(u64, u64)>,
 }
 
 impl MountLocks {
     /// The locks and waiters at this moment.
-    pub(crate) fn report(&self) -> LockReport {
+    pub(crate) fn report(&self) -> MountLockReport {
         let now = self.core.now();
         let state = self.state.lock();
         let mut locks = Vec::new();
@@ -82,6 +82,6 @@ impl MountLocks {
         // Stable: holders and waiters of a file stay in their order.
         locks.sort_by_key(|lock| lock.file);
         let [waits, holds] = self.times.counts();
-        LockReport { locks, queue_max, waits, holds }
+        MountLockReport { locks, queue_max, waits, holds }
     }
 }

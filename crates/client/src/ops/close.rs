@@ -13,7 +13,7 @@ use crate::{
     errno,
     inode::{
         Inode, TypeState,
-        type_state::{OpenState, SillyName},
+        type_state::{LocalOpens, SillyName},
     },
     open_file::OpenFile,
     open_unlink::{RemovalGuard, begin_open},
@@ -31,8 +31,8 @@ pub fn release(sb: &Superblock, file: &OpenFile) {
     release_noting(sb, file, || {});
 }
 
-/// The same; `noted` is called once the removal of the silly name is registered, so that a later
-/// removal of its directory waits for it.
+/// As [`release`]; `noted` is called once the removal of the silly name is registered, so that a
+/// later removal of its directory waits for it.
 pub fn release_noting(sb: &Superblock, file: &OpenFile, noted: impl FnOnce()) {
     if file.released.swap(true, Relaxed) {
         return;
@@ -114,7 +114,7 @@ pub(crate) fn cancel_open(sb: &Superblock, inode: &Arc<Inode>) {
 }
 
 /// Removes the silly name of a file that is no longer open; the removal was begun by
-/// [`OpenState::take_unused_silly_name`].
+/// [`LocalOpens::take_unused_silly_name`].
 pub(crate) fn remove_silly_name(sb: &Superblock, inode: &Arc<Inode>, silly: &SillyName) {
     let removal = RemovalGuard::begun(inode);
     remove_silly(sb, inode, silly);
@@ -218,7 +218,7 @@ impl<'a> OpenGuard<'a> {
         Ok(Self { sb: op.sb, inode, is_counted, is_granted: false })
     }
 
-    /// The same; `None` if the object is not a file.
+    /// As [`Self::begin`]; `None` if the object is not a file.
     ///
     /// # Errors
     /// EINTR.
@@ -244,7 +244,7 @@ impl<'a> OpenGuard<'a> {
 
     /// Completes the open: it is counted as open until it is released. `note` updates the open
     /// state.
-    pub(crate) fn complete<T>(mut self, note: impl FnOnce(&mut OpenState) -> T) -> T {
+    pub(crate) fn complete<T>(mut self, note: impl FnOnce(&mut LocalOpens) -> T) -> T {
         let mut facts = self.inode.facts();
         let file = facts.by_type.file();
         if self.is_counted {

@@ -34,7 +34,7 @@ pub(crate) enum SiblingAttributes {
 /// are mapped, and no NFS client revalidates them after the open.
 ///
 /// # Errors
-/// Those of GETATTR; EINTR.
+/// The errors of GETATTR; EINTR.
 pub fn revalidate_open_file(sb: &Superblock, file: &OpenFile, interrupt: &Interrupt) -> Result<bool, Errno> {
     let options = sb.core.options();
     let flags = file.flags();
@@ -58,7 +58,7 @@ pub fn revalidate_open_file(sb: &Superblock, file: &OpenFile, interrupt: &Interr
 /// The attributes of `id`, from the cache if they are valid.
 ///
 /// # Errors
-/// Those of GETATTR; ESTALE if the object is gone; EINTR.
+/// The errors of GETATTR; ESTALE if the object is gone; EINTR.
 pub fn getattr(op: &Op<'_>, id: InodeId) -> Result<InodeStat, Errno> {
     let inode = op.sb.find_inode(id)?;
     let found = stat(op, &inode).and_then(|found| {
@@ -140,11 +140,11 @@ pub(crate) fn revalidate(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     revalidate_with(op, inode, SiblingAttributes::IfExpected)
 }
 
-/// The same; `beside` says whether sibling attributes may be requested as well.
+/// As [`revalidate`]; `siblings` says whether sibling attributes may be requested as well.
 pub(crate) fn revalidate_with(
     op: &Op<'_>,
     inode: &Arc<Inode>,
-    beside: SiblingAttributes,
+    siblings: SiblingAttributes,
 ) -> Result<(), Errno> {
     let mut owner = match op.sb.getattrs_in_flight.join(inode.id()) {
         Ok(flight) => {
@@ -167,7 +167,7 @@ pub(crate) fn revalidate_with(
     }
     op.sb.count(ClientCounter::AttrExpired);
     let _why = scope::with_default_cause(Cause::AttributesExpired);
-    if with_softreval(op, |op| ask_again(op, inode, beside))?.is_none() {
+    if with_softreval(op, |op| ask_again(op, inode, siblings))?.is_none() {
         owner.end = InFlightEnd::Silent;
     }
     Ok(())
@@ -219,8 +219,8 @@ fn fall_back_to_cache(op: &Op<'_>) {
 }
 
 /// Requests expired attributes, possibly together with those of other objects in the directory.
-fn ask_again(op: &Op<'_>, inode: &Arc<Inode>, beside: SiblingAttributes) -> Result<(), Errno> {
-    match beside {
+fn ask_again(op: &Op<'_>, inode: &Arc<Inode>, siblings: SiblingAttributes) -> Result<(), Errno> {
+    match siblings {
         SiblingAttributes::IfExpected if prefetch::refresh_directory_of(op, inode)? => Ok(()),
         SiblingAttributes::IfExpected | SiblingAttributes::Nothing => send_getattr(op, inode),
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use curt_policy::locks::LockOwner;
+use curt_policy::locks::LocalLockOwner;
 use curt_rpc::client::Interrupt;
 use curt_types::{ByteRange, LockType};
 use parking_lot::{Condvar, Mutex};
@@ -54,7 +54,7 @@ pub fn is_being_unlocked_here(op: &Op<'_>, file: &OpenFile, arguments: &LockArgu
 
 /// Unlocks a range, after the file's dirty bytes were stored, and passes the result to `done`
 /// when the server has confirmed it. EIO, once, if a lock was lost; the rest is unlocked then, too.
-pub fn unlock(op: &Op<'_>, file: &Arc<OpenFile>, owner: LockOwner, range: ByteRange, done: LockDone) {
+pub fn unlock(op: &Op<'_>, file: &Arc<OpenFile>, owner: LocalLockOwner, range: ByteRange, done: LockDone) {
     let lost = file.locks.check_lost();
     if !has_stored_data(op, file) {
         unlock_in_background(op, file, owner, range);
@@ -74,7 +74,7 @@ fn has_stored_data(op: &Op<'_>, file: &OpenFile) -> bool {
 
 /// Takes the locks of an owner within a range from it now, and unlocks them when its data are
 /// stored.
-fn unlock_in_background(op: &Op<'_>, file: &Arc<OpenFile>, owner: LockOwner, range: ByteRange) {
+fn unlock_in_background(op: &Op<'_>, file: &Arc<OpenFile>, owner: LocalLockOwner, range: ByteRange) {
     let Some(release) = op.sb.locks.unlock_after_data(file, owner, range) else { return };
     let (plane, locks, file) = (Arc::clone(&op.sb.core.data), Arc::clone(&op.sb.locks), Arc::clone(file));
     op.sb.background.spawn(Box::new(move || {
@@ -98,7 +98,7 @@ pub fn test_lock(
 /// As [`lock`], but waits for the result.
 ///
 /// # Errors
-/// Those of [`lock`].
+/// The errors of [`lock`].
 pub fn lock_and_wait(op: &Op<'_>, file: &Arc<OpenFile>, arguments: LockArguments) -> Result<(), Errno> {
     wait(|done| lock(op, file, arguments, done))
 }
@@ -110,7 +110,7 @@ pub fn lock_and_wait(op: &Op<'_>, file: &Arc<OpenFile>, arguments: LockArguments
 pub fn unlock_and_wait(
     op: &Op<'_>,
     file: &Arc<OpenFile>,
-    owner: LockOwner,
+    owner: LocalLockOwner,
     range: ByteRange,
 ) -> Result<(), Errno> {
     wait(|done| unlock(op, file, owner, range, done))
@@ -120,8 +120,8 @@ pub fn unlock_and_wait(
 /// everything that the owner has locked in the file.
 ///
 /// # Errors
-/// Those of [`close::flush`]. An interrupted caller leaves the rest to the background.
-pub fn flush_and_unlock(op: &Op<'_>, file: &Arc<OpenFile>, owner: LockOwner) -> Result<(), Errno> {
+/// The errors of [`close::flush`]. An interrupted caller leaves the rest to the background.
+pub fn flush_and_unlock(op: &Op<'_>, file: &Arc<OpenFile>, owner: LocalLockOwner) -> Result<(), Errno> {
     let flushed = close::flush(op, file);
     if !op.sb.locks.holds(file, owner) {
         return flushed;

@@ -14,7 +14,7 @@ use curt_policy::{
     complete_directory,
     kernel_cache::attribute_lifetime,
     names::{
-        CreateProbe, CreateSigns, DentryState, DentryUpdate, LookupDecision, LookupFinding, LookupHit,
+        CreateHints, CreateProbe, DentryState, DentryUpdate, LookupDecision, LookupFinding, LookupHit,
         LookupReason, LookupTime, LookupView, decide_cached_lookup,
     },
     open::{self as rules, SpeculativeOpen},
@@ -29,7 +29,7 @@ use crate::{
     errno,
     inode::{Inode, InodeFacts, InodeFlag, TypeState, type_state::OpenedWith},
     ops::{close::OpenGuard, getattr, kernel_names, open_retry, permission, readlink},
-    protocol::{FoundToOpen, LookupToOpen, NfsReply, OpenOwner, ReadData},
+    protocol::{LookupOpenReply, LookupOpenRequest, NfsReply, OpenOwner, ReadData},
     readdir::{
         names,
         prefetch::{self, FillOutcome, MissCounting},
@@ -120,13 +120,13 @@ fn create_signs(
     directory: &Arc<Inode>,
     facts: &InodeFacts,
     cached: &CachedDentry,
-) -> CreateSigns {
-    let Some(child) = cached.child.as_ref().filter(|_| op.sb.serves_a_kernel()) else {
-        return CreateSigns::default();
+) -> CreateHints {
+    let Some(child) = cached.child.as_ref().filter(|_| op.sb.is_used_by_kernel()) else {
+        return CreateHints::default();
     };
     let known = facts.by_type.directory_if_any().and_then(|directory| directory.create_probe);
     let is_unused = child.has(InodeFlag::LookedUp);
-    CreateSigns {
+    CreateHints {
         repeated: known.filter(|(last, _)| is_unused && *last == child.id()).map(|(_, probe)| probe),
         kernel_has_name: op.sb.kernel_dentries.lasted(child.id(), directory, op.began),
     }
@@ -135,7 +135,7 @@ fn create_signs(
 /// Records the lookup of a cached name for [`create_signs`] of the next one.
 fn note_repeated(op: &Op<'_>, facts: &mut InodeFacts, cached: &CachedDentry) {
     if let Some(child) = &cached.child
-        && op.sb.serves_a_kernel()
+        && op.sb.is_used_by_kernel()
         && cached.label.sent_at < op.began
     {
         let is_unused = child.set(InodeFlag::LookedUp);
@@ -275,8 +275,8 @@ fn last_found(op: &Op<'_>, inode: &Inode) -> Option<FoundInode> {
     Some(FoundInode { id: inode.id(), attributes, entry_valid: Duration::ZERO, attributes_valid })
 }
 
-/// The same, if it can be sent at once: a reply for a symbolic link waits until the kernel has
-/// dropped an old target.
+/// As [`last_found`], if it can be sent at once: a reply for a symbolic link waits until the kernel
+/// has dropped an old target.
 fn ready_child(op: &Op<'_>, inode: &Inode) -> Option<FoundInode> {
     let found = last_found(op, inode)?;
     let is_ready = found.attributes.kind != FileKind::Symlink || readlink::is_target_settled(op, inode);
@@ -295,7 +295,7 @@ pub(crate) fn resolve(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Resul
     Ok(resolved)
 }
 
-/// The same; also returns the reply, if it is from the cache and can be sent at once.
+/// As [`resolve`]; also returns the reply, if it is from the cache and can be sent at once.
 fn resolve_by(
     op: &Op<'_>,
     directory: &Arc<Inode>,
@@ -319,8 +319,8 @@ fn resolve_by(
                 op.sb.count_allowed(allowed_by, why);
                 count_lookup(op.sb, reason, Some(&cached));
                 let _why = scope::with_cause(Cause::NameAgain);
-                let beside = SpeculativeOpen::Nothing;
-                let resolved = revalidate_name(op, directory, name, reason, Some(cached), beside)?;
+                let speculative = SpeculativeOpen::Nothing;
+                let resolved = revalidate_name(op, directory, name, reason, Some(cached), speculative)?;
                 names::compare_with_listing(op.sb, directory, name, reason, &resolved);
                 return Ok((resolved, None));
             }
@@ -334,8 +334,8 @@ fn resolve_by(
                 why = Some(reason);
             }
             LookupStep::Lookup(reason, former) => {
-                let beside = decide_beside(op, name, former.as_ref());
-                let is_opening = matches!(beside, SpeculativeOpen::Open(_));
+                let speculative = decide_speculative_open(op, name, former.as_ref());
+                let is_opening = matches!(speculative, SpeculativeOpen::Open(_));
                 // A file that is opened by the look-up takes a request in any case.
                 let counting = if is_opening { MissCounting::Later } else { MissCounting::Now };
                 if prefetches.begin(op, directory, name, former.is_some(), counting)? {
@@ -343,7 +343,7 @@ fn resolve_by(
                 }
                 count_lookup(op.sb, reason, former.as_ref());
                 let _why = former.is_some().then(|| scope::with_cause(Cause::NameAgain));
-                let resolved = revalidate_name(op, directory, name, reason, former, beside)?;
+                let resolved = revalidate_name(op, directory, name, reason, former, speculative)?;
                 if is_opening && !is_file(&resolved) {
                     prefetch::note_miss(op.sb, directory);
                 }
@@ -469,17 +469,17 @@ fn next_step(op: &Op<'_>, name: NameInDirectory<'_>, round: LookupRound) -> Resu
     {
         return Ok(LookupStep::Confirm(served.allowed_by, reason, former.clone()));
     }
-    let (mut reply, mut spared, mut dropped) = (None, None, Vec::new());
+    let (mut reply, mut saved, mut dropped) = (None, None, Vec::new());
     if let LookupDecision::Serve(_) = decision {
         dropped = op.sb.dentries.keep_missing(name, absence.label);
         op.sb.count(ClientCounter::DirFillMissing);
         reply = hit_reply(op, &mut facts, name, round.by, decision, Some(&absence), None);
-        spared = if round.filled == FillOutcome::Sent { None } else { facts.note_spared() };
+        saved = if round.filled == FillOutcome::Sent { None } else { facts.note_saved() };
     }
     drop(facts);
     drop(dropped);
-    if let Some(spared) = spared {
-        spared.note_elsewhere(&op.sb.core);
+    if let Some(saved) = saved {
+        saved.note_elsewhere(&op.sb.core);
     }
     Ok(step(op.sb, name, decision, Some(absence), reply))
 }
@@ -565,7 +565,7 @@ fn decide_name(
         is_parent: name.name == b"..",
         directory: directory.directory_view(facts, &clock),
         freshness: facts.freshness(op.time(), &op.options),
-        access: directory.access_view(facts, &op.identity, false, now),
+        access: directory.access_view(facts, &op.identity, now),
         wanted: LookupTime { began: op.began, now },
         kernel: user.and_then(|_| kernel_names::view(op, facts, name.name, kind)),
         create: user.map(|cached| create_signs(op, directory, facts, cached)).unwrap_or_default(),
@@ -581,7 +581,7 @@ fn note_hit(sb: &Superblock, name: NameInDirectory<'_>, hit: LookupHit, cached: 
     });
     if let Some(child) = &cached.child
         && child.note_use()
-        && name.directory.note_spared()
+        && name.directory.note_saved()
     {
         sb.count(ClientCounter::DirFillUsed);
     }
@@ -607,34 +607,35 @@ pub(crate) fn revalidate_name(
     name: &[u8],
     reason: LookupReason,
     former: Option<CachedDentry>,
-    beside: SpeculativeOpen,
+    speculative: SpeculativeOpen,
 ) -> Result<ResolvedName, Errno> {
     let usable = match reason {
         LookupReason::DirectoryChanged => None,
         LookupReason::Unknown | LookupReason::TooOld | LookupReason::Racy => former.clone(),
     };
     let Some(usable) = usable.filter(|_| op.sb.soft_revalidation.is_some()) else {
-        return send_lookup_beside(op, directory, name, former, beside);
+        return send_lookup_with_open(op, directory, name, former, speculative);
     };
     if !op.uses_cache.get()
-        && let Some(resolved) =
-            getattr::with_softreval(op, |op| send_lookup_beside(op, directory, name, former.clone(), beside))?
+        && let Some(resolved) = getattr::with_softreval(op, |op| {
+            send_lookup_with_open(op, directory, name, former.clone(), speculative)
+        })?
     {
         return Ok(resolved);
     }
-    match permission::access_decision(op, directory, Access::LOOKUP, false) {
+    match permission::access_decision(op, directory, Access::LOOKUP) {
         AccessDecision::Allow => Ok(match usable.child {
             Some(child) => ResolvedName::Object(child, None),
             None => ResolvedName::Missing(None),
         }),
         AccessDecision::Deny | AccessDecision::Revalidate | AccessDecision::Ask(_) => {
-            send_lookup_beside(op, directory, name, former, beside)
+            send_lookup_with_open(op, directory, name, former, speculative)
         }
     }
 }
 
 /// Decides whether the look-up of a name also opens or reads the file that it finds.
-fn decide_beside(op: &Op<'_>, name: &[u8], former: Option<&CachedDentry>) -> SpeculativeOpen {
+fn decide_speculative_open(op: &Op<'_>, name: &[u8], former: Option<&CachedDentry>) -> SpeculativeOpen {
     if former.is_some_and(|former| former.child.is_some()) || name == b".." {
         return SpeculativeOpen::Nothing;
     }
@@ -659,31 +660,33 @@ pub(crate) fn send_lookup(
     name: &[u8],
     former: Option<CachedDentry>,
 ) -> Result<ResolvedName, Errno> {
-    send_lookup_beside(op, directory, name, former, SpeculativeOpen::Nothing)
+    send_lookup_with_open(op, directory, name, former, SpeculativeOpen::Nothing)
 }
 
-/// The same, with additional operations.
-fn send_lookup_beside(
+/// Sends a LOOKUP with additional operations.
+fn send_lookup_with_open(
     op: &Op<'_>,
     directory: &Arc<Inode>,
     name: &[u8],
     former: Option<CachedDentry>,
-    beside: SpeculativeOpen,
+    speculative: SpeculativeOpen,
 ) -> Result<ResolvedName, Errno> {
     let ticket = directory.facts().state.ticket();
     let (caller, handle) = (op.rpc_caller(), directory.handle());
     let owner = OpenOwner { number: op.identity.number, credential: &op.identity.credential };
-    let beside = match beside {
+    let speculative = match speculative {
         SpeculativeOpen::Nothing => None,
-        SpeculativeOpen::Read(read) => Some(LookupToOpen { rights: Access::ALL, read, open: None }),
-        SpeculativeOpen::Open(read) => Some(LookupToOpen { rights: Access::ALL, read, open: Some(owner) }),
+        SpeculativeOpen::Read(read) => Some(LookupOpenRequest { rights: Access::ALL, read, open: None }),
+        SpeculativeOpen::Open(read) => {
+            Some(LookupOpenRequest { rights: Access::ALL, read, open: Some(owner) })
+        }
     };
-    let answer = match beside {
-        Some(beside) => op.protocol().find_to_open(caller, handle, name, beside),
+    let answer = match speculative {
+        Some(speculative) => op.protocol().find_to_open(caller, handle, name, speculative),
         None => op.protocol().find(caller, handle, name).map(|answer| NfsReply {
             sent_at: answer.sent_at,
             lost_at: answer.lost_at,
-            outcome: answer.outcome.map(FoundToOpen::from),
+            outcome: answer.outcome.map(LookupOpenReply::from),
             attributes: answer.attributes,
         }),
     };
@@ -716,8 +719,13 @@ fn send_lookup_beside(
 }
 
 /// Caches what a LOOKUP has found of an object.
-fn absorb_found(op: &Op<'_>, inode: &Arc<Inode>, found: FoundToOpen, sent_at: Instant) -> Result<(), Errno> {
-    let FoundToOpen { found, granted, data, was_opened, delegation } = found;
+fn absorb_found(
+    op: &Op<'_>,
+    inode: &Arc<Inode>,
+    found: LookupOpenReply,
+    sent_at: Instant,
+) -> Result<(), Errno> {
+    let LookupOpenReply { found, granted, data, was_opened, delegation } = found;
     // A change on this mount has an inode for the file. If this one is new, the reply shows all
     // changes that have ended, and the ticket any other.
     let ticket = inode.facts().state.ticket();

@@ -25,6 +25,7 @@ pub(crate) mod retransmitted;
 pub(crate) mod server_open;
 pub(crate) mod setattr;
 pub(crate) mod siblings;
+pub(crate) mod silly_rename;
 pub(crate) mod statfs;
 pub(crate) mod write;
 

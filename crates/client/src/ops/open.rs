@@ -14,9 +14,9 @@ use std::sync::{
 
 use curt_observe::{Cause, ClientCounter, scope};
 use curt_policy::{
-    AccessReason, OpenDecision, OpenIntent, OpenView,
+    AccessReason, AccessView, OpenDecision, OpenIntent, OpenView,
     data::{PagesDecision, PagesLabel, decide_pages, decide_written_pages},
-    open::{self as rules, OpenReadBenefit, OpenServed, OpenTime, OpenedFile},
+    open::{self as rules, FileAtOpen, OpenReadBenefit, OpenServed, OpenTime},
 };
 use curt_rpc::client::Interrupt;
 use curt_types::{FileKind, SetAttributes};
@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use crate::{
     api::{InodeId, OpenFlags, PageCacheState},
     data::{DataOwner, OpenMode},
-    inode::{Inode, InodeFlag, single_flight::InFlightCall, type_state::OpenedWith},
+    inode::{Inode, InodeFlag, single_flight::InodeFlight, type_state::OpenedWith},
     open_file::{OpenFile, OpenFileLocks, OpenResult},
     ops::{
         close::OpenGuard,
@@ -63,7 +63,7 @@ pub fn open(op: &Op<'_>, id: InodeId, flags: OpenFlags) -> Result<OpenResult, Er
     if let Some(held) = &came_back {
         held.note_size(&inode);
     }
-    let comes_back = came_back.is_none() && op.sb.serves_a_kernel();
+    let comes_back = came_back.is_none() && op.sb.is_used_by_kernel();
     let opened = open_inode(op, &inode, flags, comes_back);
     // A kernel retries the open once after ESTALE.
     if opened.as_ref().is_err_and(|error| *error == Errno::STALE) && came_back.is_none() {
@@ -96,7 +96,7 @@ pub(crate) fn open_inode(
         Some(_) | None => return Err(Errno::NXIO),
     }
     // A second attempt comes by a descriptor, not by the name.
-    if comes_back || !op.sb.serves_a_kernel() {
+    if comes_back || !op.sb.is_used_by_kernel() {
         inode.check_name()?;
     }
     let late = || ServerOpenGuard::get(op, inode, flags, open_time(op, inode, flags));
@@ -190,9 +190,9 @@ pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -
                 let _why = scope::with_cause(Cause::OpenCheck);
                 // With strict close-to-open no other open can use attributes fetched by this one.
                 let is_strict = op.options.close_to_open && op.options.sloppy_window().is_zero();
-                let beside =
+                let siblings =
                     if is_strict { SiblingAttributes::Nothing } else { SiblingAttributes::IfExpected };
-                getattr::revalidate_with(op, inode, beside)?;
+                getattr::revalidate_with(op, inode, siblings)?;
             }
             OpenDecision::Ask(reason) => {
                 permission::send_access(op, inode, reason)?;
@@ -210,7 +210,7 @@ pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -
 /// When the server learns of the open.
 fn open_time(op: &Op<'_>, inode: &Inode, flags: OpenFlags) -> OpenTime {
     let is_written = inode.facts().by_type.file_if_any().is_some_and(|file| file.write_opens > 0);
-    let file = OpenedFile {
+    let file = FileAtOpen {
         size: inode.attributes().map_or(0, |known| known.size),
         read_max: op.sb.core.data.options().read_size,
         has_data: inode
@@ -240,7 +240,7 @@ pub(crate) fn open_decision(op: &Op<'_>, inode: &Inode, intent: OpenIntent) -> O
         written_here: written_here || file.is_some_and(|file| file.write_opens > 0),
         closed_after_writing: closed_at.is_some_and(|closed| sent_at.is_none_or(|sent_at| sent_at < closed)),
         locking: facts.locking(now),
-        access: inode.access_view(&facts, &op.identity, is_foreign, now),
+        access: AccessView { foreign_data: is_foreign, ..inode.access_view(&facts, &op.identity, now) },
     };
     drop(facts);
     rules::decide_open(&view, intent, &op.options)
@@ -306,7 +306,7 @@ fn drop_copies_of(
     is_needed: impl FnOnce(u32, u32) -> bool,
     drop_copies: impl FnOnce(),
 ) -> u32 {
-    let wait = |other: Arc<InFlightCall>| other.wait(interrupt).is_some();
+    let wait = |other: Arc<InodeFlight>| other.wait(interrupt).is_some();
     // An interrupted thread does not wait for the others: it drops the copies concurrently.
     let owner = loop {
         match sb.drops.join(inode.id()) {
@@ -329,7 +329,7 @@ fn drop_copies_of(
 }
 
 /// Records that the copies invalidated up to the value `seen` of
-/// [`crate::inode::type_state::OpenState::copies_invalidated`] are dropped.
+/// [`crate::inode::type_state::LocalOpens::copies_invalidated`] are dropped.
 fn note_dropped(inode: &Inode, seen: u32) {
     let mut facts = inode.facts();
     let file = facts.by_type.file();

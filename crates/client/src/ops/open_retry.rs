@@ -11,7 +11,7 @@ use crate::{
 /// Records that the operation's open fails with ESTALE; a kernel will look the name up again and
 /// retry once. Returns whether the retry will be recognised.
 pub(crate) fn note_stale_open(op: &Op<'_>, copies_invalidated: Option<u32>) -> bool {
-    op.pid != 0 && op.sb.serves_a_kernel() && op.sb.stale_opens.note(op.pid, op.began, copies_invalidated)
+    op.pid != 0 && op.sb.is_used_by_kernel() && op.sb.stale_opens.note(op.pid, op.began, copies_invalidated)
 }
 
 /// Removes the caller's entry, because it retries its open or does something else. Returns the file

@@ -1,9 +1,4 @@
-//! REMOVE and RMDIR, and the removal of open files (silly rename).
-//!
-//! An NFSv3 server deletes a file with its last name, even if clients have it open. So a file that
-//! is open here is renamed to `.nfs` and a number instead, as other clients do, and removed at its
-//! last release. Listings show the name. The silly names of a client that crashed stay; an
-//! administrator can find them with `find -name '.nfs*'` on the server.
+//! REMOVE and RMDIR. A file that is open here is renamed instead (`silly_rename`).
 
 use std::sync::Arc;
 
@@ -17,7 +12,7 @@ use crate::{
     open_unlink::RemovalGuard,
     ops::{
         change::{self, NameChangeOutcome, prove_change},
-        close, kernel_names, lookup, rename, retransmitted,
+        close, kernel_names, lookup, retransmitted, silly_rename,
     },
     superblock::{Op, Superblock},
 };
@@ -39,7 +34,7 @@ pub fn unlink(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno>
     if let RemovalTarget::Open(target) = &target
         && !op.protocol().keeps_removed_file(target.handle())
     {
-        return rename::sillyrename(op, &directory, name, target);
+        return silly_rename::sillyrename(op, &directory, name, target);
     }
     let (outcome, ended) = close::remove_at_server(op, &directory, name)?;
     let removed = match &target {

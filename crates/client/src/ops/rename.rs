@@ -1,8 +1,7 @@
 //! RENAME.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::sync::Arc;
 
-use curt_observe::{ClientCounter, events::Event, probe};
 use curt_types::{Fault, FileKind};
 use rustix::io::Errno;
 
@@ -10,76 +9,16 @@ use crate::{
     api::{InodeId, RenameMode},
     dentry_cache::{NameInDirectory, ResolvedName},
     errno,
-    inode::{Inode, TypeState, type_state::SillyName},
+    inode::{Inode, TypeState},
     ops::{
         change::{self, NameChange, NameChangeOutcome, prove_change},
         close::{self, OpenGuard},
-        kernel_names, link, lookup,
+        kernel_names, lookup,
         remove::{self, RemovalTarget},
-        retransmitted,
+        retransmitted, silly_rename,
     },
     superblock::{Op, Superblock},
 };
-
-/// Most silly names tried for a file before the removal fails with EBUSY.
-const NAMES_MAX: u32 = 8;
-
-/// Renames an open file to a silly name instead of removing it.
-pub(crate) fn sillyrename(
-    op: &Op<'_>,
-    directory: &Arc<Inode>,
-    name: &[u8],
-    target: &Arc<Inode>,
-) -> Result<(), Errno> {
-    if target.facts().by_type.file().silly.as_ref().is_some_and(|silly| *silly.name == *name) {
-        // The name is a silly name already. As in other clients, it cannot be removed while the
-        // file is open.
-        return Err(Errno::BUSY);
-    }
-    let fileid = target.attributes().map_or(0, |attributes| attributes.fileid);
-    for _ in 0..NAMES_MAX {
-        let number = op.sb.silly_names.fetch_add(1, Relaxed);
-        let silly = format!(".nfs{fileid:016x}{number:08x}").into_bytes();
-        // RENAME would replace an existing file of that name, left by a client that crashed.
-        if let ResolvedName::Object(..) = lookup::send_lookup(op, directory, &silly, None)? {
-            continue;
-        }
-        let renamed = rename_at_server(
-            op,
-            NameInDirectory::new(directory, name),
-            NameInDirectory::new(directory, &silly),
-            None,
-        );
-        probe!(let dir = directory.fileid_if_enabled(Event::NfsAsyncRenameDone); NfsAsyncRenameDone {
-            dir,
-            name,
-            new_dir: dir,
-            new_name: &silly[..],
-            error: errno::event_status(&renamed)
-        });
-        renamed?;
-        op.sb.count(ClientCounter::SillyRename);
-        op.sb.silly_directories.add(directory.id());
-        let (former, abandoned) = {
-            let mut facts = target.facts();
-            let state = facts.by_type.file();
-            let identity = Arc::clone(&op.identity);
-            let silly = SillyName { identity, directory: Arc::clone(directory), name: silly.into() };
-            let former = state.silly.replace(silly);
-            (former, state.take_unused_silly_name())
-        };
-        // A second name of the same file was removed.
-        if let Some(former) = former {
-            close::remove_silly(op.sb, target, &former);
-        }
-        // The file was closed in the meantime.
-        if let Some(abandoned) = abandoned {
-            close::remove_silly_name(op.sb, target, &abandoned);
-        }
-        return Ok(());
-    }
-    Err(Errno::BUSY)
-}
 
 /// The object that is about to be renamed, if it is known. The kernel sends no LOOKUP for a name
 /// that it caches, and a failed change may have dropped the name here since: then it is looked up,
@@ -138,11 +77,11 @@ pub fn rename(
     // Prevents a last close from removing the file, which gets its name back if RENAME fails.
     let _open = replaced_open.map(|target| OpenGuard::of_new(op.sb, target));
     if let Some(target) = replaced_open {
-        sillyrename(op, &new, new_name, target)?;
+        silly_rename::sillyrename(op, &new, new_name, target)?;
     }
     if let Err(error) = rename_at_server(op, from, to, former) {
         if let Some(target) = replaced_open {
-            undo_sillyrename(op, to, target);
+            silly_rename::undo_sillyrename(op, to, target);
         }
         return Err(error);
     }
@@ -153,46 +92,6 @@ pub fn rename(
     }
     kernel_names::note_renamed(op, &old, &new, moved.as_ref());
     Ok(())
-}
-
-/// Restores the name of an open file after its replacement failed. It uses LINK, which replaces
-/// nothing, because the RENAME may have been executed although its reply was lost. Many servers
-/// refuse LINK to another user's file (Linux: `fs.protected_hardlinks`); the file is then renamed
-/// back if the name does not exist.
-fn undo_sillyrename(op: &Op<'_>, place: NameInDirectory<'_>, target: &Arc<Inode>) {
-    let Some(silly) = target.facts().by_type.file().silly.clone() else {
-        return;
-    };
-    let forget = || {
-        let mut facts = target.facts();
-        facts.by_type.file().silly.take_if(|now| now.name == silly.name);
-    };
-    match link::link_at_server(op, target, place.directory, place.name) {
-        Ok(ended) => {
-            let _ = change::learn_own(op.sb, place.directory, place.name, Some(target), ended);
-            forget();
-            close::remove_silly(op.sb, target, &silly);
-        }
-        // The target was replaced after all, or another client has created the name: the silly name
-        // is removed at the last close.
-        Err(Errno::EXIST) => {}
-        Err(error) => {
-            // Whether LINK succeeded or failed, this file is not removed.
-            forget();
-            op.sb.silly_directories.remove(silly.directory.id());
-            if move_back(op, NameInDirectory::new(&silly.directory, &silly.name), place) {
-                return;
-            }
-            let (name, silly) = (place.name.escape_ascii(), silly.name.escape_ascii());
-            tracing::warn!(%name, %silly, %error, "cannot undo a silly rename after a failed rename");
-        }
-    }
-}
-
-/// Renames `from` to `to` if `to` does not exist; returns whether it did.
-fn move_back(op: &Op<'_>, from: NameInDirectory<'_>, to: NameInDirectory<'_>) -> bool {
-    let is_free = matches!(lookup::resolve(op, to.directory, to.name), Ok(ResolvedName::Missing(_)));
-    is_free && rename_at_server(op, from, to, None).is_ok()
 }
 
 /// Sends RENAME and caches the results of its success. `former` is the object of the new name.

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use curt_policy::{
     Facts,
-    retransmitted::{self as rules, Execution, FoundObject, LinksChange, NewObject, RemainingLinks},
+    retransmitted::{
+        self as rules, CurrentObject, ExecutionInterval, LinksChange, NewObject, RemainingLinks,
+    },
 };
 use curt_types::{Attributes, Fault, FileKind};
 
@@ -26,7 +28,7 @@ fn links(before: Option<Attributes>, now: &Attributes) -> LinksChange {
 
 /// The interval in which the first copy of a change in `directory` was executed, if it was; `None`
 /// if the request was not retransmitted, or the server did not restart in between.
-fn execution(sb: &Superblock, directory: &Inode, ended: NameChangeOutcome) -> Option<Execution> {
+fn execution(sb: &Superblock, directory: &Inode, ended: NameChangeOutcome) -> Option<ExecutionInterval> {
     let lost_at = ended.lost_at.filter(|_| ended.is_alone)?;
     let fsid = directory.attributes()?.fsid;
     sb.core.clocks.execution(fsid, ended.sent_at, lost_at)
@@ -49,7 +51,7 @@ pub(super) fn own_object(
         && (making.kind != FileKind::Symlink || has_text(op, &inode, making.text));
     let wanted =
         NewObject { kind: making.kind, mode: making.mode, uid: op.identity.uid, gid: op.identity.gid };
-    let found = FoundObject { facts: Facts::from(&attributes), links: attributes.nlink, is_same };
+    let found = CurrentObject { facts: Facts::from(&attributes), links: attributes.nlink, is_same };
     let directory_gid = directory.attributes()?.gid;
     rules::is_own_object(&wanted, &found, directory_gid, &execution).then_some(inode)
 }

@@ -15,7 +15,7 @@ use crate::{
     inode::Inode,
     open_file::OpenFile,
     ops::siblings::{self, Siblings},
-    protocol::{OpenOwner, ReadData, ShareAccess, WantedWithOpen},
+    protocol::{OpenExtras, OpenOwner, ReadData, ShareAccess},
     superblock::{Op, Superblock},
 };
 
@@ -107,7 +107,7 @@ fn send_open(
     inode.facts().by_type.file().first_user.get_or_insert(op.identity.number);
     let siblings =
         if access == ShareAccess::Read { siblings::expected(op, inode, size) } else { Siblings::default() };
-    let has_read = op.sb.core.data.read_beside(&of_data, size, |read| {
+    let has_read = op.sb.core.data.read_with_open(&of_data, size, |read| {
         let answer = send_open_alone(op, inode, owner, access, read, &siblings);
         answer.map_err(|error| refused = Some(error)).ok().flatten()
     });
@@ -134,8 +134,8 @@ fn send_open_alone(
     let rights = Access::worth_asking(FileKind::Regular);
     let _why = scope::with_cause(Cause::OpenCheck);
     let ticket = inode.facts().state.ticket();
-    let beside = siblings.requests();
-    let wanted = WantedWithOpen { rights, read, siblings: &beside };
+    let requests = siblings.requests();
+    let wanted = OpenExtras { rights, read, siblings: &requests };
     let answer = op.protocol().open(op.rpc_caller(), inode.handle(), owner, access, wanted);
     let answer = answer.map_err(errno::of_call)?;
     let mut sent_at = op.sb.core.moment(answer.sent_at);

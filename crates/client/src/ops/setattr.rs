@@ -59,8 +59,8 @@ fn setattr_found(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttributes) -> Result
     }
 }
 
-/// The same through an open file, as ftruncate(2): the size of a file that is open for writing is
-/// set with the opener's credential, whatever the caller and the file's current mode.
+/// Sets attributes through an open file, as ftruncate(2): the size of a file that is open for
+/// writing is set with the opener's credential, whatever the caller and the file's current mode.
 ///
 /// # Errors
 /// As [`super::setattr`].

@@ -16,7 +16,7 @@ use curt_types::{Access, FileKind};
 use crate::{
     data::DataOwner,
     inode::{Inode, InodeFlag, type_state::OpenedWith},
-    protocol::{FoundToOpen, SiblingToOpen},
+    protocol::{LookupOpenReply, SiblingOpenRequest},
     readdir::{cache::DirectoryListing, names},
     superblock::Op,
 };
@@ -35,9 +35,9 @@ struct Sibling {
 }
 
 impl Siblings {
-    pub(crate) fn requests(&self) -> Vec<SiblingToOpen<'_>> {
+    pub(crate) fn requests(&self) -> Vec<SiblingOpenRequest<'_>> {
         let requests = self.0.iter();
-        requests.map(|it| SiblingToOpen { file: it.inode.handle(), read: it.size }).collect()
+        requests.map(|it| SiblingOpenRequest { file: it.inode.handle(), read: it.size }).collect()
     }
 }
 
@@ -49,9 +49,9 @@ pub(crate) fn expected(op: &Op<'_>, inode: &Arc<Inode>, size: u64) -> Siblings {
     let found = inode.listed_at().and_then(|(home, ordinal)| {
         let listing = names::listing_with(op.sb, &home, inode, ordinal)?;
         let (order, place, direction) = next_in_order(op, &home, &listing, ordinal)?;
-        let mut budget = SiblingBudget::beside(size);
+        let mut budget = SiblingBudget::for_file(size);
         let mut siblings = Vec::new();
-        for (place, inode) in names::listed_beside(op.sb, &home, &listing, order, place, direction) {
+        for (place, inode) in names::listed_neighbours(op.sb, &home, &listing, order, place, direction) {
             if !budget.has_room() {
                 break;
             }
@@ -106,7 +106,7 @@ pub(crate) fn absorb(
     op: &Op<'_>,
     inode: &Inode,
     siblings: &Siblings,
-    found: Vec<FoundToOpen>,
+    found: Vec<LookupOpenReply>,
     sent_at: Instant,
 ) {
     let Some(last) = siblings.0.get(found.len().wrapping_sub(1)) else { return };
@@ -118,7 +118,7 @@ pub(crate) fn absorb(
     }
 }
 
-fn absorb_one(op: &Op<'_>, sibling: &Sibling, found: FoundToOpen, sent_at: Instant) {
+fn absorb_one(op: &Op<'_>, sibling: &Sibling, found: LookupOpenReply, sent_at: Instant) {
     let inode = &sibling.inode;
     if let Some(delegation) = &found.delegation {
         inode.hold_delegation(delegation);

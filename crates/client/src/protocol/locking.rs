@@ -94,9 +94,9 @@ pub enum LockMode {
 
 /// Identifies a callback of a server: one that is sent again has the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CallbackId(pub u64);
+pub struct LockCallbackId(pub u64);
 
-impl CallbackId {
+impl LockCallbackId {
     /// The number of a callback with this cookie. Two with one number only cost a request.
     #[must_use]
     pub fn of_cookie(cookie: &[u8]) -> Self {
@@ -132,7 +132,7 @@ pub enum LockTestReply {
 }
 
 impl LockTestReply {
-    /// That of a test which the server does not do for the same reason as a LOCK.
+    /// The reply to a test that the server refuses as it refuses a LOCK.
     pub(crate) const fn of_refusal(reply: LockReply) -> Self {
         match reply {
             LockReply::Grace => Self::Grace,
@@ -148,7 +148,7 @@ impl LockTestReply {
 pub trait LockEvents: Send + Sync {
     /// The server has granted a LOCK that it had blocked. Returns whether this is confirmed to the
     /// server.
-    fn granted(&self, file: &FileHandle, lock: &WireLock, callback: CallbackId) -> bool;
+    fn granted(&self, file: &FileHandle, lock: &WireLock, callback: LockCallbackId) -> bool;
 
     /// The server reportedly has restarted: it has lost all locks. This is checked before
     /// locks are reclaimed.

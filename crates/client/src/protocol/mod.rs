@@ -36,12 +36,12 @@ pub use file_operations::{
     ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, WriteReply,
 };
 pub use locking::{
-    CallbackId, LOCK_OWNERS_MAX, LockAnswer, LockEvents, LockMode, LockOperations, LockTestReply, RemoteLock,
-    WireLock, WireOwner,
+    LOCK_OWNERS_MAX, LockAnswer, LockCallbackId, LockEvents, LockMode, LockOperations, LockTestReply,
+    RemoteLock, WireLock, WireOwner,
 };
 pub use opens::{
-    FoundToOpen, LookupToOpen, NewOpen, OpenCaller, OpenContext, OpenOperations, OpenOwner, OpenReply,
-    ShareAccess, SiblingToOpen, WantedWithOpen,
+    LookupOpenReply, LookupOpenRequest, NewOpen, OpenCaller, OpenContext, OpenExtras, OpenOperations,
+    OpenOwner, OpenReply, ShareAccess, SiblingOpenRequest,
 };
 pub use rpc_client::{RpcCaller, RpcClient};
 

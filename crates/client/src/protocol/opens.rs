@@ -43,7 +43,7 @@ pub trait OpenOperations: FileOperations {
         file: &FileHandle,
         _owner: OpenOwner<'_>,
         _access: ShareAccess,
-        wanted: WantedWithOpen<'_>,
+        wanted: OpenExtras<'_>,
     ) -> Answer<OpenReply, Option<Attributes>> {
         let answer = self.access(caller, file, wanted.rights)?;
         let outcome = answer.outcome.map(|granted| OpenReply { granted, data: None, siblings: Vec::new() });
@@ -61,11 +61,11 @@ pub trait OpenOperations: FileOperations {
         caller: RpcCaller<'_>,
         directory: &FileHandle,
         name: &[u8],
-        _beside: LookupToOpen<'_>,
-    ) -> Answer<FoundToOpen, Option<Attributes>> {
+        _request: LookupOpenRequest<'_>,
+    ) -> Answer<LookupOpenReply, Option<Attributes>> {
         let answer = self.find(caller, directory, name)?;
         let NfsReply { sent_at, lost_at, outcome, attributes } = answer;
-        Ok(NfsReply { sent_at, lost_at, outcome: outcome.map(FoundToOpen::from), attributes })
+        Ok(NfsReply { sent_at, lost_at, outcome: outcome.map(LookupOpenReply::from), attributes })
     }
 }
 
@@ -112,7 +112,7 @@ pub struct NewOpen<'a> {
 
 /// The additional operations of a look-up of a file that is opened next.
 #[derive(Clone, Copy, Debug)]
-pub struct LookupToOpen<'a> {
+pub struct LookupOpenRequest<'a> {
     /// The rights that are asked about.
     pub rights: Access,
     /// The number of bytes.
@@ -123,7 +123,7 @@ pub struct LookupToOpen<'a> {
 
 /// The object of a name, and what an open needs.
 #[derive(Clone, Debug)]
-pub struct FoundToOpen {
+pub struct LookupOpenReply {
     /// The object.
     pub found: LookupReply,
     /// The rights that the caller has.
@@ -136,7 +136,7 @@ pub struct FoundToOpen {
     pub delegation: Option<Arc<HeldDelegation>>,
 }
 
-impl From<LookupReply> for FoundToOpen {
+impl From<LookupReply> for LookupOpenReply {
     fn from(found: LookupReply) -> Self {
         Self { found, granted: None, data: None, was_opened: false, delegation: None }
     }
@@ -144,18 +144,18 @@ impl From<LookupReply> for FoundToOpen {
 
 /// The further results that are wanted with an open.
 #[derive(Clone, Copy, Debug)]
-pub struct WantedWithOpen<'a> {
+pub struct OpenExtras<'a> {
     /// The rights that are requested.
     pub rights: Access,
     /// This number of the file's first bytes.
     pub read: Option<u32>,
     /// Other files, which are opened for reading by the same owner to get delegations.
-    pub siblings: &'a [SiblingToOpen<'a>],
+    pub siblings: &'a [SiblingOpenRequest<'a>],
 }
 
 /// A file that is opened and read with another.
 #[derive(Clone, Copy, Debug)]
-pub struct SiblingToOpen<'a> {
+pub struct SiblingOpenRequest<'a> {
     /// The file.
     pub file: &'a FileHandle,
     /// The number of bytes.
@@ -169,8 +169,8 @@ pub struct OpenReply {
     pub granted: Access,
     /// The file's first bytes, if the server returned them.
     pub data: Option<ReadData>,
-    /// The first of [`WantedWithOpen::siblings`] that were opened.
-    pub siblings: Vec<FoundToOpen>,
+    /// The first of [`OpenExtras::siblings`] that were opened.
+    pub siblings: Vec<LookupOpenReply>,
 }
 
 /// The opener of a file, which each READ, WRITE and COMMIT carries. NFSv3 has no OPEN: it uses the

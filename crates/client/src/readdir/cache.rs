@@ -33,7 +33,7 @@ use rustix::io::Errno;
 use super::memory::{ListingMemory, ListingMemoryCharge};
 use crate::{
     errno,
-    inode::single_flight::{InFlightCall, InFlightEnd},
+    inode::single_flight::{InFlightEnd, InodeFlight},
     protocol::ReaddirPage,
 };
 
@@ -273,7 +273,7 @@ pub(super) struct ListingState {
     pub(super) count: u32,
     /// Names' ordinals by cookie.
     cookies: HashTable<u32>,
-    /// The same by name, built on first use, for the first `names_indexed` names.
+    /// The names' positions by name, built on first use, for the first `names_indexed` names.
     pub(super) names: Option<HashTable<u32>>,
     pub(super) names_indexed: u32,
     /// The ordinals in the order of the names, built on first use.
@@ -295,7 +295,7 @@ pub(super) struct ListingState {
     pub(super) answered_at: u64,
     /// The request for the next names. `ahead` interrupts it if it is a read-ahead, and `arrived`
     /// is its result, which the first reader takes.
-    pub(super) request: Option<Arc<InFlightCall>>,
+    pub(super) request: Option<Arc<InodeFlight>>,
     pub(super) ahead: Option<Interrupt>,
     pub(super) arrived: Option<Box<ReaddirResult>>,
     /// The read-ahead failed: the names are requested again when a reader needs them.
@@ -489,7 +489,7 @@ impl DirectoryListing {
     }
 
     /// At most `most` of the names next to a place of an order, each with its place.
-    pub(super) fn names_beside(
+    pub(super) fn neighbouring_names(
         &self,
         order: NameOrder,
         place: u32,

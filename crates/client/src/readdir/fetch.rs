@@ -24,11 +24,11 @@ use super::{
 };
 use crate::{
     caller::InternedCaller,
-    core::MountCore,
     inode::{
         Inode,
-        single_flight::{InFlightCall, InFlightEnd},
+        single_flight::{InFlightEnd, InodeFlight},
     },
+    mount_core::MountCore,
     protocol::{ListRequest, RpcCaller},
     superblock::{Op, Superblock},
 };
@@ -47,7 +47,7 @@ pub(super) enum FetchStart {
     /// Send a request: the gap, and the size in bytes.
     Send(FetchGuard, ListingGap, u32),
     /// Wait for the request of another caller.
-    Wait(Arc<InFlightCall>),
+    Wait(Arc<InodeFlight>),
     /// Take the result of a read-ahead ([`DirectoryListing::take_arrived`]).
     Arrived,
     /// Nothing follows.
@@ -59,7 +59,7 @@ pub(super) enum FetchStart {
 /// The right to extend a listing. Dropping it releases the right and wakes the waiters.
 pub(super) struct FetchGuard {
     listing: Arc<DirectoryListing>,
-    call: Arc<InFlightCall>,
+    call: Arc<InodeFlight>,
 }
 
 /// The outcome of extending a listing.

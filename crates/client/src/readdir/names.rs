@@ -165,7 +165,7 @@ pub(crate) fn listing_with(
 }
 
 /// The objects next to a place of an order, each with its place.
-pub(crate) fn listed_beside(
+pub(crate) fn listed_neighbours(
     sb: &Superblock,
     directory: &Inode,
     listing: &DirectoryListing,
@@ -173,10 +173,10 @@ pub(crate) fn listed_beside(
     place: u32,
     direction: ListingDirection,
 ) -> impl Iterator<Item = (u32, Arc<Inode>)> {
-    let beside = listing.names_beside(order, place, direction, NAMES_SEARCHED_MAX);
+    let neighbours = listing.neighbouring_names(order, place, direction, NAMES_SEARCHED_MAX);
     let id = directory.id();
     let found = move |name: &[u8]| sb.dentries.find(id, name).and_then(|cached| cached.child);
-    beside.into_iter().filter_map(move |(place, name)| found(&name).map(|child| (place, child)))
+    neighbours.into_iter().filter_map(move |(place, name)| found(&name).map(|child| (place, child)))
 }
 
 /// The negative entry for a name that a complete `directory` does not contain.
@@ -184,9 +184,9 @@ pub(crate) fn negative_from_listing(sb: &Superblock, directory: &Inode, name: &[
     negative_under_lock(sb, &mut directory.facts(), name)
 }
 
-/// The same under the lock of the directory, whose facts are `facts`: no change of this client is
-/// being entered, and a change that replaces a name removes it first. The lock is released while
-/// the table of names is built.
+/// The negative answer under the lock of the directory, whose facts are `facts`: no change of this
+/// client is being entered, and a change that replaces a name removes it first. The lock is
+/// released while the table of names is built.
 pub(crate) fn negative_under_lock(
     sb: &Superblock,
     facts: &mut MutexGuard<'_, InodeFacts>,

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     errno,
-    inode::{Inode, TypeState, single_flight::InFlightCall, type_state::DirectoryState},
+    inode::{Inode, TypeState, single_flight::InodeFlight, type_state::DirectoryState},
     ops::permission,
     superblock::{Op, Superblock},
 };
@@ -39,7 +39,7 @@ pub(crate) enum FillOutcome {
     Nothing,
     /// The name is to be searched again: another caller requested it with others.
     ByOther,
-    /// The same, but this caller sent the request in place of a LOOKUP: no request was saved.
+    /// This caller sent the request in place of a LOOKUP: no request was saved.
     Sent,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn note_miss(sb: &Superblock, directory: &Inode) {
     sb.core.learn_prefetch(PrefetchBenefit::missed);
 }
 
-fn wait_for(op: &Op<'_>, call: &Arc<InFlightCall>) -> Result<(), Errno> {
+fn wait_for(op: &Op<'_>, call: &Arc<InodeFlight>) -> Result<(), Errno> {
     call.wait(op.interrupt()).map(|_| ()).ok_or(Errno::INTR)
 }
 
@@ -78,10 +78,10 @@ fn decide_for_name(
         (facts.by_type.directory().prefetch, size)
     };
     let parent = directory.parent();
-    let beside = parent.map(|parent| parent.facts().by_type.directory().prefetch.below);
+    let siblings = parent.map(|parent| parent.facts().by_type.directory().prefetch.below);
     let view = PrefetchView {
         record,
-        beside: beside.unwrap_or_default(),
+        siblings: siblings.unwrap_or_default(),
         mount: sb.core.prefetch_benefit(),
         size,
         round_trip: sb.core.protocol.rpc().latency(),
@@ -155,7 +155,7 @@ pub(crate) fn fill(
         return Ok(FillOutcome::Nothing);
     };
     // LOOKUP proves search permission, a listing does not.
-    let search = permission::access_decision(op, directory, Access::LOOKUP, false);
+    let search = permission::access_decision(op, directory, Access::LOOKUP);
     if search != AccessDecision::Allow || !permission::may_list(op, directory) {
         return Ok(FillOutcome::Nothing);
     }

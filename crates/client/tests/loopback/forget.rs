@@ -22,7 +22,7 @@ fn a_forgotten_inode_is_found_by_its_number_until_the_server_removes_it() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let (client, me) = (&mounted.client, root());
-    client.serves_kernel();
+    client.set_used_by_kernel();
     let directory = ops::mkdir(&client.op(&me), client.root(), b"d", 0o755).unwrap();
     let file = mounted.put(&me, directory.id, "f", 0o644, b"x").id;
     for id in [file, directory.id] {
@@ -60,7 +60,7 @@ fn inodes_cached_for_their_number_alone_are_bounded_and_only_for_kernels() {
         id
     };
     let early = make(0);
-    client.serves_kernel();
+    client.set_used_by_kernel();
     let ids: Vec<InodeId> = (0..LAST_MAX + 1).map(|number| make(1 + number)).collect();
     for gone in [early, ids[0]] {
         assert_eq!(by_id(&mounted, gone), Err(Errno::STALE));

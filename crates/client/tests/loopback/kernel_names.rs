@@ -37,7 +37,7 @@ fn kept_over(world: &World, cache: CacheOptions, transport: Arc<dyn Transport>) 
     let cache = CacheOptions { fill: FillMode::Off, ..cache };
     let mounted = world.mount_over(ClientOptions { cache, ..ClientOptions::default() }, transport);
     mounted.teach_time(world);
-    mounted.client.serves_kernel();
+    mounted.client.set_used_by_kernel();
     mounted
 }
 

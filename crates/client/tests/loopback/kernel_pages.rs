@@ -35,7 +35,7 @@ impl<'a> Shared<'a> {
         let there = world.mount(CacheOptions::default());
         let made = there.put(&root(), there.client.root(), "f", 0o644, b"longer before.");
         let here = world.mount(CacheOptions::default());
-        here.client.serves_kernel();
+        here.client.set_used_by_kernel();
         world.seconds(10);
         here.teach_time(world);
         let shared = Self { world, there, made, here };

@@ -21,7 +21,7 @@ fn an_open_retried_by_a_kernel_after_a_replacement_is_not_refused_again() {
     let held_requests = HeldRequests::of(&world, CacheOptions::default());
     let (mounted, top) = (&held_requests.mounted, held_requests.top());
     let client = &mounted.client;
-    client.serves_kernel();
+    client.set_used_by_kernel();
     let me = Caller { pid: 7, ..root() };
     let file = mounted.put(&me, top, "f", 0o644, b"first");
     for (name, text) in [("second", &b"second"[..]), ("third", b"third"), ("fourth", b"fourth")] {

@@ -119,7 +119,7 @@ fn a_name_that_is_looked_up_repeatedly_is_requested_ever_more_rarely() {
         },
     );
     let me = root();
-    mounted.client.serves_kernel();
+    mounted.client.set_used_by_kernel();
     let seconds = |use_it: bool| {
         // The kernel does not keep the name from before.
         world.seconds(2);

@@ -56,7 +56,7 @@ fn sloppycto_spares_the_getattr_of_read_only_opens_within_its_window_alone() {
     assert_eq!(mounted.counter(ClientCounter::OpenCtoSloppy), 4);
     let flags = OpenFlags::writing();
     let opened = ops::open(&mounted.client.op(&me), file.id, flags).unwrap();
-    assert_eq!(mounted.sent(), "GETATTR 1", "an open for writing is not spared");
+    assert_eq!(mounted.sent(), "GETATTR 1", "an open for writing is not saved");
     mounted.cat(&me, file.id).unwrap();
     assert_eq!(mounted.sent(), "GETATTR 1", "nor one while the file is open for writing");
     ops::close(&mounted.client.op(&me), &opened.file).unwrap();

@@ -457,7 +457,7 @@ fn answers_are_as_old_as_the_options_allow() {
 fn a_kernel_that_retries_an_open_is_not_given_a_cached_file_that_was_replaced_as_well() {
     let world = World::new();
     let (one, other) = (world.mount(CacheOptions::default()), world.mount(CacheOptions::default()));
-    one.client.serves_kernel();
+    one.client.set_used_by_kernel();
     let (top, other_top) = (one.client.root(), other.client.root());
     let replace = |text: &[u8]| {
         world.seconds(1);

@@ -267,7 +267,7 @@ impl World {
         self.mount_v4_calling(cache, name, self.way_with(&callbacks), &callbacks)
     }
 
-    /// The same over a transport of [`Self::way_with`].
+    /// Mounts over NFSv4 over a transport of [`Self::way_with`].
     pub(crate) fn mount_v4_calling(
         &self,
         cache: CacheOptions,
@@ -278,7 +278,7 @@ impl World {
         self.mount_v4_called(ClientOptions { cache, ..ClientOptions::default() }, name, transport, callbacks)
     }
 
-    /// The same with other options.
+    /// Mounts over NFSv4 with other options.
     pub(crate) fn mount_v4_with(
         &self,
         behaviour: ClientOptions,

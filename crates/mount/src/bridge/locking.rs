@@ -13,8 +13,11 @@ const OFFSET_MAX: u64 = i64::MAX as u64;
 pub(super) fn lock_arguments(lock: &fuse::LkIn, wait: bool) -> Result<client::LockArguments, Errno> {
     let fuse::LockRange { start, end, kind, pid } = lock.range;
     let last = if end >= OFFSET_MAX { u64::MAX } else { end };
-    let owner =
-        if lock.flock { client::LockOwner::Flock(lock.owner) } else { client::LockOwner::Posix(lock.owner) };
+    let owner = if lock.flock {
+        client::LocalLockOwner::Flock(lock.owner)
+    } else {
+        client::LocalLockOwner::Posix(lock.owner)
+    };
     let lock_type = if kind == fuse::LockKind::Read { LockType::Read } else { LockType::Write };
     let range = ByteRange::new(start, last).ok_or(Errno::INVAL)?;
     Ok(client::LockArguments { owner, pid, range, lock_type, wait })

@@ -22,7 +22,7 @@ use std::time::Duration;
 use curt_client::caller::CallerTable;
 use curt_client::data::ReadTarget;
 use curt_client::{
-    ChangeObserver as _, DirEmit, DirEntry, FoundInode, InodeId, InodeStat, LockOwner, LookupResult, Op,
+    ChangeObserver as _, DirEmit, DirEntry, FoundInode, InodeId, InodeStat, LocalLockOwner, LookupResult, Op,
     OpenDirectory, OpenFile, OpenFlags, PageCacheState, RenameMode, Superblock, ops,
 };
 use curt_fuse::{
@@ -75,7 +75,7 @@ impl Bridge {
     /// A bridge to this client, with the client's observer `changes`.
     #[must_use]
     pub fn new(client: Arc<Superblock>, callers: CallerTable, changes: Arc<InvalidationQueue>) -> Self {
-        client.serves_kernel();
+        client.set_used_by_kernel();
         Self {
             client,
             callers,
@@ -122,7 +122,7 @@ impl Bridge {
         }
     }
 
-    /// The same for an object whose size the kernel takes from the reply.
+    /// As [`Self::entry`], for an object whose size the kernel takes from the reply.
     fn found(&self, found: &FoundInode) -> EntryOut {
         if found.attributes.kind != FileKind::Symlink {
             self.changes.note_replied_size(found.id, found.attributes.size);
@@ -452,7 +452,7 @@ impl Filesystem for Bridge {
             // Data that are not sent when the wait ends are written in the background.
             context.give_up_on_exit();
         }
-        ops::flush_and_unlock(&self.op(context, FuseOpcode::Flush), &file, LockOwner::Posix(lock_owner))
+        ops::flush_and_unlock(&self.op(context, FuseOpcode::Flush), &file, LocalLockOwner::Posix(lock_owner))
     }
 
     fn release(&self, context: &FuseContext<'_>, _: NodeId, release: &ReleaseIn) {

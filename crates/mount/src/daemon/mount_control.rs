@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use curt_client::{InodeId, LockOwner, LockReportEntry, Superblock};
+use curt_client::{InodeId, LocalLockOwner, LockReportEntry, Superblock};
 use curt_observe::ClientSnapshot;
 use curt_observe::control::{
     ControlCommands, ControlError, EndExplanation, Explain, LockRow, LocksReport, MemoryUsage, MountActivity,
@@ -181,7 +181,7 @@ impl MountControl {
         let row = |lock: &LockReportEntry| LockRow {
             path: self.client.path(lock.file).map(|path| path.escape_ascii().to_string()).unwrap_or_default(),
             object: lock.file.0,
-            call: if matches!(lock.owner, LockOwner::Flock(_)) { "flock" } else { "fcntl" }.to_owned(),
+            call: if matches!(lock.owner, LocalLockOwner::Flock(_)) { "flock" } else { "fcntl" }.to_owned(),
             pid: lock.pid,
             first: lock.range.first(),
             last: Some(lock.range.last()).filter(|last| *last != u64::MAX),

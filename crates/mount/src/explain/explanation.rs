@@ -54,7 +54,7 @@ struct ExplainCounts {
     sent: Vec<[u64; Operation::COUNT]>,
     others: [u64; Operation::COUNT],
     linux_sent: Vec<[u64; Operation::COUNT]>,
-    spared: Vec<u64>,
+    saved: Vec<u64>,
     by_path: Vec<RequestTallies<PathIndex>>,
     by_process: RequestTallies<u32>,
     names: HashMap<u32, String>,
@@ -80,7 +80,7 @@ impl CommandExplanation {
                 sent: nothing(),
                 others: [0; Operation::COUNT],
                 linux_sent: nothing(),
-                spared: vec![0; Rule::ALL.len()],
+                saved: vec![0; Rule::ALL.len()],
                 by_path: Cause::ALL.iter().map(|_| RequestTallies::new(COUNTED_PATHS_MAX)).collect(),
                 by_process: RequestTallies::new(PROCESSES_MAX),
                 names: HashMap::new(),
@@ -235,8 +235,8 @@ impl ExplainCounts {
     }
 
     fn row(&self, cause: Cause, paths: usize) -> Option<CauseRow> {
-        let spared = Rule::ALL.iter().zip(&self.spared);
-        let spared = spared.filter(|(rule, spared)| rule.cause() == cause && **spared > 0);
+        let saved = Rule::ALL.iter().zip(&self.saved);
+        let saved = saved.filter(|(rule, saved)| rule.cause() == cause && **saved > 0);
         let (largest, paths_rest) = self.by_path[cause.index()].largest(paths);
         let path =
             |(path, requests): (PathIndex, RequestTally)| PathRow { path: self.paths.text(path), requests };
@@ -244,11 +244,11 @@ impl ExplainCounts {
             cause: cause.name().to_owned(),
             sent: self.sent[cause.index()].iter().sum(),
             linux: self.linux_sent[cause.index()].iter().sum(),
-            spared: spared.map(|(rule, spared)| (rule.name().to_owned(), *spared)).collect(),
+            saved: saved.map(|(rule, saved)| (rule.name().to_owned(), *saved)).collect(),
             paths: largest.into_iter().map(path).collect(),
             paths_rest,
         };
-        let is_empty = row.sent == 0 && row.linux == 0 && row.spared.is_empty();
+        let is_empty = row.sent == 0 && row.linux == 0 && row.saved.is_empty();
         (!is_empty).then_some(row)
     }
 }
@@ -308,8 +308,8 @@ impl Watcher for CommandExplanation {
         let Some(rule) = Rule::of(counter) else { return };
         let mut counts = self.counts.lock();
         if let (Some(process), path) = counts.attributed(scope) {
-            counts.spared[rule.index()] += 1;
-            counts.count(rule.cause(), process, path, |tally| tally.spared += 1);
+            counts.saved[rule.index()] += 1;
+            counts.count(rule.cause(), process, path, |tally| tally.saved += 1);
         }
     }
 }

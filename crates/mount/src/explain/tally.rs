@@ -8,7 +8,7 @@ use curt_observe::explain::{RequestTally, UnlistedRequests};
 
 /// The order of keys: by requests, then by requests saved.
 const fn size(tally: &RequestTally) -> (u64, u64) {
-    (tally.sent + tally.linux, tally.spared)
+    (tally.sent + tally.linux, tally.saved)
 }
 
 /// Counts by key.
@@ -59,7 +59,7 @@ const fn add(rest: &mut UnlistedRequests, tally: &RequestTally) {
     rest.count += 1;
     rest.requests.sent += tally.sent;
     rest.requests.linux += tally.linux;
-    rest.requests.spared += tally.spared;
+    rest.requests.saved += tally.saved;
 }
 
 #[cfg(test)]
@@ -84,12 +84,12 @@ mod tests {
     fn up_to_the_limit_all_stay_and_one_beyond_it_removes_half() {
         let mut tallies = RequestTallies::new(8);
         for key in 0..8_u32 {
-            (0..=key).for_each(|_| tallies.count(key, |tally| tally.spared += 1));
+            (0..=key).for_each(|_| tallies.count(key, |tally| tally.saved += 1));
         }
         assert_eq!(tallies.largest(8).1, UnlistedRequests::default());
         tallies.count(8, |tally| tally.linux += 1);
         let (largest, rest) = tallies.largest(8);
         assert_eq!(largest.len(), 5);
-        assert_eq!((rest.count, rest.requests.spared), (4, 1 + 2 + 3 + 4));
+        assert_eq!((rest.count, rest.requests.saved), (4, 1 + 2 + 3 + 4));
     }
 }

@@ -37,19 +37,19 @@ const TOLD_AT_ONCE: usize = 16;
 /// The state of this host.
 pub(super) struct HostState {
     path: PathBuf,
-    kept: Mutex<KeptState>,
+    kept: Mutex<SavedHostState>,
 }
 
 /// What the file has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct KeptState {
+struct SavedHostState {
     /// The boot in which it was written.
     boot: String,
     /// Odd: the host is up.
     number: i32,
     /// The servers of this boot's mounts.
     servers: BTreeSet<IpAddr>,
-    /// Those of earlier boots' mounts that were not notified yet.
+    /// Servers of earlier boots' mounts that were not notified yet.
     untold: BTreeSet<IpAddr>,
 }
 
@@ -75,8 +75,8 @@ impl HostState {
         record::create_directory(directory)?;
         let path = directory.join("state");
         let mut kept = match fs::read_to_string(&path) {
-            Ok(text) => KeptState::parse(&text).unwrap_or_else(|| KeptState::new(boot, first)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => KeptState::new(boot, first),
+            Ok(text) => SavedHostState::parse(&text).unwrap_or_else(|| SavedHostState::new(boot, first)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => SavedHostState::new(boot, first),
             Err(error) => return Err(error),
         };
         if kept.boot != boot {
@@ -132,13 +132,13 @@ impl HostState {
         }
     }
 
-    fn write_or_warn(&self, kept: &KeptState) {
+    fn write_or_warn(&self, kept: &SavedHostState) {
         if let Err(error) = self.write(kept) {
             warn!(%error, path = %self.path.display(), "servers will not be notified of this host's restart");
         }
     }
 
-    fn write(&self, kept: &KeptState) -> io::Result<()> {
+    fn write(&self, kept: &SavedHostState) -> io::Result<()> {
         let new = self.path.with_extension("new");
         let mut file = File::create(&new)?;
         file.write_all(kept.text().as_bytes())?;
@@ -148,7 +148,7 @@ impl HostState {
     }
 }
 
-impl KeptState {
+impl SavedHostState {
     fn new(boot: &str, number: i32) -> Self {
         let (servers, untold) = (BTreeSet::new(), BTreeSet::new());
         Self { boot: boot.to_owned(), number: number | 1, servers, untold }

@@ -1,10 +1,10 @@
 //! What the lock managers of one network namespace share: the numbers of owners (`svid`), and the
 //! services that servers call.
 
-mod callback_service;
+mod callback_server;
 mod granted_results;
+mod host_service;
 mod host_state;
-mod membership;
 mod programs;
 mod record;
 mod registration;
@@ -23,13 +23,13 @@ use curt_types::FileHandle;
 use parking_lot::Mutex;
 use tracing::warn;
 
-pub use callback_service::SystemMonitor;
+pub use callback_server::SystemMonitor;
 pub use programs::{
     CallbackPrograms, CallbackReceiver, Grant, GrantReply, MONITOR_CALLBACK, PORT_RESERVED, may_wait,
 };
 pub use server::ServerLockService;
 
-use membership::Member;
+use host_service::RegisteredMount;
 use record::{LockRecord, RecordedServer};
 
 /// How long the first lock waits for the service.
@@ -42,15 +42,15 @@ pub(crate) struct LockHost {
     lock_port: Option<u16>,
     events: Mutex<Option<Weak<dyn LockEvents>>>,
     /// Made with the first lock: most mounts never lock.
-    joined: OnceLock<JoinedHost>,
+    joined: OnceLock<LockServiceRegistration>,
     joining: Mutex<()>,
 }
 
 /// The numbers of a mount that locks, and its part in the service.
 #[derive(Debug)]
-struct JoinedHost {
+struct LockServiceRegistration {
     record: LockRecord,
-    member: Arc<Member>,
+    mount: Arc<RegisteredMount>,
 }
 
 impl LockHost {
@@ -71,24 +71,24 @@ impl LockHost {
     }
 
     /// Reserves numbers, and joins the service of this network namespace.
-    fn join(&self) -> std::io::Result<JoinedHost> {
+    fn join(&self) -> std::io::Result<LockServiceRegistration> {
         let address = self.servers.first().copied().unwrap_or(registration::HERE);
         let server = RecordedServer { address, port: self.lock_port };
         let record = LockRecord::reserve(&record::directory(), server)?;
-        let member = Member::new(record.first_svid(), self.servers.clone());
-        *member.events.lock() = self.events.lock().clone();
-        let member = Arc::new(member);
-        let (kept, (joined, decided)) = (Arc::downgrade(&member), mpsc::channel());
-        let keep = move || membership::keep(&kept, &joined);
+        let mount = RegisteredMount::new(record.first_svid(), self.servers.clone());
+        *mount.events.lock() = self.events.lock().clone();
+        let mount = Arc::new(mount);
+        let (kept, (joined, decided)) = (Arc::downgrade(&mount), mpsc::channel());
+        let keep = move || host_service::keep(&kept, &joined);
         match thread::Builder::new().name("curt-locks".into()).spawn(keep) {
             // Without the service locks of other machines are polled for.
             Ok(_) => drop(decided.recv_timeout(JOIN_TIMEOUT)),
             Err(error) => warn!(%error, "no thread for the lock service"),
         }
-        Ok(JoinedHost { record, member })
+        Ok(LockServiceRegistration { record, mount })
     }
 
-    fn with<T>(&self, use_it: impl FnOnce(&JoinedHost) -> T) -> Option<T> {
+    fn with<T>(&self, use_it: impl FnOnce(&LockServiceRegistration) -> T) -> Option<T> {
         self.joined.get().map(use_it)
     }
 }
@@ -114,11 +114,11 @@ impl NlmHost for LockHost {
 
     fn can_be_called(&self) -> bool {
         // A hint: without callbacks the server is asked again.
-        self.with(|host| host.member.can_be_called.load(Relaxed)).unwrap_or(false)
+        self.with(|host| host.mount.can_be_called.load(Relaxed)).unwrap_or(false)
     }
 
     fn nsm_state(&self) -> i32 {
-        self.with(|host| host.member.state.load(Relaxed)).unwrap_or(0)
+        self.with(|host| host.mount.state.load(Relaxed)).unwrap_or(0)
     }
 
     fn note_lock(&self, file: &FileHandle, owner: WireOwner, credential: &RpcCredential) {
@@ -145,7 +145,7 @@ impl NlmHost for LockHost {
 impl Drop for LockHost {
     fn drop(&mut self) {
         if let Some(host) = self.joined.get_mut() {
-            host.member.end();
+            host.mount.end();
         }
     }
 }

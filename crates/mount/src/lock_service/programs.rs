@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use curt_client::protocol::CallbackId;
+use curt_client::protocol::LockCallbackId;
 use curt_proto::nlm4::{self, NlmProcedure, NlmResult, NlmStat4, NlmTestArguments};
 use curt_proto::nsm::{self, MonResult, MonitorResult, MonitorState, NsmProcedure, NsmStatus, StateChange};
 use curt_rpc::message::{CallMessage, ProcedureId, VersionRange};
@@ -69,7 +69,7 @@ pub struct Grant {
     /// How they are locked.
     pub lock_type: curt_types::LockType,
     /// The callback that reported it.
-    pub callback: CallbackId,
+    pub callback: LockCallbackId,
 }
 
 /// The programs, for the calls that come by one transport.
@@ -187,7 +187,7 @@ impl<R: CallbackReceiver> CallbackPrograms<R> {
         let file = FileHandle::new(arguments.lock.fh.bytes()).ok();
         let Some((file, range)) = file.zip(arguments.lock.range()) else { return GrantReply::Stranger };
         let lock_type = nlm4::lock_type(arguments.exclusive);
-        let callback = CallbackId::of_cookie(arguments.cookie.bytes());
+        let callback = LockCallbackId::of_cookie(arguments.cookie.bytes());
         let grant = Grant { svid: arguments.lock.svid, file, range, lock_type, callback };
         self.receiver.granted(peer, &grant)
     }

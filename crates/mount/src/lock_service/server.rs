@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::callback_service::CallbackService;
-use super::membership::{HostLockService, ServerOwner, ServiceOwner, ServicePlace};
+use super::callback_server::NlmCallbackServer;
+use super::host_service::{HostLockService, ServiceOwner, ServicePaths, ServingNfsServer};
 use super::programs::{CallbackReceiver, Grant, GrantReply};
 
 /// The pause between attempts, shorter than those of mounts that would take over.
@@ -27,7 +27,7 @@ const ATTEMPTS_PER_REQUEST: u32 = 100;
 /// The lock service of a server.
 pub struct ServerLockService {
     service: Arc<HostLockService>,
-    owner_ends: ServicePlace,
+    owner_ends: ServicePaths,
     _right: File,
 }
 
@@ -40,7 +40,7 @@ impl ServerLockService {
     /// # Errors
     /// The directory of the service cannot be used; there is no thread.
     pub fn claim(restarted: Vec<IpAddr>) -> io::Result<Option<Self>> {
-        let place = ServicePlace::here();
+        let place = ServicePaths::here();
         let mut attempts = 0..YIELD_ATTEMPTS;
         let right = loop {
             if let Some(right) = place.claim()? {
@@ -50,7 +50,7 @@ impl ServerLockService {
                 None => return Ok(None),
                 // On an error it may have ended just now.
                 Some(attempt)
-                    if attempt % ATTEMPTS_PER_REQUEST == 0 && place.request_it().unwrap_or(false) =>
+                    if attempt % ATTEMPTS_PER_REQUEST == 0 && place.request_handover().unwrap_or(false) =>
                 {
                     return Ok(None);
                 }
@@ -59,7 +59,7 @@ impl ServerLockService {
             thread::sleep(RETRY);
         };
         let listener = place.listen()?;
-        let owner = ServerOwner { restarted, has_ended: AtomicBool::new(false) };
+        let owner = ServingNfsServer { restarted, has_ended: AtomicBool::new(false) };
         let service = HostLockService::start(ServiceOwner::Server(owner));
         let accepting = Arc::clone(&service);
         let accept = move || {
@@ -73,7 +73,7 @@ impl ServerLockService {
 
     /// NLM is registered at these ports of TCP and UDP, or not.
     pub fn set_registered(&self, ports: Option<[u16; 2]>) {
-        self.service.serve_callbacks(ports.and_then(CallbackService::of_server));
+        self.service.serve_callbacks(ports.and_then(NlmCallbackServer::of_server));
     }
 
     /// Ends the service: a mount takes over.

@@ -11,7 +11,7 @@ use super::settings::{
     AllowedUsers, Atime, FigureSettings, LockSettings, NfsVersion, SecurityFlavor, Settings,
 };
 use super::table::{FILL_MODES, LOCAL_LOCKS, LOOKUP_CACHES, RACY_GUARDS};
-use super::values::word_of;
+use super::value_syntax::word_of;
 
 /// The options in force; parsing them returns the same settings.
 #[must_use]

@@ -11,7 +11,7 @@ mod remount;
 mod settings;
 mod source;
 mod table;
-mod values;
+mod value_syntax;
 
 pub use format::{format_options, format_utab_options};
 pub use parse::{

@@ -104,7 +104,8 @@ impl Cause {
         }
     }
 
-    /// The same of NFSv4: operations that manage sessions and state count as mounting.
+    /// The cause by an operation of NFSv4: operations that manage sessions and state count as
+    /// mounting.
     const fn of_nfs4(operation: Nfs4Operation) -> Self {
         match operation {
             Nfs4Operation::Getattr | Nfs4Operation::Verify | Nfs4Operation::Nverify => {
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn only_answers_without_a_request_are_spared_ones() {
+    fn only_answers_without_a_request_are_saved_ones() {
         for counter in ClientCounter::ALL {
             let asks = counter.meaning().contains("was asked") || counter.meaning().contains("were asked");
             assert!(!asks || Rule::of(*counter).is_none(), "{}", counter.name());

@@ -2,7 +2,7 @@
 //!
 //! One table (`table.rs`) has a row for each event. [`probe!`](crate::probe) emits one. It has
 //! three destinations: a probe in the program's file to which bpftrace, perf or SystemTap attach;
-//! an [`EventWatch`], which `curt trace` reads through a control socket; and a [ring](ring) in a
+//! an [`EventWatch`], which `curt trace` reads through a control socket; and a [ring] in a
 //! file that outlives the process. A disabled event costs one relaxed load. An enabled one costs a
 //! copy of its fields: emitting never waits, makes no system call and allocates no memory. An event
 //! that does not fit in a buffer is lost and counted.
@@ -14,7 +14,7 @@ mod document;
 mod event;
 mod fields;
 mod names;
-mod short;
+mod short_text;
 mod sinks;
 mod sys;
 mod table;
@@ -37,7 +37,7 @@ pub use recording::{
     RecordingWriter,
 };
 pub use ring::{EventRing, RingLevel};
-pub use short::{ShortText, handle_hash, procedure_name};
+pub use short_text::{ShortText, handle_hash, procedure_name};
 pub use sinks::{EventWatch, TooManyWatches, WATCHERS_MAX, keep_in_ring, now, time_of_day_offset};
 
 /// Emits an event if it is enabled: `probe!(NfsGetattrExit { fileid: 5_u64, size: 0_u64, error: 0

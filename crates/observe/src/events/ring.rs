@@ -23,7 +23,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 
 use super::buffer::{EventBuffer, OverflowPolicy, SHARDS, words_needed};
 use super::recording::{RecordedProcess, RecordingHead, RingLayout};
-use super::short::ShortText;
+use super::short_text::ShortText;
 use super::sinks;
 
 pub use level::{RingLevel, UnknownRingLevel};

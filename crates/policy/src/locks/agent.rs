@@ -7,12 +7,15 @@ use curt_types::{ByteRange, Fault};
 
 use super::{
     cancelled::CancelledOwners,
-    deadlock::{WaitEdges, WaitGraph},
+    deadlock::{WaitEdges, WaitGraph, is_deadlock},
+    events::{
+        GrantedCallback, LocalLockOwner, LocalLockRequest, LockAction, LockCallId, LockError, LockFileId,
+        LockOpenId, LockOptions, LockProcedure, LockReply, LockRequestId, LockServerCall, LockTest,
+    },
+    intervals::{BLOCKED_INTERVAL, DENIALS_MAX, REPEATS_MAX, poll_interval, repeat_interval},
     ranges::LockRanges,
-    table::{LockRelease, LockTable, LockWaiter, ReleasePhase, RequestStatus, WaiterState, conflict},
-    values::{
-        LockAction, LockCall, LockCallId, LockCallback, LockError, LockFileId, LockOpenId, LockOptions,
-        LockOwner, LockProcedure, LockReply, LockRequest, LockRequestId, LockTest,
+    table::{
+        FileLockTable, LocalWaiterState, LockRelease, LockWaiter, ReleasePhase, RequestStatus, conflict,
     },
 };
 use crate::time::MonotonicTime;
@@ -22,19 +25,6 @@ pub const WAITERS_MAX: usize = 16_384;
 /// Releases of one file in progress beyond which a lock that is not requested is not taken from a
 /// server.
 pub const RELEASES_MAX: usize = 1024;
-/// The interval at which a server without callbacks is asked again, doubled each time up to the
-/// second one.
-const POLL_INTERVAL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// After so many denials the interval grows no more.
-pub(super) const DENIALS_MAX: u8 = 5;
-/// The interval at which a request is repeated for which the server keeps a place. The server keeps
-/// a range for it from when that is free until the next repetition, so each interval is only half
-/// as long again as the one before: up to 0.5 s.
-const REPEAT_INTERVAL: Duration = Duration::from_millis(20);
-/// After so many repetitions that interval grows no more.
-const REPEATS_MAX: u8 = 8;
-/// The same of a server that calls back, in case the callback is lost.
-const BLOCKED_INTERVAL: Duration = Duration::from_secs(30);
 /// How long after its first hand-off a lock is given back to the server.
 const HANDOFF_TIME_MAX: Duration = Duration::from_millis(250);
 
@@ -42,16 +32,16 @@ const HANDOFF_TIME_MAX: Duration = Duration::from_millis(250);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LockAgent {
     pub(super) options: LockOptions,
-    pub(super) files: BTreeMap<LockFileId, LockTable>,
+    pub(super) files: BTreeMap<LockFileId, FileLockTable>,
     /// The files in which an owner waits, once for each request.
-    waits: BTreeMap<LockOwner, Vec<LockFileId>>,
+    waits: BTreeMap<LocalLockOwner, Vec<LockFileId>>,
     /// Owners of whom a LOCK was cancelled at the server, or forgotten by it, or asked for again:
     /// its callback may still be on its way, however late.
     pub(super) cancelled: CancelledOwners,
     /// Where waiters have to be looked at again.
     pub(super) changed: VecDeque<(LockFileId, ByteRange)>,
     /// Owners with a new lock that wait for others: waits for that lock may not end.
-    holders_that_wait: Vec<(LockFileId, LockOwner)>,
+    holders_that_wait: Vec<(LockFileId, LocalLockOwner)>,
     pub(super) actions: Vec<LockAction>,
 }
 
@@ -63,7 +53,7 @@ impl LockAgent {
     }
 
     /// A lock is wanted.
-    pub fn lock(&mut self, request: LockRequest) -> Vec<LockAction> {
+    pub fn lock(&mut self, request: LocalLockRequest) -> Vec<LockAction> {
         let request = whole_for_flock(request);
         let table = self.files.entry(request.file).or_default();
         if table.waiters.len() >= WAITERS_MAX {
@@ -92,7 +82,7 @@ impl LockAgent {
 
     /// Whether a lock could be placed.
     #[must_use]
-    pub fn test(&self, request: LockRequest) -> LockTest {
+    pub fn test(&self, request: LocalLockRequest) -> LockTest {
         let request = whole_for_flock(request);
         let table = self.files.get(&request.file);
         let conflict = table.and_then(|table| table.conflicts(&request).next());
@@ -105,7 +95,7 @@ impl LockAgent {
     /// Whether another owner of this mount is unlocking what keeps a lock from being placed: the
     /// server may still report it.
     #[must_use]
-    pub fn is_being_released(&self, request: LockRequest) -> bool {
+    pub fn is_being_released(&self, request: LocalLockRequest) -> bool {
         let request = whole_for_flock(request);
         self.files.get(&request.file).is_some_and(|table| table.is_being_released(&request))
     }
@@ -115,11 +105,11 @@ impl LockAgent {
         &mut self,
         id: LockRequestId,
         file: LockFileId,
-        owner: LockOwner,
+        owner: LocalLockOwner,
         range: ByteRange,
         now: MonotonicTime,
     ) -> Vec<LockAction> {
-        let range = if matches!(owner, LockOwner::Flock(_)) { ByteRange::WHOLE } else { range };
+        let range = if matches!(owner, LocalLockOwner::Flock(_)) { ByteRange::WHOLE } else { range };
         self.release(LockCallId { file, request: id, owner }, range, Some(id), now);
         self.take_actions()
     }
@@ -130,7 +120,7 @@ impl LockAgent {
         &mut self,
         id: LockRequestId,
         file: LockFileId,
-        owner: LockOwner,
+        owner: LocalLockOwner,
         now: MonotonicTime,
     ) -> Vec<LockAction> {
         self.unlock(id, file, owner, ByteRange::WHOLE, now)
@@ -144,11 +134,11 @@ impl LockAgent {
         &mut self,
         id: LockRequestId,
         file: LockFileId,
-        owner: LockOwner,
+        owner: LocalLockOwner,
         range: ByteRange,
     ) -> Option<LockCallId> {
         let table = self.files.get_mut(&file)?;
-        let range = if matches!(owner, LockOwner::Flock(_)) { ByteRange::WHOLE } else { range };
+        let range = if matches!(owner, LocalLockOwner::Flock(_)) { ByteRange::WHOLE } else { range };
         let (wire_owner, ranges) = (table.wire_owner(owner), table.take(owner, range));
         if ranges.is_empty() {
             return None;
@@ -176,7 +166,7 @@ impl LockAgent {
         let files: Vec<_> = self.files.keys().copied().collect();
         for file in files {
             let blocked = |(index, waiter): (usize, &LockWaiter)| {
-                (waiter.state == WaiterState::Blocked).then_some(index)
+                (waiter.state == LocalWaiterState::Blocked).then_some(index)
             };
             let waiters =
                 self.files.get(&file).into_iter().flat_map(|table| table.waiters.iter().enumerate());
@@ -211,7 +201,7 @@ impl LockAgent {
         let awaited = |waiter: &LockWaiter| waiter.request.id == id && waiter.is_awaited;
         if let Some(index) = table.waiters.iter().position(awaited) {
             let waiter = &table.waiters[index];
-            let piece = waiter.pieces.front().filter(|_| waiter.state == WaiterState::Asking);
+            let piece = waiter.pieces.front().filter(|_| waiter.state == LocalWaiterState::Asking);
             if piece.is_some_and(|piece| table.is_downgrade(&waiter.request, *piece)) {
                 // Others may already have locked what was given up: it cannot be taken back.
                 table.waiters[index].is_awaited = false;
@@ -232,7 +222,7 @@ impl LockAgent {
         let is_sent = |release: &LockRelease| {
             release.id == call && release.phase != ReleasePhase::Queued && !release.is_delayed
         };
-        let asks = |waiter: &LockWaiter| waiter.call() == call && waiter.state == WaiterState::Asking;
+        let asks = |waiter: &LockWaiter| waiter.call() == call && waiter.state == LocalWaiterState::Asking;
         if self.is_reclaim(call) {
             self.reclaim_replied(call, reply);
         } else if let Some(index) = table.releases.iter().position(is_sent) {
@@ -252,9 +242,9 @@ impl LockAgent {
         &mut self,
         id: LockRequestId,
         file: LockFileId,
-        callback: LockCallback,
+        callback: GrantedCallback,
     ) -> (bool, Vec<LockAction>) {
-        let LockCallback { wire_owner, range, lock_type, is_repeated } = callback;
+        let GrantedCallback { wire_owner, range, lock_type, is_repeated } = callback;
         let table = self.files.entry(file).or_default();
         let waits = |waiter: &LockWaiter| {
             waiter.is_at_server()
@@ -274,9 +264,9 @@ impl LockAgent {
         if let Some(index) = table.waiters.iter().position(waits) {
             let waiter = &mut table.waiters[index];
             match (waiter.state, is_repeated || self.cancelled.contains((file, wire_owner))) {
-                (WaiterState::Blocked, false) => self.lock_replied(file, index, LockReply::Granted),
+                (LocalWaiterState::Blocked, false) => self.lock_replied(file, index, LockReply::Granted),
                 // It may be the callback of an earlier LOCK: only a reply decides.
-                (WaiterState::Blocked, true) => self.send_piece(file, index),
+                (LocalWaiterState::Blocked, true) => self.send_piece(file, index),
                 // The LOCK on its way may be executed later than an UNLOCK that follows now.
                 _ => waiter.was_called_back = true,
             }
@@ -286,7 +276,7 @@ impl LockAgent {
                     && waiter.wire_owner == wire_owner
                     && waiter.request.range.overlaps(range)
             };
-            // Nothing that was not asked for stops what was.
+            // A callback for a lock that was not requested must not cancel a request in progress.
             let is_asked = table.waiters.iter().any(overlaps);
             is_confirmed = !is_asked && table.releases.len() < RELEASES_MAX;
             if is_confirmed {
@@ -302,7 +292,7 @@ impl LockAgent {
 
     /// The server reports that a lock may be free that `wire_owner` was denied: it is requested
     /// again. Returns whether a waiter exists.
-    pub fn available(&mut self, file: LockFileId, wire_owner: LockOwner) -> (bool, Vec<LockAction>) {
+    pub fn available(&mut self, file: LockFileId, wire_owner: LocalLockOwner) -> (bool, Vec<LockAction>) {
         let mut is_awaited = false;
         let count = self.files.get(&file).map_or(0, |table| table.waiters.len());
         for index in 0..count {
@@ -312,10 +302,10 @@ impl LockAgent {
                 continue;
             }
             match waiter.state {
-                WaiterState::Blocked => self.send_piece(file, index),
+                LocalWaiterState::Blocked => self.send_piece(file, index),
                 // The reply on its way is that of before.
-                WaiterState::Asking => waiter.was_called_back = true,
-                WaiterState::Queued | WaiterState::Polling => continue,
+                LocalWaiterState::Asking => waiter.was_called_back = true,
+                LocalWaiterState::Queued | LocalWaiterState::Polling => continue,
             }
             is_awaited = true;
         }
@@ -324,7 +314,12 @@ impl LockAgent {
 
     /// The server has taken the locks of `wire_owner` in a range away, or they could not be
     /// reclaimed: others may have locked and changed the bytes. Unlocks in progress get the result.
-    pub fn lost(&mut self, file: LockFileId, wire_owner: LockOwner, range: ByteRange) -> Vec<LockAction> {
+    pub fn lost(
+        &mut self,
+        file: LockFileId,
+        wire_owner: LocalLockOwner,
+        range: ByteRange,
+    ) -> Vec<LockAction> {
         let Some(table) = self.files.get_mut(&file) else { return Vec::new() };
         let holders = table.holders.keys().copied();
         let owners: Vec<_> = holders.filter(|owner| table.wire_owner(*owner) == wire_owner).collect();
@@ -358,13 +353,13 @@ impl LockAgent {
         } else if let Some(index) = table.waiters.iter().position(|waiter| waiter.call() == call) {
             let waiter = &mut table.waiters[index];
             match waiter.state {
-                WaiterState::Polling => {
-                    waiter.state = WaiterState::Queued;
+                LocalWaiterState::Polling => {
+                    waiter.state = LocalWaiterState::Queued;
                     let range = waiter.request.range;
                     self.changed.push_back((call.file, range));
                 }
-                WaiterState::Blocked => self.ask_again(call.file, index),
-                WaiterState::Queued | WaiterState::Asking => {}
+                LocalWaiterState::Blocked => self.ask_again(call.file, index),
+                LocalWaiterState::Queued | LocalWaiterState::Asking => {}
             }
         }
         self.take_actions()
@@ -372,7 +367,7 @@ impl LockAgent {
 
     /// What an owner holds of a file.
     #[must_use]
-    pub fn held(&self, file: LockFileId, owner: LockOwner) -> LockRanges {
+    pub fn held(&self, file: LockFileId, owner: LocalLockOwner) -> LockRanges {
         let holder = self.files.get(&file).and_then(|table| table.holders.get(&owner));
         holder.map(|holder| holder.ranges.clone()).unwrap_or_default()
     }
@@ -399,21 +394,21 @@ impl LockAgent {
     }
 
     /// The owners that hold something of a file, and what.
-    pub fn holders(&self, file: LockFileId) -> impl Iterator<Item = (LockOwner, &LockRanges)> {
+    pub fn holders(&self, file: LockFileId) -> impl Iterator<Item = (LocalLockOwner, &LockRanges)> {
         let holders = self.files.get(&file).into_iter().flat_map(|table| &table.holders);
         holders.map(|(owner, holder)| (*owner, &holder.ranges))
     }
 
     /// The requests that wait in a file, in the order of their arrival.
-    pub fn waiters(&self, file: LockFileId) -> impl Iterator<Item = &LockRequest> {
+    pub fn waiters(&self, file: LockFileId) -> impl Iterator<Item = &LocalLockRequest> {
         let waiters = self.files.get(&file).into_iter().flat_map(|table| &table.waiters);
         waiters.filter(|waiter| waiter.is_awaited).map(|waiter| &waiter.request)
     }
 
     /// All owners that the server may know, or that a request names.
     #[must_use]
-    pub fn owners(&self) -> BTreeSet<LockOwner> {
-        let of_table = |table: &LockTable| {
+    pub fn owners(&self) -> BTreeSet<LocalLockOwner> {
+        let of_table = |table: &FileLockTable| {
             let holders = table.holders.keys().copied();
             let waiters = table.waiters.iter().flat_map(|waiter| [waiter.request.owner, waiter.wire_owner]);
             let releases = table.releases.iter().flat_map(|release| [release.id.owner, release.wire_owner]);
@@ -438,7 +433,7 @@ impl LockAgent {
                 self.start_releases(file);
                 self.start_waiters(file, range);
                 self.pause_blocked(file, range);
-                if self.files.get(&file).is_some_and(LockTable::is_empty) {
+                if self.files.get(&file).is_some_and(FileLockTable::is_empty) {
                     self.files.remove(&file);
                 }
             }
@@ -454,10 +449,10 @@ impl LockAgent {
 
     /// If a new request waits, waiters before which the owners come that it waits for may pass
     /// others now: see [`Self::status`].
-    fn let_pass(&mut self, request: &LockRequest, awaited: &BTreeSet<LockOwner>) {
+    fn let_pass(&mut self, request: &LocalLockRequest, awaited: &BTreeSet<LocalLockOwner>) {
         let Some(table) = self.files.get(&request.file) else { return };
         let waits = |waiter: &LockWaiter| {
-            waiter.request.id == request.id && waiter.state == WaiterState::Queued && request.wait
+            waiter.request.id == request.id && waiter.state == LocalWaiterState::Queued && request.wait
         };
         if !table.waiters.iter().rev().any(waits) {
             return;
@@ -472,8 +467,8 @@ impl LockAgent {
     /// An owner has a new lock. If it also waits for others, that may have closed a cycle: as in
     /// Linux, which looks again when it wakes a waiter, those in the cycle that wait for the lock
     /// fail.
-    fn end_deadlocks(&mut self, file: LockFileId, holder: LockOwner) {
-        let waits_for_it = |table: &LockTable, request: &LockRequest| {
+    fn end_deadlocks(&mut self, file: LockFileId, holder: LocalLockOwner) {
+        let waits_for_it = |table: &FileLockTable, request: &LocalLockRequest| {
             table.conflicts(request).any(|(owner, ..)| owner == holder)
         };
         let table = self.files.get(&file);
@@ -493,7 +488,7 @@ impl LockAgent {
     }
 
     /// Whether a waiter may ask the server.
-    fn status(&self, table: &LockTable, index: usize) -> RequestStatus {
+    fn status(&self, table: &FileLockTable, index: usize) -> RequestStatus {
         let request = &table.waiters[index].request;
         let is_local_first = self.options.is_local_first();
         if is_local_first {
@@ -513,7 +508,7 @@ impl LockAgent {
 
     /// Whether an earlier waiter comes first: one that conflicts, unless it waits for this owner;
     /// or one that the server refuses the same bytes.
-    fn follows_waiter(&self, table: &LockTable, index: usize) -> bool {
+    fn follows_waiter(&self, table: &FileLockTable, index: usize) -> bool {
         let request = &table.waiters[index].request;
         table.waiters.iter().take(index).any(|earlier| {
             let other = &earlier.request;
@@ -533,7 +528,7 @@ impl LockAgent {
             && let Some(waiter) = table.waiters.get(index)
         {
             let count = table.waiters.len();
-            if waiter.state == WaiterState::Queued && waiter.request.range.overlaps(changed) {
+            if waiter.state == LocalWaiterState::Queued && waiter.request.range.overlaps(changed) {
                 self.start_waiter(file, index);
             }
             let is_gone = self.files.get(&file).is_none_or(|table| table.waiters.len() < count);
@@ -597,9 +592,9 @@ impl LockAgent {
         let may_block = request.wait && !waiter.only_polls;
         let block = may_block && table.needed(wire_owner, request.range).is_empty();
         let waiter = &mut table.waiters[index];
-        waiter.state = WaiterState::Asking;
+        waiter.state = LocalWaiterState::Asking;
         let procedure = LockProcedure::Lock { lock_type: request.lock_type, block };
-        let call = LockCall { id: waiter.call(), wire_owner, range, procedure, is_undo: false };
+        let call = LockServerCall { id: waiter.call(), wire_owner, range, procedure, is_undo: false };
         self.actions.push(LockAction::Send(call));
     }
 
@@ -614,7 +609,7 @@ impl LockAgent {
             LockReply::Granted if !is_awaited => {
                 let piece = waiter.pieces.pop_front();
                 waiter.acquired.extend(piece);
-                waiter.state = WaiterState::Polling;
+                waiter.state = LocalWaiterState::Polling;
                 let owner = waiter.wire_owner;
                 piece.into_iter().for_each(|piece| table.downgrade(owner, piece));
                 LockError::Interrupted
@@ -635,7 +630,7 @@ impl LockAgent {
                 return self.send_piece(file, index);
             }
             LockReply::Blocked if is_awaited && wait => {
-                waiter.state = WaiterState::Blocked;
+                waiter.state = LocalWaiterState::Blocked;
                 waiter.denials = waiter.denials.max(1);
                 let (call, range) = (waiter.call(), waiter.request.range);
                 if mem::take(&mut waiter.was_called_back) {
@@ -649,20 +644,20 @@ impl LockAgent {
             LockReply::Kept if is_awaited && wait => return self.poll(file, index, reply),
             LockReply::Grace if is_awaited => return self.poll(file, index, reply),
             LockReply::Blocked => {
-                waiter.state = WaiterState::Blocked;
+                waiter.state = LocalWaiterState::Blocked;
                 LockError::Held
             }
             LockReply::Denied | LockReply::Kept | LockReply::Grace => {
-                waiter.state = WaiterState::Polling;
+                waiter.state = LocalWaiterState::Polling;
                 LockError::Held
             }
             LockReply::Refused(error) => {
-                waiter.state = WaiterState::Polling;
+                waiter.state = LocalWaiterState::Polling;
                 error
             }
             LockReply::Unknown(error) => {
                 waiter.acquired.extend(waiter.pieces.pop_front());
-                waiter.state = WaiterState::Polling;
+                waiter.state = LocalWaiterState::Polling;
                 error
             }
         };
@@ -677,7 +672,7 @@ impl LockAgent {
     fn poll(&mut self, file: LockFileId, index: usize, reply: LockReply) {
         let Some(table) = self.files.get_mut(&file) else { return };
         let waiter = &mut table.waiters[index];
-        waiter.state = WaiterState::Polling;
+        waiter.state = LocalWaiterState::Polling;
         let (after, denials_max) = match reply {
             LockReply::Kept => (repeat_interval(waiter.denials), REPEATS_MAX),
             _ => (poll_interval(waiter.denials), DENIALS_MAX),
@@ -697,7 +692,7 @@ impl LockAgent {
         while let Some(table) = self.files.get_mut(&file)
             && let Some(waiter) = table.waiters.get(index)
         {
-            let is_paused = waiter.state == WaiterState::Blocked
+            let is_paused = waiter.state == LocalWaiterState::Blocked
                 && waiter.request.range.overlaps(changed)
                 && table.is_in_the_way(waiter);
             if is_paused {
@@ -712,7 +707,7 @@ impl LockAgent {
     }
 
     /// An owner has got a lock: if it waits for others, waits for it are examined.
-    fn note_holder(&mut self, file: LockFileId, owner: LockOwner) {
+    fn note_holder(&mut self, file: LockFileId, owner: LocalLockOwner) {
         if self.waits.contains_key(&owner) {
             self.holders_that_wait.push((file, owner));
         }
@@ -825,8 +820,8 @@ impl LockAgent {
         let index = table.waiters.iter().position(|waiter| waiter.request.range.overlaps(lock))?;
         let waiter = &table.waiters[index];
         let request = &waiter.request;
-        let is_alike =
-            (request.range, request.lock_type) == (lock, lock_type) && waiter.state == WaiterState::Queued;
+        let is_alike = (request.range, request.lock_type) == (lock, lock_type)
+            && waiter.state == LocalWaiterState::Queued;
         let wire_owner = table.wire_owner(id.owner);
         let is_next = table.conflicts(request).all(|(owner, ..)| owner == id.owner)
             && !table.is_being_released(request)
@@ -843,7 +838,7 @@ impl LockAgent {
                 && range.overlaps(piece)
             {
                 self.cancelled.note((file, release.wire_owner));
-                self.actions.push(LockAction::Send(LockCall {
+                self.actions.push(LockAction::Send(LockServerCall {
                     id: release.id,
                     wire_owner: release.wire_owner,
                     range: piece,
@@ -892,7 +887,7 @@ impl LockAgent {
             None => LockProcedure::Unlock,
         };
         let LockRelease { id, wire_owner, is_undo, .. } = *release;
-        let call = LockCall { id, wire_owner, range, procedure, is_undo };
+        let call = LockServerCall { id, wire_owner, range, procedure, is_undo };
         self.actions.push(LockAction::Send(call));
     }
 
@@ -964,11 +959,11 @@ impl LockAgent {
         for (range, _) in release.ranges.iter() {
             // The server may have denied these because of what is free now.
             for waiter in table.waiters.iter_mut().filter(|waiter| waiter.request.range.overlaps(range)) {
-                if waiter.state == WaiterState::Polling
+                if waiter.state == LocalWaiterState::Polling
                     && waiter.request.owner != release.id.owner
                     && self.options.is_local_first()
                 {
-                    waiter.state = WaiterState::Queued;
+                    waiter.state = LocalWaiterState::Queued;
                 }
             }
             self.changed.push_back((file, range));
@@ -977,30 +972,9 @@ impl LockAgent {
     }
 }
 
-/// The interval before a server without callbacks, or in its grace period, is asked again that has
-/// denied a lock so often.
-#[must_use]
-pub fn poll_interval(denials: u8) -> Duration {
-    let doubled = POLL_INTERVAL.0.saturating_mul(1 << denials.min(DENIALS_MAX));
-    doubled.min(POLL_INTERVAL.1)
-}
-
-/// The interval before a request is repeated that has its place at the server, and was denied so
-/// often.
-fn repeat_interval(denials: u8) -> Duration {
-    let denials = u32::from(denials);
-    REPEAT_INTERVAL * 3_u32.pow(denials) / 2_u32.pow(denials)
-}
-
-/// Whether a request that waits for these owners, and for those that they wait for, never ends.
-/// Locks of flock(2) are not examined, as in Linux.
-fn is_deadlock(request: &LockRequest, awaited: &BTreeSet<LockOwner>) -> bool {
-    request.wait && matches!(request.owner, LockOwner::Posix(_)) && awaited.contains(&request.owner)
-}
-
-fn whole_for_flock(request: LockRequest) -> LockRequest {
+fn whole_for_flock(request: LocalLockRequest) -> LocalLockRequest {
     match request.owner {
-        LockOwner::Flock(_) => LockRequest { range: ByteRange::WHOLE, ..request },
-        LockOwner::Posix(_) => request,
+        LocalLockOwner::Flock(_) => LocalLockRequest { range: ByteRange::WHOLE, ..request },
+        LocalLockOwner::Posix(_) => request,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::values::{LockFileId, LockOwner};
+use super::events::{LocalLockOwner, LockFileId};
 
 /// Owners that are remembered. More would have to ask again within the time that a callback takes.
 const OWNERS_MAX: usize = 4096;
@@ -10,11 +10,11 @@ const OWNERS_MAX: usize = 4096;
 /// Owners of whom a LOCK was cancelled, in the order of the last time: the oldest is forgotten
 /// first, because the callback for it is the least likely to be still on its way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct CancelledOwners(VecDeque<(LockFileId, LockOwner)>);
+pub(super) struct CancelledOwners(VecDeque<(LockFileId, LocalLockOwner)>);
 
 impl CancelledOwners {
     /// Remembers an owner.
-    pub(super) fn note(&mut self, owner: (LockFileId, LockOwner)) {
+    pub(super) fn note(&mut self, owner: (LockFileId, LocalLockOwner)) {
         if let Some(at) = self.0.iter().position(|known| *known == owner) {
             self.0.remove(at);
         } else if self.0.len() >= OWNERS_MAX {
@@ -24,7 +24,7 @@ impl CancelledOwners {
     }
 
     /// Whether a LOCK of an owner was cancelled.
-    pub(super) fn contains(&self, owner: (LockFileId, LockOwner)) -> bool {
+    pub(super) fn contains(&self, owner: (LockFileId, LocalLockOwner)) -> bool {
         self.0.contains(&owner)
     }
 }
@@ -38,7 +38,7 @@ mod tests {
         let owner = |number: usize| {
             let number = u64::try_from(number).unwrap_or(0);
             // Later owners have smaller numbers.
-            (LockFileId(1 << 20), LockOwner::Posix((1 << 20) - number))
+            (LockFileId(1 << 20), LocalLockOwner::Posix((1 << 20) - number))
         };
         let mut cancelled = CancelledOwners::default();
         (0..OWNERS_MAX).for_each(|number| cancelled.note(owner(number)));

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    table::{LockTable, conflict},
-    values::{LockFileId, LockOwner, LockRequest},
+    events::{LocalLockOwner, LocalLockRequest, LockFileId},
+    table::{FileLockTable, conflict},
 };
 
 /// Owners that are looked at in one search. A longer chain counts as no deadlock, as in Linux
@@ -23,14 +23,14 @@ pub(super) enum WaitEdges {
 /// All waits of a mount.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitGraph<'a> {
-    pub(super) files: &'a BTreeMap<LockFileId, LockTable>,
+    pub(super) files: &'a BTreeMap<LockFileId, FileLockTable>,
     /// The files in which an owner waits, once for each request.
-    pub(super) waits: &'a BTreeMap<LockOwner, Vec<LockFileId>>,
+    pub(super) waits: &'a BTreeMap<LocalLockOwner, Vec<LockFileId>>,
 }
 
 impl WaitGraph<'_> {
     /// The owners that a request waits for, and those that they wait for, and so on.
-    pub(super) fn awaited(&self, request: &LockRequest, edges: WaitEdges) -> BTreeSet<LockOwner> {
+    pub(super) fn awaited(&self, request: &LocalLockRequest, edges: WaitEdges) -> BTreeSet<LocalLockOwner> {
         let mut found = BTreeSet::new();
         self.add_blockers(request, edges, &mut found);
         let mut next: Vec<_> = found.iter().copied().collect();
@@ -48,13 +48,18 @@ impl WaitGraph<'_> {
     }
 
     /// The waiting requests of an owner.
-    fn requests(&self, owner: LockOwner) -> impl Iterator<Item = &LockRequest> {
+    fn requests(&self, owner: LocalLockOwner) -> impl Iterator<Item = &LocalLockRequest> {
         let files = self.waits.get(&owner).into_iter().flatten().filter_map(|file| self.files.get(file));
         let waiters = files.flat_map(|table| &table.waiters);
         waiters.map(|waiter| &waiter.request).filter(move |request| request.owner == owner)
     }
 
-    fn add_blockers(&self, request: &LockRequest, edges: WaitEdges, found: &mut BTreeSet<LockOwner>) {
+    fn add_blockers(
+        &self,
+        request: &LocalLockRequest,
+        edges: WaitEdges,
+        found: &mut BTreeSet<LocalLockOwner>,
+    ) {
         let Some(table) = self.files.get(&request.file) else { return };
         for (owner, ..) in table.conflicts(request) {
             if found.len() > OWNERS_MAX {
@@ -76,4 +81,10 @@ impl WaitGraph<'_> {
             }
         }
     }
+}
+
+/// Whether a request that waits for these owners, and for those that they wait for, never ends.
+/// Locks of flock(2) are not examined, as in Linux.
+pub(super) fn is_deadlock(request: &LocalLockRequest, awaited: &BTreeSet<LocalLockOwner>) -> bool {
+    request.wait && matches!(request.owner, LocalLockOwner::Posix(_)) && awaited.contains(&request.owner)
 }

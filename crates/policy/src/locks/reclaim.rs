@@ -9,22 +9,24 @@ use std::collections::BTreeMap;
 use curt_types::{ByteRange, LockType};
 
 use super::{
-    agent::{DENIALS_MAX, LockAgent, poll_interval},
-    ranges::LockRanges,
-    table::{LockReclaim, LockRelease, LockTable, LockWaiter, ReleasePhase, WaiterState},
-    values::{
-        LockAction, LockCall, LockCallId, LockFileId, LockOwner, LockProcedure, LockReply, LockRequestId,
+    agent::LockAgent,
+    events::{
+        LocalLockOwner, LockAction, LockCallId, LockFileId, LockProcedure, LockReply, LockRequestId,
+        LockServerCall,
     },
+    intervals::{DENIALS_MAX, poll_interval},
+    ranges::LockRanges,
+    table::{FileLockTable, LocalWaiterState, LockReclaim, LockRelease, LockWaiter, ReleasePhase},
 };
 
-impl LockTable {
+impl FileLockTable {
     /// The first lock at the server of `owner` from byte `first` on, or else of the owners after
     /// it.
     fn lock_from(
         &self,
-        owner: Option<LockOwner>,
+        owner: Option<LocalLockOwner>,
         first: Option<u64>,
-    ) -> Option<(LockOwner, ByteRange, LockType)> {
+    ) -> Option<(LocalLockOwner, ByteRange, LockType)> {
         let rest = first.and_then(|first| ByteRange::new(first, u64::MAX));
         self.holders.iter().find_map(|(holder, its)| {
             let range = match owner {
@@ -47,13 +49,13 @@ impl LockAgent {
                     self.cancelled.note((*file, waiter.wire_owner));
                 }
                 match waiter.state {
-                    WaiterState::Blocked => {
+                    LocalWaiterState::Blocked => {
                         waiter.pieces.clear();
                         waiter.acquired.clear();
-                        waiter.state = WaiterState::Queued;
+                        waiter.state = LocalWaiterState::Queued;
                     }
-                    WaiterState::Asking => waiter.is_stale = true,
-                    WaiterState::Queued | WaiterState::Polling => {}
+                    LocalWaiterState::Asking => waiter.is_stale = true,
+                    LocalWaiterState::Queued | LocalWaiterState::Polling => {}
                 }
             }
             self.changed.push_back((*file, ByteRange::WHOLE));
@@ -68,7 +70,7 @@ impl LockAgent {
         &mut self,
         file: LockFileId,
         id: LockRequestId,
-        owner: Option<LockOwner>,
+        owner: Option<LocalLockOwner>,
         first: Option<u64>,
     ) {
         let Some(table) = self.files.get_mut(&file) else { return };
@@ -87,7 +89,7 @@ impl LockAgent {
         &mut self,
         file: LockFileId,
         id: LockRequestId,
-        lost: BTreeMap<LockOwner, (LockOwner, LockRanges)>,
+        lost: BTreeMap<LocalLockOwner, (LocalLockOwner, LockRanges)>,
     ) {
         self.changed.push_back((file, ByteRange::WHOLE));
         for (owner, (wire_owner, ranges)) in lost {
@@ -126,7 +128,13 @@ impl LockAgent {
             return;
         }
         let procedure = LockProcedure::Reclaim { lock_type };
-        self.actions.push(LockAction::Send(LockCall { id, wire_owner, range, procedure, is_undo: false }));
+        self.actions.push(LockAction::Send(LockServerCall {
+            id,
+            wire_owner,
+            range,
+            procedure,
+            is_undo: false,
+        }));
     }
 
     /// Whether a call is that of a file's reclaim.

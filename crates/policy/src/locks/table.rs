@@ -5,28 +5,30 @@ use std::collections::{BTreeMap, VecDeque};
 use curt_types::{ByteRange, LockType};
 
 use super::{
+    events::{
+        LocalLockOwner, LocalLockRequest, LockCallId, LockOpenId, LockOptions, LockOrder, LockRequestId,
+    },
     ranges::LockRanges,
-    values::{LockCallId, LockOpenId, LockOptions, LockOrder, LockOwner, LockRequest, LockRequestId},
 };
 use crate::time::MonotonicTime;
 
 /// The locks of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct LockTable {
-    pub(super) holders: BTreeMap<LockOwner, LockHolder>,
+pub(super) struct FileLockTable {
+    pub(super) holders: BTreeMap<LocalLockOwner, LocalLockHolder>,
     /// In the order of their arrival.
     pub(super) waiters: VecDeque<LockWaiter>,
     pub(super) releases: Vec<LockRelease>,
     /// The owner that the server knows, of owners to whom another one's lock was passed; as long as
     /// they have anything here.
-    pub(super) adopted: BTreeMap<LockOwner, LockOwner>,
+    pub(super) adopted: BTreeMap<LocalLockOwner, LocalLockOwner>,
     /// Its locks are being reclaimed.
     pub(super) reclaim: Option<LockReclaim>,
 }
 
 /// An owner with locks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct LockHolder {
+pub(super) struct LocalLockHolder {
     /// The ranges that its callers know to be held. The server holds at least these.
     pub(super) ranges: LockRanges,
     /// The open file description through which it locked last.
@@ -41,8 +43,8 @@ pub(super) struct LockHolder {
 /// A request that is not answered yet, or is not finished.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LockWaiter {
-    pub(super) request: LockRequest,
-    pub(super) state: WaiterState,
+    pub(super) request: LocalLockRequest,
+    pub(super) state: LocalWaiterState,
     /// Whether the caller still waits for the answer.
     pub(super) is_awaited: bool,
     /// Never blocks at the server, because another request of its owner has to pass it.
@@ -56,12 +58,12 @@ pub(super) struct LockWaiter {
     /// What is to be locked, the range of the call in progress first; and what is.
     pub(super) pieces: VecDeque<ByteRange>,
     pub(super) acquired: Vec<ByteRange>,
-    pub(super) wire_owner: LockOwner,
+    pub(super) wire_owner: LocalLockOwner,
 }
 
 /// What a waiter waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum WaiterState {
+pub(super) enum LocalWaiterState {
     /// For its turn.
     Queued,
     /// For the reply to a LOCK.
@@ -76,7 +78,7 @@ pub(super) enum WaiterState {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LockRelease {
     pub(super) id: LockCallId,
-    pub(super) wire_owner: LockOwner,
+    pub(super) wire_owner: LocalLockOwner,
     /// What the server may hold for them.
     pub(super) ranges: LockRanges,
     pub(super) phase: ReleasePhase,
@@ -85,9 +87,9 @@ pub(super) struct LockRelease {
     pub(super) failures: u8,
     /// Whether it waits for a timer.
     pub(super) is_delayed: bool,
-    /// Whether its locks were granted without a holder: [`LockCall::is_undo`].
+    /// Whether its locks were granted without a holder: [`LockServerCall::is_undo`].
     ///
-    /// [`LockCall::is_undo`]: super::LockCall::is_undo
+    /// [`LockServerCall::is_undo`]: super::LockServerCall::is_undo
     pub(super) is_undo: bool,
     /// The caller that waits for it.
     pub(super) caller: Option<LockRequestId>,
@@ -113,17 +115,17 @@ pub(super) enum ReleasePhase {
 pub(super) struct LockReclaim {
     pub(super) id: LockRequestId,
     /// The lock that is being reclaimed.
-    pub(super) lock: (LockOwner, ByteRange, LockType),
+    pub(super) lock: (LocalLockOwner, ByteRange, LockType),
     pub(super) failures: u8,
     pub(super) is_delayed: bool,
     /// What could not be reclaimed so far, by owner, with the owner that the server knows.
-    pub(super) lost: BTreeMap<LockOwner, (LockOwner, LockRanges)>,
+    pub(super) lost: BTreeMap<LocalLockOwner, (LocalLockOwner, LockRanges)>,
 }
 
 /// Whether a waiter may ask the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestStatus {
-    /// It may.
+    /// Allowed to send.
     Eligible,
     /// Another owner of this mount holds a conflicting lock.
     Conflicts,
@@ -140,15 +142,15 @@ impl LockOptions {
 }
 
 /// Whether a request conflicts with a lock of this type of `owner` on bytes of its range.
-pub(super) fn conflict(request: &LockRequest, owner: LockOwner, lock_type: LockType) -> bool {
+pub(super) fn conflict(request: &LocalLockRequest, owner: LocalLockOwner, lock_type: LockType) -> bool {
     owner != request.owner && request.lock_type.conflicts(lock_type)
 }
 
 impl LockWaiter {
-    pub(super) fn new(request: LockRequest) -> Self {
+    pub(super) fn new(request: LocalLockRequest) -> Self {
         Self {
             request,
-            state: WaiterState::Queued,
+            state: LocalWaiterState::Queued,
             is_awaited: true,
             only_polls: false,
             was_called_back: false,
@@ -166,7 +168,7 @@ impl LockWaiter {
 
     /// Whether the server has its LOCK, or will have it.
     pub(super) const fn is_at_server(&self) -> bool {
-        matches!(self.state, WaiterState::Asking | WaiterState::Blocked)
+        matches!(self.state, LocalWaiterState::Asking | LocalWaiterState::Blocked)
     }
 
     /// Takes the waiter back: it waits for a timer, and whatever it has at the server has to be
@@ -174,8 +176,8 @@ impl LockWaiter {
     pub(super) fn cancel(&mut self) -> Option<LockRelease> {
         let (state, piece) = (self.state, self.pieces.front().copied());
         let phase = match (state, piece) {
-            (WaiterState::Asking, Some(piece)) => ReleasePhase::AwaitsLock(piece),
-            (WaiterState::Blocked, Some(piece)) => ReleasePhase::Cancels(piece),
+            (LocalWaiterState::Asking, Some(piece)) => ReleasePhase::AwaitsLock(piece),
+            (LocalWaiterState::Blocked, Some(piece)) => ReleasePhase::Cancels(piece),
             _ => ReleasePhase::Queued,
         };
         let mut ranges = LockRanges::default();
@@ -184,7 +186,7 @@ impl LockWaiter {
             ranges.set(range, Some(self.request.lock_type));
         }
         self.pieces.clear();
-        self.state = WaiterState::Polling;
+        self.state = LocalWaiterState::Polling;
         let release = LockRelease::new(self.call(), self.wire_owner, ranges, None);
         (!release.ranges.is_empty()).then_some(LockRelease { phase, is_undo: true, ..release })
     }
@@ -193,7 +195,7 @@ impl LockWaiter {
 impl LockRelease {
     pub(super) fn new(
         id: LockCallId,
-        wire_owner: LockOwner,
+        wire_owner: LocalLockOwner,
         ranges: LockRanges,
         caller: Option<LockRequestId>,
     ) -> Self {
@@ -202,7 +204,7 @@ impl LockRelease {
     }
 }
 
-impl LockTable {
+impl FileLockTable {
     pub(super) fn is_empty(&self) -> bool {
         self.holders.is_empty()
             && self.waiters.is_empty()
@@ -211,13 +213,18 @@ impl LockTable {
     }
 
     /// The owner that the server knows for `owner`.
-    pub(super) fn wire_owner(&self, owner: LockOwner) -> LockOwner {
+    pub(super) fn wire_owner(&self, owner: LocalLockOwner) -> LocalLockOwner {
         self.adopted.get(&owner).copied().unwrap_or(owner)
     }
 
     /// Whether an owner may become `wire_owner` for the server: it is, or has nothing here but the
     /// waiting request `but`.
-    pub(super) fn may_adopt(&self, owner: LockOwner, wire_owner: LockOwner, but: LockRequestId) -> bool {
+    pub(super) fn may_adopt(
+        &self,
+        owner: LocalLockOwner,
+        wire_owner: LocalLockOwner,
+        but: LockRequestId,
+    ) -> bool {
         let own = |waiter: &LockWaiter| waiter.request.owner == owner && waiter.request.id != but;
         self.wire_owner(owner) == wire_owner
             || !(self.holders.contains_key(&owner)
@@ -226,7 +233,7 @@ impl LockTable {
     }
 
     /// An owner that has nothing here any more is itself again.
-    pub(super) fn forget_adopted(&mut self, owner: LockOwner) {
+    pub(super) fn forget_adopted(&mut self, owner: LocalLockOwner) {
         let is_known = self.adopted.contains_key(&owner)
             && (self.holders.contains_key(&owner)
                 || self.waiters.iter().any(|waiter| waiter.request.owner == owner)
@@ -239,8 +246,8 @@ impl LockTable {
     /// The locks that conflict with a request, with their owners.
     pub(super) fn conflicts<'a>(
         &'a self,
-        request: &'a LockRequest,
-    ) -> impl Iterator<Item = (LockOwner, ByteRange, LockType)> + 'a {
+        request: &'a LocalLockRequest,
+    ) -> impl Iterator<Item = (LocalLockOwner, ByteRange, LockType)> + 'a {
         let locks = self.holders.iter().flat_map(|(owner, holder)| {
             holder.ranges.overlapping(request.range).map(|(range, lock_type)| (*owner, range, lock_type))
         });
@@ -248,7 +255,7 @@ impl LockTable {
     }
 
     /// Whether a release of another owner keeps a request from being granted.
-    pub(super) fn is_being_released(&self, request: &LockRequest) -> bool {
+    pub(super) fn is_being_released(&self, request: &LocalLockRequest) -> bool {
         self.releases.iter().any(|release| {
             let mut locks = release.ranges.overlapping(request.range);
             locks.any(|(_, lock_type)| conflict(request, release.id.owner, lock_type))
@@ -257,7 +264,7 @@ impl LockTable {
 
     /// Whether a call for the same owner at the server and bytes of `range` is in progress, or
     /// comes first: that of a release before number `before`.
-    pub(super) fn is_busy(&self, wire_owner: LockOwner, range: ByteRange, before: usize) -> bool {
+    pub(super) fn is_busy(&self, wire_owner: LocalLockOwner, range: ByteRange, before: usize) -> bool {
         let is_first = |(number, release): &(usize, &LockRelease)| {
             release.wire_owner == wire_owner && (*number < before || release.phase != ReleasePhase::Queued)
         };
@@ -278,7 +285,7 @@ impl LockTable {
     /// Whether a waiter that is blocked at the server keeps another request of its owner waiting.
     pub(super) fn is_in_the_way(&self, blocked: &LockWaiter) -> bool {
         let range = blocked.request.range;
-        let mut waiters = self.waiters.iter().filter(|waiter| waiter.state == WaiterState::Queued);
+        let mut waiters = self.waiters.iter().filter(|waiter| waiter.state == LocalWaiterState::Queued);
         waiters.any(|waiter| {
             waiter.request.range.overlaps(range)
                 && self.wire_owner(waiter.request.owner) == blocked.wire_owner
@@ -290,7 +297,7 @@ impl LockTable {
     }
 
     /// What the server has to hold for `wire_owner` within `range`.
-    pub(super) fn needed(&self, wire_owner: LockOwner, range: ByteRange) -> LockRanges {
+    pub(super) fn needed(&self, wire_owner: LocalLockOwner, range: ByteRange) -> LockRanges {
         let mut needed = LockRanges::default();
         for (_, holder) in self.holders.iter().filter(|(owner, _)| self.wire_owner(**owner) == wire_owner) {
             needed.strengthen(&holder.ranges.within(range));
@@ -301,7 +308,7 @@ impl LockTable {
     /// The calls that leave the server with what it has to hold, instead of `ranges`.
     pub(super) fn steps(
         &self,
-        wire_owner: LockOwner,
+        wire_owner: LocalLockOwner,
         ranges: &LockRanges,
     ) -> VecDeque<(ByteRange, Option<LockType>)> {
         let parts = ranges.iter().flat_map(|(range, lock_type)| {
@@ -312,7 +319,7 @@ impl LockTable {
     }
 
     /// Takes the bytes of `range` from an owner; what it held of them.
-    pub(super) fn take(&mut self, owner: LockOwner, range: ByteRange) -> LockRanges {
+    pub(super) fn take(&mut self, owner: LocalLockOwner, range: ByteRange) -> LockRanges {
         let Some(holder) = self.holders.get_mut(&owner) else { return LockRanges::default() };
         let taken = holder.ranges.within(range);
         holder.ranges.set(range, None);
@@ -323,8 +330,8 @@ impl LockTable {
     }
 
     /// Gives an owner a lock, for which it had to wait for another client or not.
-    pub(super) fn grant(&mut self, request: &LockRequest, is_contended: bool) {
-        let holder = self.holders.entry(request.owner).or_insert_with(|| LockHolder {
+    pub(super) fn grant(&mut self, request: &LocalLockRequest, is_contended: bool) {
+        let holder = self.holders.entry(request.owner).or_insert_with(|| LocalLockHolder {
             ranges: LockRanges::default(),
             open: request.open,
             handoffs: None,
@@ -335,7 +342,7 @@ impl LockTable {
     }
 
     /// Write locks on bytes of `range` that the server has for `wire_owner` are read locks now.
-    pub(super) fn downgrade(&mut self, wire_owner: LockOwner, range: ByteRange) {
+    pub(super) fn downgrade(&mut self, wire_owner: LocalLockOwner, range: ByteRange) {
         for (owner, holder) in &mut self.holders {
             if *self.adopted.get(owner).unwrap_or(owner) == wire_owner {
                 for (part, _) in holder.ranges.within(range).iter() {
@@ -348,7 +355,7 @@ impl LockTable {
     /// What has to be locked for a request, in the order of the calls. A range whose locks would
     /// all become stronger is locked at once. Locks that become weaker come last and by themselves:
     /// until all others are granted they must not be given up.
-    pub(super) fn pieces(&self, request: &LockRequest) -> VecDeque<ByteRange> {
+    pub(super) fn pieces(&self, request: &LocalLockRequest) -> VecDeque<ByteRange> {
         let parts = match self.holders.get(&request.owner) {
             Some(holder) => holder.ranges.parts(request.range),
             None => return VecDeque::from([request.range]),
@@ -371,8 +378,8 @@ impl LockTable {
     }
 
     /// Whether an owner holds a stronger lock on all of `range` than it asks for.
-    pub(super) fn is_downgrade(&self, request: &LockRequest, range: ByteRange) -> bool {
-        let holds = |holder: &LockHolder| {
+    pub(super) fn is_downgrade(&self, request: &LocalLockRequest, range: ByteRange) -> bool {
+        let holds = |holder: &LocalLockHolder| {
             holder.ranges.parts(range).iter().all(|(_, held)| *held > Some(request.lock_type))
         };
         self.holders.get(&request.owner).is_some_and(holds)

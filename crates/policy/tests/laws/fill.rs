@@ -33,7 +33,7 @@ fn filled(record: &mut PrefetchRecord, names: u32, bytes: u32, is_next: bool, at
 fn view(record: PrefetchRecord, size: u64) -> PrefetchView {
     PrefetchView {
         record,
-        beside: PrefetchBenefit::default(),
+        siblings: PrefetchBenefit::default(),
         mount: PrefetchBenefit::default(),
         size: Some(size),
         round_trip: LAN,
@@ -129,7 +129,7 @@ fn every_request_is_within_the_bounds_of_a_reply() {
                 let mut record = PrefetchRecord::default();
                 if let Some((names, bytes)) = extent {
                     filled(&mut record, names, bytes, false, at_end, true);
-                    (0..1000).for_each(|_| record.own.spared());
+                    (0..1000).for_each(|_| record.own.saved());
                 }
                 (0..4000).for_each(|_| record.own.missed());
                 if let Some(bytes) =
@@ -150,7 +150,7 @@ fn a_directory_whose_first_names_were_not_used_is_not_filled_further() {
     filled(&mut record, 180, 32_000, false, false, false);
     assert_eq!(misses_until(&view(record, 60)), None);
     // If they had a benefit, the next ones are requested.
-    (0..40).for_each(|_| record.own.spared());
+    (0..40).for_each(|_| record.own.saved());
     let again = misses_until(&view(record, 60)).unwrap();
     assert!(again <= 8, "{again}");
 }
@@ -167,10 +167,10 @@ fn each_fill_without_benefit_doubles_the_misses_before_the_next() {
         (0..misses).for_each(|_| record.own.missed());
     }
     assert_eq!(needed, [12, 24, 48, 96, 192], "2,000 bytes are a fiftieth of 12 requests of 8 KiB");
-    record.own.spared();
+    record.own.saved();
     filled(&mut record, 10, 2000, false, true, true);
     assert_eq!(misses_until(&view(record, 240)), Some(12), "one was of use");
-    record.own.spared();
+    record.own.saved();
     assert_eq!(misses_until(&view(record, 240)), Some(1), "so is the last one");
     for _ in 0..100 {
         record.own.filled(0, false);
@@ -195,14 +195,14 @@ fn the_name_that_a_fill_was_sent_for_counts_as_no_benefit() {
 
 #[test]
 fn the_benefit_of_fills_in_siblings_decides_at_the_first_miss() {
-    let parent = |fills: u32, names: u32, spared: u32| {
-        let mut beside = PrefetchBenefit::default();
-        (0..fills).for_each(|_| beside.filled(names, true));
-        (0..spared).for_each(|_| beside.spared());
-        beside
+    let parent = |fills: u32, names: u32, saved: u32| {
+        let mut siblings = PrefetchBenefit::default();
+        (0..fills).for_each(|_| siblings.filled(names, true));
+        (0..saved).for_each(|_| siblings.saved());
+        siblings
     };
     let needed =
-        |beside| misses_until(&PrefetchView { beside, ..view(PrefetchRecord::default(), 240) }).unwrap();
+        |siblings| misses_until(&PrefetchView { siblings, ..view(PrefetchRecord::default(), 240) }).unwrap();
     assert_eq!(needed(parent(1, 10, 9)), 2, "one says nothing");
     assert_eq!(needed(parent(4, 10, 32)), 1);
     assert_eq!(needed(parent(4, 40, 26)), 2, "few names were wanted");
@@ -253,18 +253,18 @@ fn fills_are_enabled_again_on_a_mount_with_benefit() {
     assert_eq!(needed(mount), None);
     // The earlier names are used after all.
     let mut used = mount;
-    (0..8).for_each(|_| used.spared());
+    (0..8).for_each(|_| used.saved());
     assert_eq!(needed(used), Some(2));
     // Or those of a new try.
     (0..MOUNT_MISSES).for_each(|_| mount.missed());
     assert_eq!(needed(mount), Some(2));
     for _ in 0..4 {
         mount.filled_on_mount(10, true);
-        (0..9).for_each(|_| mount.spared());
+        (0..9).for_each(|_| mount.saved());
     }
     for _ in 0..100 {
         mount.filled_on_mount(10, true);
-        (0..9).for_each(|_| mount.spared());
+        (0..9).for_each(|_| mount.saved());
         assert_eq!(needed(mount), Some(2));
     }
 }
@@ -275,16 +275,16 @@ fn a_directory_with_benefit_is_filled_although_fills_are_disabled_on_its_mount()
     fills_for_nothing(&mut mount, 100, 2, false);
     let mut record = PrefetchRecord::default();
     filled(&mut record, 10, 2000, false, true, true);
-    (0..9).for_each(|_| record.own.spared());
+    (0..9).for_each(|_| record.own.saved());
     let own = PrefetchView { mount, ..view(record, 240) };
     assert_eq!(misses_until(&own), Some(1));
     let mut parent = PrefetchBenefit::default();
     for _ in 0..4 {
         parent.filled(10, true);
-        (0..9).for_each(|_| parent.spared());
+        (0..9).for_each(|_| parent.saved());
     }
-    let beside = PrefetchView { mount, beside: parent, ..view(PrefetchRecord::default(), 240) };
-    assert_eq!(misses_until(&beside), Some(1));
+    let siblings = PrefetchView { mount, siblings: parent, ..view(PrefetchRecord::default(), 240) };
+    assert_eq!(misses_until(&siblings), Some(1));
 }
 
 /// The number of misses until names of a large listing are requested together with others.
@@ -313,9 +313,9 @@ fn parts_of_a_large_listing_are_requested_while_their_names_are_used() {
     let needed = |record, round_trip| misses_until_part(record, nowhere, round_trip).unwrap();
     assert_eq!(needed(record, LAN), 1600, "256 KiB are a fiftieth of them");
     assert_eq!(needed(record, WAN), 50);
-    record.own.spared();
+    record.own.saved();
     assert_eq!(needed(record, LAN), 128, "of some use");
-    (0..22).for_each(|_| record.own.spared());
+    (0..22).for_each(|_| record.own.saved());
     assert_eq!(needed(record, LAN), 16, "it pays");
     assert_eq!(needed(record, WAN), 2);
     // Then the names of several fills are not used.

@@ -5,9 +5,9 @@ use core::time::Duration;
 use curt_policy::{
     MonotonicTime,
     locks::{
-        LockAction, LockAgent, LockCall, LockCallId, LockCallback, LockError, LockFileId, LockOpenId,
-        LockOptions, LockOrder, LockOwner, LockProcedure, LockRanges, LockReply, LockRequest, LockRequestId,
-        LockTest, WAITERS_MAX,
+        GrantedCallback, LocalLockOwner, LocalLockRequest, LockAction, LockAgent, LockCallId, LockError,
+        LockFileId, LockOpenId, LockOptions, LockOrder, LockProcedure, LockRanges, LockReply, LockRequestId,
+        LockServerCall, LockTest, WAITERS_MAX,
     },
 };
 use curt_types::{ByteRange, Fault, LockType};
@@ -21,18 +21,18 @@ fn bytes(first: u64, last: u64) -> ByteRange {
     ByteRange::new(first, last).unwrap()
 }
 
-fn process(number: u64) -> LockOwner {
-    LockOwner::Posix(number)
+fn process(number: u64) -> LocalLockOwner {
+    LocalLockOwner::Posix(number)
 }
 
 /// A mount, and what its agent wants done: calls to send, answers to callers.
 struct Mount {
     agent: LockAgent,
     now: MonotonicTime,
-    calls: Vec<LockCall>,
+    calls: Vec<LockServerCall>,
     answers: Vec<(u64, Result<(), LockError>)>,
     timers: Vec<(LockCallId, Duration)>,
-    lost: Vec<(LockOwner, ByteRange)>,
+    lost: Vec<(LocalLockOwner, ByteRange)>,
     handed_off: Vec<u64>,
 }
 
@@ -61,23 +61,23 @@ impl Mount {
         }
     }
 
-    fn request(id: u64, owner: LockOwner, lock_type: LockType, range: ByteRange) -> LockRequest {
+    fn request(id: u64, owner: LocalLockOwner, lock_type: LockType, range: ByteRange) -> LocalLockRequest {
         let open = LockOpenId(id / 100);
-        LockRequest { id: LockRequestId(id), file: FILE, owner, open, range, lock_type, wait: true }
+        LocalLockRequest { id: LockRequestId(id), file: FILE, owner, open, range, lock_type, wait: true }
     }
 
-    fn lock(&mut self, id: u64, owner: LockOwner, lock_type: LockType, range: ByteRange) {
+    fn lock(&mut self, id: u64, owner: LocalLockOwner, lock_type: LockType, range: ByteRange) {
         let actions = self.agent.lock(Self::request(id, owner, lock_type, range));
         self.act(actions);
     }
 
-    fn try_lock(&mut self, id: u64, owner: LockOwner, lock_type: LockType, range: ByteRange) {
-        let request = LockRequest { wait: false, ..Self::request(id, owner, lock_type, range) };
+    fn try_lock(&mut self, id: u64, owner: LocalLockOwner, lock_type: LockType, range: ByteRange) {
+        let request = LocalLockRequest { wait: false, ..Self::request(id, owner, lock_type, range) };
         let actions = self.agent.lock(request);
         self.act(actions);
     }
 
-    fn unlock(&mut self, id: u64, owner: LockOwner, range: ByteRange) {
+    fn unlock(&mut self, id: u64, owner: LocalLockOwner, range: ByteRange) {
         let actions = self.agent.unlock(LockRequestId(id), FILE, owner, range, self.now);
         self.act(actions);
     }
@@ -116,18 +116,18 @@ impl Mount {
     }
 
     /// What is asked of the server.
-    fn asked(&self) -> Vec<(LockOwner, ByteRange, LockProcedure)> {
+    fn asked(&self) -> Vec<(LocalLockOwner, ByteRange, LockProcedure)> {
         self.calls.iter().map(|call| (call.wire_owner, call.range, call.procedure)).collect()
     }
 
     /// A process holds a lock.
-    fn holds(&mut self, id: u64, owner: LockOwner, lock_type: LockType, range: ByteRange) {
+    fn holds(&mut self, id: u64, owner: LocalLockOwner, lock_type: LockType, range: ByteRange) {
         self.lock(id, owner, lock_type, range);
         self.serve();
         assert_eq!(self.answers(), [(id, OK)]);
     }
 
-    fn held(&self, owner: LockOwner) -> LockRanges {
+    fn held(&self, owner: LocalLockOwner) -> LockRanges {
         self.agent.held(FILE, owner)
     }
 }
@@ -368,7 +368,7 @@ fn an_unlock_without_an_answer_fails_and_is_sent_again() {
 #[test]
 fn a_deadlock_over_two_files_fails_for_the_last_to_wait() {
     let mut mount = mount();
-    let in_file = |id, file, owner, range| LockRequest {
+    let in_file = |id, file, owner, range| LocalLockRequest {
         file: LockFileId(file),
         ..Mount::request(id, owner, WRITE, range)
     };
@@ -398,8 +398,10 @@ fn a_deadlock_over_two_files_fails_for_the_last_to_wait() {
 fn a_grant_that_completes_a_cycle_ends_the_waits_for_it_also_if_all_ask_the_server() {
     for order in [LockOrder::LocalFirst, LockOrder::ServerFirst] {
         let mut mount = Mount::new(LockOptions { order, ..LockOptions::default() });
-        let other =
-            |id, owner| LockRequest { file: LockFileId(8), ..Mount::request(id, owner, WRITE, bytes(0, 9)) };
+        let other = |id, owner| LocalLockRequest {
+            file: LockFileId(8),
+            ..Mount::request(id, owner, WRITE, bytes(0, 9))
+        };
         mount.holds(1, process(1), WRITE, bytes(0, 9));
         let actions = mount.agent.lock(other(2, process(2)));
         mount.act(actions);
@@ -465,13 +467,13 @@ fn a_waiter_passes_others_as_soon_as_they_wait_for_it() {
 
 #[test]
 fn locks_of_fcntl_and_flock_conflict() {
-    let (posix, flock) = (LockOwner::Posix(1), LockOwner::Flock(1));
+    let (posix, flock) = (LocalLockOwner::Posix(1), LocalLockOwner::Flock(1));
     for (first, second, is_refused) in [
         (posix, flock, true),
         (flock, posix, true),
         (posix, posix, false),
-        (posix, LockOwner::Posix(2), true),
-        (flock, LockOwner::Flock(2), true),
+        (posix, LocalLockOwner::Posix(2), true),
+        (flock, LocalLockOwner::Flock(2), true),
     ] {
         let mut mount = mount();
         mount.lock(1, first, WRITE, bytes(0, 9));
@@ -486,17 +488,17 @@ fn locks_of_fcntl_and_flock_conflict() {
 #[test]
 fn flock_locks_the_whole_file() {
     let mut mount = mount();
-    mount.lock(1, LockOwner::Flock(1), READ, bytes(3, 4));
-    assert_eq!(mount.asked(), [(LockOwner::Flock(1), ByteRange::WHOLE, lock(READ, true))]);
+    mount.lock(1, LocalLockOwner::Flock(1), READ, bytes(3, 4));
+    assert_eq!(mount.asked(), [(LocalLockOwner::Flock(1), ByteRange::WHOLE, lock(READ, true))]);
     mount.serve();
-    mount.unlock(2, LockOwner::Flock(1), bytes(3, 4));
-    assert_eq!(mount.asked(), [(LockOwner::Flock(1), ByteRange::WHOLE, LockProcedure::Unlock)]);
+    mount.unlock(2, LocalLockOwner::Flock(1), bytes(3, 4));
+    assert_eq!(mount.asked(), [(LocalLockOwner::Flock(1), ByteRange::WHOLE, LockProcedure::Unlock)]);
 }
 
 #[test]
 fn a_close_ends_the_locks_of_its_owner_and_the_last_one_those_of_the_open_file() {
     let mut mount = mount();
-    let (ofd, flock) = (process(3), LockOwner::Flock(1));
+    let (ofd, flock) = (process(3), LocalLockOwner::Flock(1));
     mount.holds(100, ofd, READ, bytes(0, 9));
     mount.holds(101, flock, READ, ByteRange::WHOLE);
     mount.holds(200, process(1), READ, bytes(0, 9));
@@ -636,8 +638,8 @@ fn only_equal_locks_are_handed_off() {
     }
 }
 
-fn callback(wire_owner: LockOwner, range: ByteRange, lock_type: LockType) -> LockCallback {
-    LockCallback { wire_owner, range, lock_type, is_repeated: false }
+fn callback(wire_owner: LocalLockOwner, range: ByteRange, lock_type: LockType) -> GrantedCallback {
+    GrantedCallback { wire_owner, range, lock_type, is_repeated: false }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use curt_policy::{
     access::{AllowedBy, decide_access},
     kernel_cache::{DirectoryView, KernelNameView, NameLifetimes, name_lifetime},
     names::{
-        CreateProbe, CreateSigns, DentryState, LookupDecision, LookupHit, LookupTime, LookupView,
+        CreateHints, CreateProbe, DentryState, LookupDecision, LookupHit, LookupTime, LookupView,
         decide_cached_lookup, decide_lookup,
     },
 };
@@ -40,7 +40,7 @@ fn a_name_is_served_only_if_it_is_valid_and_the_caller_may_search_its_directory(
             kind: Some(FileKind::Regular),
             longest: Duration::from_secs(1),
         };
-        let repeated = CreateSigns { repeated: Some(CreateProbe::begun(at(0))), kernel_has_name: false };
+        let repeated = CreateHints { repeated: Some(CreateProbe::begun(at(0))), kernel_has_name: false };
         let view = LookupView {
             entry: Some((entry, label)),
             directory: DirectoryView { attributes: &state, is_disputed: case.bool(), clock: &clock },
@@ -49,7 +49,7 @@ fn a_name_is_served_only_if_it_is_valid_and_the_caller_may_search_its_directory(
             wanted,
             kernel: Some(kernel).filter(|_| case.bool()),
             is_parent: false,
-            create: case.pick(&[CreateSigns::default(), repeated]),
+            create: case.pick(&[CreateHints::default(), repeated]),
         };
         let name = NameView {
             directory: view.freshness,

@@ -20,7 +20,7 @@ fn for_each_decision(mut check: impl FnMut(NameView, &CacheOptions, NameDecision
             entry: case.pick(&[DentryState::Absent, DentryState::Positive, DentryState::Negative]),
             same_contents: case.bool(),
             within_lifetime: case.bool(),
-            solidity: case.pick(&[RacyState::Solid, RacyState::RacyYoung, RacyState::RacyOld]),
+            racy_state: case.pick(&[RacyState::NotRacy, RacyState::WithinGuard, RacyState::GuardExpired]),
             just_learned: case.bool(),
             directory: case.freshness(),
         };
@@ -47,7 +47,7 @@ fn a_name_is_served_only_if_all_conditions_hold() {
         if !served || view.just_learned {
             return;
         }
-        assert!(view.same_contents && view.within_lifetime && view.solidity != RacyState::RacyOld);
+        assert!(view.same_contents && view.within_lifetime && view.racy_state != RacyState::GuardExpired);
         let believed = match view.directory {
             Freshness::Confirmed => true,
             Freshness::Fresh => options.attribute_cache,
@@ -81,7 +81,7 @@ fn a_name_is_looked_up_only_for_a_reason() {
             ),
             LookupReason::TooOld => assert!(!view.within_lifetime),
             LookupReason::DirectoryChanged => assert!(!view.same_contents),
-            LookupReason::Racy => assert_eq!(view.solidity, RacyState::RacyOld),
+            LookupReason::Racy => assert_eq!(view.racy_state, RacyState::GuardExpired),
         }
     });
 }

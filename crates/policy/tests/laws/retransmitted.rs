@@ -5,7 +5,7 @@ use core::time::Duration;
 use curt_policy::{
     Facts, MonotonicTime,
     retransmitted::{
-        ClockOffset, Execution, FoundObject, LinksChange, NewObject, RemainingLinks, is_own_link,
+        ClockOffset, CurrentObject, ExecutionInterval, LinksChange, NewObject, RemainingLinks, is_own_link,
         is_own_object, is_own_removal, is_own_rename,
     },
 };
@@ -27,7 +27,7 @@ fn server_time(milliseconds: u64, ahead: u64, step: u64) -> Timestamp {
 
 /// The execution of a call that was sent at 10 s and lost at 11 s of our clock, with a server's
 /// clock equal to ours.
-fn execution() -> Execution {
+fn execution() -> ExecutionInterval {
     let mut offset = ClockOffset::default();
     offset.learn(server_time(5_000, 0, 1), at(5_000), at(5_001), Duration::ZERO);
     offset.execution(at(10_000), at(11_000), SLACK).unwrap()
@@ -96,7 +96,7 @@ fn a_created_object_is_recognised_only_if_all_attributes_match() {
         let kind = case.pick(&[FileKind::Regular, FileKind::Directory, FileKind::Symlink, FileKind::Fifo]);
         let wanted = NewObject { kind, mode: 0o640, uid: 500, gid: 600 };
         let usual = if kind == FileKind::Directory { 2 } else { 1 };
-        let found = FoundObject {
+        let found = CurrentObject {
             facts: Facts {
                 kind: case.pick(&[kind, FileKind::Fifo]),
                 mode: case.pick(&[0o640, 0o600, 0o2640]),
@@ -124,7 +124,7 @@ fn a_created_object_is_recognised_only_if_all_attributes_match() {
             && found.is_same;
         assert_eq!(is_own_object(&wanted, &found, 700, &execution()), expected, "{wanted:?} {found:?}");
     });
-    let directory = FoundObject {
+    let directory = CurrentObject {
         facts: facts(FileKind::Directory),
         // As Btrfs returns it.
         links: 1,

@@ -56,7 +56,7 @@ proptest! {
         };
         survives(&NlmTestResult { cookie, reply: NlmTestReply::Denied(holder) });
         for deny in [ShareDeny::None, ShareDeny::Read, ShareDeny::Write, ShareDeny::Both] {
-            for access in [ShareAccess::None, ShareAccess::Read, ShareAccess::Write, ShareAccess::Both] {
+            for access in [NlmShareAccess::None, NlmShareAccess::Read, NlmShareAccess::Write, NlmShareAccess::Both] {
                 let share = NlmShare { caller_name: lock.caller_name, fh: lock.fh, oh: lock.oh, deny, access };
                 survives(&NlmShareArguments { cookie, share, reclaim });
             }

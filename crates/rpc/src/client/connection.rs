@@ -31,7 +31,7 @@ use rustix::{
 
 use super::{
     activity::ServerActivity,
-    callback_queue::{CALLBACK_MAX, CallbackAdmission, CallbackQueue},
+    backchannel_queue::{BackchannelAdmission, BackchannelQueue, CALLBACK_MAX},
     connect::KeepAlive,
     outgoing::RecordWriter,
     silence::{LOOK_INTERVAL, Silence},
@@ -85,7 +85,7 @@ pub(super) struct ClientConnectionState {
     /// Traffic so far.
     pub(super) statistics: ConnectionStatistics,
     /// Calls of the server that wait to be executed.
-    pub(super) callbacks: CallbackQueue,
+    pub(super) callbacks: BackchannelQueue,
     pub(super) closed: bool,
     /// Whether the peer closed the connection.
     pub(super) ended_by_peer: bool,
@@ -110,7 +110,7 @@ impl ClientConnection {
                 pending: Vec::new(),
                 queue: VecDeque::new(),
                 statistics: ConnectionStatistics::default(),
-                callbacks: CallbackQueue::default(),
+                callbacks: BackchannelQueue::default(),
                 closed: false,
                 ended_by_peer: false,
             }),
@@ -279,9 +279,9 @@ impl ClientConnection {
                     let accepted = state.callbacks.push(message);
                     receive_buffer.skip(record);
                     match accepted {
-                        CallbackAdmission::Queued => {}
-                        CallbackAdmission::NoService => state.statistics.unknown_xids += 1,
-                        CallbackAdmission::TooMany => {
+                        BackchannelAdmission::Queued => {}
+                        BackchannelAdmission::NoService => state.statistics.unknown_xids += 1,
+                        BackchannelAdmission::TooMany => {
                             too_many = true;
                             break;
                         }

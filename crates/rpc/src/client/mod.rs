@@ -4,8 +4,8 @@
 //! synchronous: its thread waits, and returns at once when the call's [`Interrupt`] is raised.
 
 mod activity;
+mod backchannel_queue;
 mod call_in_progress;
-mod callback_queue;
 mod callbacks;
 mod connect;
 mod connection;

@@ -71,7 +71,7 @@ impl ConnectionSlot {
 }
 
 /// What the probing thread has to do.
-enum Need {
+enum ProbeTask {
     /// Continue.
     Probe,
     /// The silent connection has ended, and callers wait for another one.
@@ -93,16 +93,18 @@ fn probe(slot: &Weak<ConnectionSlot>, shared: &Weak<TcpTransportInner>, silent: 
         let began = options.clock.now();
         let is_needed = || {
             let slot = slot.upgrade();
-            slot.is_some_and(|slot| matches!(need(&slot.state.lock(), silent), Need::Probe))
+            slot.is_some_and(|slot| matches!(need(&slot.state.lock(), silent), ProbeTask::Probe))
         };
         let answered = connect(&options).and_then(|socket| {
             ask(&socket, call, &options, is_needed)?;
             Ok(socket)
         });
         match settle(slot, shared, silent, answered, options.clock.since(began)) {
-            Need::Probe => {}
-            Need::Connection => return connect_until_done(slot, shared, ConnectAttempts::UntilConnected),
-            Need::Nothing => return,
+            ProbeTask::Probe => {}
+            ProbeTask::Connection => {
+                return connect_until_done(slot, shared, ConnectAttempts::UntilConnected);
+            }
+            ProbeTask::Nothing => return,
         }
     }
 }
@@ -118,12 +120,12 @@ fn prepare(
     let mut state = slot.pause(slot.state.lock(), &shared.options.clock);
     let mut options = shared.options.clone();
     match need(&state, silent) {
-        Need::Connection => return Some((options, None)),
-        Need::Nothing => {
+        ProbeTask::Connection => return Some((options, None)),
+        ProbeTask::Nothing => {
             state.connecting = false;
             return None;
         }
-        Need::Probe => {}
+        ProbeTask::Probe => {}
     }
     let peer = silent.upgrade().and_then(|silent| silent.peer());
     let (Some(peer), Some(program)) = (peer, shared.program()) else {
@@ -139,15 +141,15 @@ const fn place(peer: SocketAddr) -> (ServerName, PortSource) {
     (ServerName::Address(peer.ip()), PortSource::Fixed(peer.port()))
 }
 
-fn need(state: &ConnectionSlotState, silent: &Weak<ClientConnection>) -> Need {
+fn need(state: &ConnectionSlotState, silent: &Weak<ClientConnection>) -> ProbeTask {
     if state.closed {
-        return Need::Nothing;
+        return ProbeTask::Nothing;
     }
     match silent.upgrade().filter(|silent| !silent.is_closed()) {
-        Some(silent) if silent.is_silent() => Need::Probe,
-        Some(_) => Need::Nothing,
-        None if state.has_waiters() => Need::Connection,
-        None => Need::Nothing,
+        Some(silent) if silent.is_silent() => ProbeTask::Probe,
+        Some(_) => ProbeTask::Nothing,
+        None if state.has_waiters() => ProbeTask::Connection,
+        None => ProbeTask::Nothing,
     }
 }
 
@@ -158,13 +160,13 @@ fn settle(
     silent: &Weak<ClientConnection>,
     answered: io::Result<OwnedFd>,
     time: Duration,
-) -> Need {
+) -> ProbeTask {
     let (Some(slot), Some(shared)) = (slot.upgrade(), shared.upgrade()) else {
-        return Need::Nothing;
+        return ProbeTask::Nothing;
     };
     let mut state = slot.state.lock();
     let need = need(&state, silent);
-    if matches!(need, Need::Nothing) {
+    if matches!(need, ProbeTask::Nothing) {
         state.connecting = false;
         if let Ok(socket) = &answered {
             // No call was sent over it, and a reset frees its port at once.
@@ -187,7 +189,7 @@ fn settle(
             if let Some(silent) = silent {
                 silent.abandon("it was silent, and the server answers over another connection");
             }
-            Need::Nothing
+            ProbeTask::Nothing
         }
         // The host is up again, and the port may have changed.
         Some(io::ErrorKind::ConnectionRefused) => {
@@ -195,7 +197,7 @@ fn settle(
             if let Some(silent) = silent {
                 silent.abandon("it was silent, and the server refuses another connection");
             }
-            Need::Connection
+            ProbeTask::Connection
         }
         Some(_) => need,
     }

@@ -6,8 +6,8 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::Fsid;
+use super::escape::escape;
 use super::parser::{ExportsEntry, ExportsProblem, FileLine, ParsedExports, Severity};
-use super::text::escape;
 
 /// The default file.
 pub const EXPORTS_FILE: &str = "/etc/exports";

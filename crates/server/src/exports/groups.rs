@@ -4,15 +4,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::current::ExportsTable;
 use super::name_service_cache::NameQuery;
+use super::reload::ExportsTable;
 
 /// The supplementary groups of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ManagedGroups {
-    /// Those of its credential.
+    /// The groups of its credential.
     AsSent,
-    /// Those of this machine's user database; none if it does not contain the user.
+    /// The groups in this machine's user database; none if it does not contain the user.
     Groups(Arc<[u32]>),
     /// Unknown until this query has been answered.
     Unknown(NameQuery),

@@ -8,7 +8,7 @@
 //! does not depend on requests or procedures.
 
 mod clients;
-mod current;
+mod escape;
 mod explain;
 mod files;
 mod groups;
@@ -18,18 +18,16 @@ mod options;
 mod parser;
 mod pattern;
 mod pseudo_tree;
+mod reload;
 mod rules;
 pub(crate) mod subtree;
 mod table;
-mod text;
 
 use std::sync::Arc;
 
 use curt_vfs::Vfs;
 
 pub use clients::{ClientSpec, ClientSpecError, ClientSpecKind, IpNetwork};
-pub use current::ExportsDifference;
-pub(crate) use current::ExportsTable;
 pub use explain::{ExportExplanation, explain};
 pub use files::{EXPORTS_DIRECTORY, EXPORTS_FILE, read_exports};
 pub(crate) use groups::ManagedGroups;
@@ -37,6 +35,8 @@ pub use name_service_cache::{NameService, SystemNames};
 pub use options::{MountPoint, Options};
 pub use parser::{EXPORTS_MAX, ExportsEntry, ExportsProblem, FileLine, ParsedExports, Severity};
 pub(crate) use pseudo_tree::{PseudoDirectory, PseudoId, PseudoTree};
+pub use reload::ExportsDifference;
+pub(crate) use reload::ExportsTable;
 pub use rules::{CredentialFlavor, ExportRules, RulesByFlavor, Squash};
 pub(crate) use table::{Export, ExportDecision, Exports, MatchedClient};
 

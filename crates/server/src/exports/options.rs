@@ -6,8 +6,8 @@ use std::fmt;
 use arrayvec::ArrayVec;
 
 use super::Fsid;
+use super::escape::escape;
 use super::rules::{CredentialFlavor, ExportRules, NOBODY, RulesByFlavor, Squash};
-use super::text::escape;
 
 /// The options of one client of an export that have an effect. Options that are only accepted are
 /// not stored.

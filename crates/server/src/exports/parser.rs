@@ -12,9 +12,9 @@ use std::sync::Arc;
 use curt_proto::mount3::PATH_MAX;
 
 use super::clients::ClientSpec;
+use super::escape::{self, escape};
 use super::option_table::OptionListParser;
 use super::options::Options;
-use super::text::{self, escape};
 
 /// Maximum number of clients of all exports together; it bounds the size of a reply to EXPORT.
 pub const EXPORTS_MAX: usize = 16_384;
@@ -87,7 +87,7 @@ impl fmt::Display for ExportsProblem {
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
-        let mut line = text::EscapedLine(formatter);
+        let mut line = escape::EscapedLine(formatter);
         write!(line, "{}: {severity}: ", self.place)?;
         if !self.word.is_empty() {
             write!(line, "{}: ", self.word)?;

@@ -31,26 +31,26 @@ pub(super) struct HostStates {
 
 #[derive(Debug, Default)]
 struct KnownStateNumbers {
-    /// That of the last notice; 0: none has come.
+    /// The number in the last notice; 0: none has come.
     noticed: i32,
-    /// That of the first locks; 0: unknown.
+    /// The number in the first LOCKs; 0: unknown.
     first: i32,
     /// Others in LOCKs since, in the order in which they came.
     others: Vec<LaterState>,
 }
 
-/// A number in LOCKs that differs from the first one.
+/// A later NSM state number seen in LOCK requests.
 #[derive(Debug)]
 struct LaterState {
     state: i32,
-    /// The hashes of the files and owners of these LOCKs. Of two that are equal, the second one's
-    /// locks are not freed either.
+    /// Hashes of the file and owner of these LOCKs. On a collision the locks of the second pair are
+    /// kept.
     locked: HashSet<u64>,
 }
 
 /// Whose locks of which file.
 #[derive(Clone, Copy, Hash)]
-pub(super) struct LockedFile<'a> {
+pub(super) struct HostLockKey<'a> {
     pub(super) file: &'a LockFile,
     pub(super) process: u32,
     pub(super) name: &'a [u8],
@@ -58,7 +58,7 @@ pub(super) struct LockedFile<'a> {
 
 impl HostStates {
     /// Notes a LOCK, before it is granted.
-    pub(super) fn locks(&self, state: i32, locked: LockedFile<'_>) {
+    pub(super) fn locks(&self, state: i32, locked: HostLockKey<'_>) {
         let mut known = self.known.lock();
         if known.first == 0 {
             known.first = state;
@@ -91,7 +91,7 @@ impl HostStates {
     }
 
     /// Whether nothing of a file has been locked by an owner since the restart with this number.
-    pub(super) fn is_from_before(&self, state: i32, locked: LockedFile<'_>) -> bool {
+    pub(super) fn is_from_before(&self, state: i32, locked: HostLockKey<'_>) -> bool {
         let known = self.known.lock();
         let Some(other) = known.others.iter().find(|other| other.state == state) else { return true };
         other.locked.len() <= LOCKED_MAX && !other.locked.contains(&self.hashing.hash_one(locked))
@@ -122,7 +122,7 @@ mod tests {
     fn a_notice_frees_what_was_locked_with_other_numbers_once() {
         let states = HostStates::default();
         let (one, two) = (&file(1), &file(2));
-        let locked = |file, process| LockedFile { file, process, name: b"owner" };
+        let locked = |file, process| HostLockKey { file, process, name: b"owner" };
         states.locks(3, locked(one, 1));
         states.locks(3, locked(two, 1));
         states.locks(0, locked(one, 2));
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn a_first_notice_frees_locks_without_a_number() {
         let (states, file) = (HostStates::default(), file(1));
-        let locked = LockedFile { file: &file, process: 1, name: b"" };
+        let locked = HostLockKey { file: &file, process: 1, name: b"" };
         states.locks(0, locked);
         assert!(states.begin_restart(1) && states.is_from_before(1, locked));
     }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded() {
         let (states, file) = (HostStates::default(), file(1));
-        let locked = |process| LockedFile { file: &file, process, name: b"" };
+        let locked = |process| HostLockKey { file: &file, process, name: b"" };
         for state in 1..20 {
             states.locks(state, locked(1));
         }

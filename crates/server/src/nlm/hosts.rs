@@ -112,7 +112,7 @@ pub(super) struct HostTable {
 struct WantedRecord {
     address: IpAddr,
     host: Arc<Host>,
-    outcome: mpsc::Sender<Result<(), RecordError>>,
+    outcome: mpsc::Sender<Result<(), HostRecordError>>,
 }
 
 /// The hosts that have come to the list, and that have left it.
@@ -192,7 +192,11 @@ impl HostTable {
     }
 
     /// Lets the next [`Self::update`] record a host. The outcome arrives then.
-    pub(super) fn want(&self, address: IpAddr, host: Arc<Host>) -> mpsc::Receiver<Result<(), RecordError>> {
+    pub(super) fn want(
+        &self,
+        address: IpAddr,
+        host: Arc<Host>,
+    ) -> mpsc::Receiver<Result<(), HostRecordError>> {
         let (outcome, arrives) = mpsc::channel();
         self.wanted.lock().push(WantedRecord { address, host, outcome });
         arrives
@@ -242,7 +246,7 @@ impl HostTable {
                 }
                 Ok(count)
             } else {
-                Err(RecordError::TooMany)
+                Err(HostRecordError::TooMany)
             };
             answers.push((host, outcome, result));
         }
@@ -260,7 +264,7 @@ impl HostTable {
         for (host, outcome, result) in answers {
             let result = result.and_then(|locals| {
                 if !is_saved {
-                    return Err(RecordError::NotSaved);
+                    return Err(HostRecordError::NotSaved);
                 }
                 host.known.lock().listing = Listing::Yes { locals };
                 Ok(())
@@ -298,7 +302,7 @@ impl HostTable {
 
 /// Why a host is not in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum RecordError {
+pub(super) enum HostRecordError {
     #[error("there are {HOSTS_MAX} hosts with locks")]
     TooMany,
     #[error("the list of hosts with locks is not saved")]
@@ -327,7 +331,7 @@ mod tests {
 
     const LOCAL: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
 
-    fn record(table: &HostTable, state: &PersistentState, address: IpAddr) -> Result<(), RecordError> {
+    fn record(table: &HostTable, state: &PersistentState, address: IpAddr) -> Result<(), HostRecordError> {
         let outcome = table.want(address, table.find(address).unwrap());
         update(table, state, |_| false);
         outcome.try_recv().unwrap()
@@ -441,7 +445,7 @@ mod tests {
         host.wants_monitoring();
         let outcome = table.want(address(1), Arc::clone(&host));
         assert_eq!(table.update(failed, |_| false), ListChanges::default());
-        assert_eq!((outcome.try_recv(), host.is_recorded()), (Ok(Err(RecordError::NotSaved)), false));
+        assert_eq!((outcome.try_recv(), host.is_recorded()), (Ok(Err(HostRecordError::NotSaved)), false));
         record(&table, &state, address(1)).unwrap();
         assert!(host.is_recorded() && host.end());
         drop(host);

@@ -9,7 +9,7 @@
 mod host_states;
 mod hosts;
 mod monitor;
-mod peers;
+mod outgoing_calls;
 mod requests;
 mod restart;
 mod shares;
@@ -32,15 +32,15 @@ use curt_xdr::{Decode, Encode, decode_all};
 use parking_lot::Mutex;
 
 pub(crate) use monitor::call as call_monitor;
-pub use peers::{GrantId, GrantOutcome, GrantedLock, LockPeers, PeerCall, PeerCallKind};
+pub use outgoing_calls::{GrantId, GrantedCallOutcome, GrantedLock, LockPeers, PeerCall, PeerCallKind};
 pub use restart::{HostToNotify, LockServing, RestartNotices};
 
-use crate::locking::LockCallbacks;
+use crate::lock_service::LockCallbacks;
 use crate::service::NfsService;
 use crate::state::locks::{LockCallback, LockClient};
 use crate::state_directory::PersistentState;
-use hosts::{HostTable, RecordError, known_local};
-use requests::{LockCall, Monitoring};
+use hosts::{HostRecordError, HostTable, known_local};
+use requests::{Monitoring, NlmRequest};
 use shares::HostShares;
 
 /// Ports below this one are root's (IPPORT_RESERVED).
@@ -84,11 +84,11 @@ impl LockManager {
         }
         let outcome = self.hosts.want(address, host);
         self.update_list(state);
-        outcome.recv().unwrap_or(Err(RecordError::NotSaved)).map_err(|error| {
+        outcome.recv().unwrap_or(Err(HostRecordError::NotSaved)).map_err(|error| {
             tracing::warn!(host = %address, %error, "no lock for the host: it could not be notified of a restart");
             match error {
-                RecordError::TooMany => Fault::Jukebox,
-                RecordError::NotSaved => Fault::Io,
+                HostRecordError::TooMany => Fault::Jukebox,
+                HostRecordError::NotSaved => Fault::Io,
             }
         })
     }
@@ -156,7 +156,7 @@ pub(crate) fn call(
     service.counters.calls.count(operation);
     stages::set_operation(operation);
     let (peer, local) = (context.peer(), known_local(context.local().ip()));
-    let mut request = LockCall::new(service, call, context);
+    let mut request = NlmRequest::new(service, call, context);
     let mut message = Vec::new();
     let result = result_of(procedure);
     let results = if result.is_some() { &mut message } else { reply };
@@ -236,8 +236,14 @@ impl NfsService {
     }
 
     /// Reports the outcome of a GRANTED that was sent to `peer`, `round_trip` after that.
-    pub fn grant_answered(&self, peer: IpAddr, id: GrantId, outcome: GrantOutcome, round_trip: Duration) {
-        if outcome == GrantOutcome::Undelivered {
+    pub fn grant_answered(
+        &self,
+        peer: IpAddr,
+        id: GrantId,
+        outcome: GrantedCallOutcome,
+        round_trip: Duration,
+    ) {
+        if outcome == GrantedCallOutcome::Undelivered {
             self.counters.count(ServerCounter::LockCallbacksUndelivered);
         }
         let answer = outcome.answer(round_trip);
@@ -247,7 +253,7 @@ impl NfsService {
     /// The answer to a GRANTED_MSG. The round trip is not known.
     fn granted_result(&self, peer: IpAddr, cookie: &[u8], status: NlmStat4) {
         if let Some(id) = GrantId::of_cookie(cookie) {
-            self.grant_answered(peer, id, GrantOutcome::of_status(status), Duration::ZERO);
+            self.grant_answered(peer, id, GrantedCallOutcome::of_status(status), Duration::ZERO);
         }
     }
 }

@@ -18,7 +18,7 @@ use curt_rpc::server::{CallContext, CallFailure};
 use curt_types::{Access, ByteRange, Fault, FileKind, LockType};
 use curt_xdr::{Encode, Opaque};
 
-use super::host_states::LockedFile;
+use super::host_states::HostLockKey;
 use super::hosts::{Host, known_local};
 use super::shares::{NoShare, ShareOwner};
 use crate::file_handle::HandleContents;
@@ -38,7 +38,7 @@ pub(super) enum Monitoring {
 }
 
 /// A call in progress.
-pub(super) struct LockCall<'r, 'c> {
+pub(super) struct NlmRequest<'r, 'c> {
     request: NfsRequest<'r, 'c>,
 }
 
@@ -88,7 +88,7 @@ impl From<LockDenial> for LockRefusal {
 
 type Done = Result<NlmStat4, LockRefusal>;
 
-impl<'r, 'c> LockCall<'r, 'c> {
+impl<'r, 'c> NlmRequest<'r, 'c> {
     pub(super) fn new(
         service: &'r NfsService,
         call: &'r CallMessage<'r>,
@@ -167,7 +167,7 @@ impl<'r, 'c> LockCall<'r, 'c> {
 }
 
 pub(super) fn test(
-    call: &mut LockCall<'_, '_>,
+    call: &mut NlmRequest<'_, '_>,
     arguments: &NlmTestArguments<'_>,
     results: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
@@ -184,7 +184,7 @@ pub(super) fn test(
 }
 
 fn tested(
-    call: &mut LockCall<'_, '_>,
+    call: &mut NlmRequest<'_, '_>,
     lock: &NlmLock<'_>,
     lock_type: LockType,
 ) -> Result<Option<LockHolder>, LockRefusal> {
@@ -224,7 +224,7 @@ fn wire_holder(holder: &LockHolder) -> NlmHolder<'_> {
 }
 
 pub(super) fn lock(
-    call: &mut LockCall<'_, '_>,
+    call: &mut NlmRequest<'_, '_>,
     arguments: &NlmLockArguments<'_>,
     monitoring: Monitoring,
     results: &mut Vec<u8>,
@@ -233,7 +233,7 @@ pub(super) fn lock(
     finish(call, arguments.cookie, Some(&arguments.lock), done, results)
 }
 
-fn locked(call: &mut LockCall<'_, '_>, arguments: &NlmLockArguments<'_>, monitoring: Monitoring) -> Done {
+fn locked(call: &mut NlmRequest<'_, '_>, arguments: &NlmLockArguments<'_>, monitoring: Monitoring) -> Done {
     let NlmLockArguments { cookie, block, exclusive, lock, reclaim, state } = *arguments;
     let target = call.resolve(lock.fh)?;
     let range = lock.range().ok_or(Fault::Fbig)?;
@@ -245,7 +245,7 @@ fn locked(call: &mut LockCall<'_, '_>, arguments: &NlmLockArguments<'_>, monitor
     let host = call.begin_host(lock.caller_name.bytes(), monitoring)?;
     if monitoring == Monitoring::Yes {
         let LockOwner { process, name, .. } = call.owner(&lock);
-        host.states.locks(state, LockedFile { file: &target.file_key(), process, name });
+        host.states.locks(state, HostLockKey { file: &target.file_key(), process, name });
     }
     let wait = if block && !reclaim {
         // One that came as a datagram is called back from where the host has come last.
@@ -288,7 +288,7 @@ fn locked(call: &mut LockCall<'_, '_>, arguments: &NlmLockArguments<'_>, monitor
 }
 
 /// Takes back what a request has got.
-fn undo(call: &LockCall<'_, '_>, target: &VerifiedHandle<'_>, request: &LockRequest<'_>) {
+fn undo(call: &NlmRequest<'_, '_>, target: &VerifiedHandle<'_>, request: &LockRequest<'_>) {
     let (locks, now) = (&call.service().locks, call.service().clock.now());
     let LockRequest { owner, lock_type, range, .. } = request;
     let cancelled = locks.cancel(target, owner, *lock_type, *range, now);
@@ -299,7 +299,7 @@ fn undo(call: &LockCall<'_, '_>, target: &VerifiedHandle<'_>, request: &LockRequ
 }
 
 pub(super) fn cancel(
-    call: &mut LockCall<'_, '_>,
+    call: &mut NlmRequest<'_, '_>,
     arguments: &NlmCancelArguments<'_>,
     results: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
@@ -307,7 +307,7 @@ pub(super) fn cancel(
     finish(call, arguments.cookie, Some(&arguments.lock), done, results)
 }
 
-fn cancelled(call: &mut LockCall<'_, '_>, arguments: &NlmCancelArguments<'_>) -> Done {
+fn cancelled(call: &mut NlmRequest<'_, '_>, arguments: &NlmCancelArguments<'_>) -> Done {
     let lock = &arguments.lock;
     let target = call.resolve(lock.fh)?;
     let range = lock.range().ok_or(Fault::Fbig)?;
@@ -320,7 +320,7 @@ fn cancelled(call: &mut LockCall<'_, '_>, arguments: &NlmCancelArguments<'_>) ->
 }
 
 pub(super) fn unlock(
-    call: &mut LockCall<'_, '_>,
+    call: &mut NlmRequest<'_, '_>,
     arguments: &NlmUnlockArguments<'_>,
     results: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
@@ -330,7 +330,7 @@ pub(super) fn unlock(
 
 /// Needs no right: who has a lock may unlock it. The file need not exist, nor its export any more:
 /// otherwise the lock would stay, and be found if the export came back.
-fn unlocked(call: &mut LockCall<'_, '_>, arguments: &NlmUnlockArguments<'_>) -> Done {
+fn unlocked(call: &mut NlmRequest<'_, '_>, arguments: &NlmUnlockArguments<'_>) -> Done {
     let lock = &arguments.lock;
     let service = call.service();
     let file = match call.resolve(lock.fh) {
@@ -347,7 +347,7 @@ fn unlocked(call: &mut LockCall<'_, '_>, arguments: &NlmUnlockArguments<'_>) -> 
 }
 
 pub(super) fn share(
-    call: &mut LockCall<'_, '_>,
+    call: &mut NlmRequest<'_, '_>,
     arguments: &NlmShareArguments<'_>,
     results: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
@@ -355,7 +355,7 @@ pub(super) fn share(
     finish_share(call, arguments.cookie, done, results)
 }
 
-fn shared(call: &mut LockCall<'_, '_>, arguments: &NlmShareArguments<'_>) -> Done {
+fn shared(call: &mut NlmRequest<'_, '_>, arguments: &NlmShareArguments<'_>) -> Done {
     let share = &arguments.share;
     let target = call.resolve(share.fh)?;
     let of_wire = |bits: u32| ShareBits::from_wire(bits).unwrap_or(ShareBits::BOTH);
@@ -381,7 +381,7 @@ fn shared(call: &mut LockCall<'_, '_>, arguments: &NlmShareArguments<'_>) -> Don
 }
 
 pub(super) fn unshare(
-    call: &mut LockCall<'_, '_>,
+    call: &mut NlmRequest<'_, '_>,
     arguments: &NlmShareArguments<'_>,
     results: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
@@ -389,7 +389,7 @@ pub(super) fn unshare(
     finish_share(call, arguments.cookie, done, results)
 }
 
-fn unshared(call: &mut LockCall<'_, '_>, arguments: &NlmShareArguments<'_>) -> Done {
+fn unshared(call: &mut NlmRequest<'_, '_>, arguments: &NlmShareArguments<'_>) -> Done {
     let target = call.resolve(arguments.share.fh)?;
     let service = call.service();
     let mut shares = service.lock_manager.shares.lock();
@@ -408,7 +408,7 @@ impl From<NoShare> for LockRefusal {
 
 /// Encodes the result of a request about a lock.
 fn finish(
-    call: &LockCall<'_, '_>,
+    call: &NlmRequest<'_, '_>,
     cookie: NetObj<'_>,
     lock: Option<&NlmLock<'_>>,
     done: Done,
@@ -430,7 +430,7 @@ fn finish(
 }
 
 fn finish_share(
-    call: &LockCall<'_, '_>,
+    call: &NlmRequest<'_, '_>,
     cookie: NetObj<'_>,
     done: Done,
     results: &mut Vec<u8>,
@@ -441,7 +441,7 @@ fn finish_share(
 }
 
 /// The status of a request, which is counted.
-fn status_of(call: &LockCall<'_, '_>, done: Done) -> Result<NlmStat4, CallFailure> {
+fn status_of(call: &NlmRequest<'_, '_>, done: Done) -> Result<NlmStat4, CallFailure> {
     let status = match done {
         Ok(status) | Err(LockRefusal::Status(status)) => status,
         Err(LockRefusal::Call(failure)) => return Err(failure),

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use curt_observe::ServerCounter;
 
-use super::host_states::LockedFile;
+use super::host_states::HostLockKey;
 use super::{HostCallbacks, LockPeers};
 use crate::service::{NfsService, SetupError};
 use crate::state::locks::{LockClient, LockFile, LockOwner};
@@ -77,7 +77,7 @@ impl NfsService {
             self.lock_manager.shares.lock().release_host(&self.held.shares, host);
             let is_from_before = |file: &LockFile, owner: &LockOwner<'_>| {
                 let LockOwner { process, name, .. } = *owner;
-                known.states.is_from_before(state, LockedFile { file, process, name })
+                known.states.is_from_before(state, HostLockKey { file, process, name })
             };
             self.locks.release_owners(LockClient::Host(host), &is_from_before, self.clock.now());
             if !known.states.end_restart(state) {

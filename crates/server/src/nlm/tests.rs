@@ -12,7 +12,7 @@ use curt_proto::nfs3::{
 };
 use curt_proto::nlm4::{
     self, NETOBJ_MAX, NlmCancelArguments, NlmHolder, NlmLock, NlmLockArguments, NlmNotify, NlmShare,
-    NlmShareArguments, NlmShareResult, NlmTestReply, NlmTestResult, NlmUnlockArguments, ShareAccess,
+    NlmShareAccess, NlmShareArguments, NlmShareResult, NlmTestReply, NlmTestResult, NlmUnlockArguments,
     ShareDeny,
 };
 use curt_proto::nsm::{self, NsmProcedure, StateChange};
@@ -227,7 +227,7 @@ impl Server {
         }
     }
 
-    fn share(&self, from: From, procedure: NlmProcedure, modes: (ShareAccess, ShareDeny)) -> NlmStat4 {
+    fn share(&self, from: From, procedure: NlmProcedure, modes: (NlmShareAccess, ShareDeny)) -> NlmStat4 {
         self.share_by(from, procedure, modes, false)
     }
 
@@ -235,7 +235,7 @@ impl Server {
         &self,
         from: From,
         procedure: NlmProcedure,
-        modes: (ShareAccess, ShareDeny),
+        modes: (NlmShareAccess, ShareDeny),
         reclaim: bool,
     ) -> NlmStat4 {
         let share = NlmShare {
@@ -265,7 +265,7 @@ impl Server {
         granted.collect()
     }
 
-    fn answer(&self, from: From, granted: &GrantedLock, outcome: GrantOutcome) {
+    fn answer(&self, from: From, granted: &GrantedLock, outcome: GrantedCallOutcome) {
         self.service.grant_answered(from.ip(), granted.id, outcome, Duration::from_millis(1));
     }
 
@@ -403,7 +403,7 @@ fn arguments_cut_at_any_place_or_too_long_are_garbage_and_change_nothing() {
         caller_name: name,
         fh: lock.fh,
         oh: lock.oh,
-        access: ShareAccess::Both,
+        access: NlmShareAccess::Both,
         deny: ShareDeny::Both,
     };
     let test = NlmTestArguments { cookie, exclusive, lock };
@@ -513,10 +513,10 @@ fn a_waiter_is_called_back_at_its_address_and_gets_the_lock_if_it_accepts() {
     assert_eq!(arguments.lock.oh.bytes(), b"owner");
     assert_eq!(server.lock(A, WHOLE), Denied, "it is locked while the host is called");
     // Another host cannot answer for it.
-    server.answer(A, lock, GrantOutcome::Refused);
+    server.answer(A, lock, GrantedCallOutcome::Refused);
     assert_eq!(server.lock(A, WHOLE), Denied);
-    server.answer(B, lock, GrantOutcome::Accepted);
-    server.answer(B, lock, GrantOutcome::Refused);
+    server.answer(B, lock, GrantedCallOutcome::Accepted);
+    server.answer(B, lock, GrantedCallOutcome::Refused);
     assert_eq!(server.lock(A, WHOLE), Denied, "it was accepted before");
     assert_eq!(server.unlock(B, wait), Granted);
     assert_eq!(server.lock(A, WHOLE), Granted);
@@ -548,7 +548,7 @@ fn a_waiter_is_called_from_the_address_that_its_request_came_to() {
 #[test]
 fn a_waiter_whose_host_cannot_be_called_or_refuses_leaves_the_queue() {
     let server = Server::new();
-    for outcome in [GrantOutcome::Undelivered, GrantOutcome::Refused] {
+    for outcome in [GrantedCallOutcome::Undelivered, GrantedCallOutcome::Refused] {
         assert_eq!(server.lock(A, WHOLE), Granted);
         assert_eq!(server.lock(B, Wanted { block: true, ..WHOLE }), Blocked);
         assert_eq!(server.lock(B, Wanted { block: true, svid: 2, ..WHOLE }), Blocked);
@@ -592,7 +592,7 @@ fn a_cancel_that_crosses_the_grant_frees_the_lock() {
     assert_eq!(server.cancel(B, wait), Granted);
     assert!(!server.service.begin_grant(B.ip(), lock.id), "one that is still queued is not sent");
     assert_eq!(server.lock(A, WHOLE), Granted);
-    for outcome in [GrantOutcome::Refused, GrantOutcome::Accepted] {
+    for outcome in [GrantedCallOutcome::Refused, GrantedCallOutcome::Accepted] {
         server.answer(B, &lock, outcome);
         assert_eq!(server.lock(B, WHOLE), Denied);
     }
@@ -609,9 +609,9 @@ fn a_refusal_frees_a_lock_only_if_one_grant_was_sent() {
         let (_, lock) = server.granted().remove(0);
         if sent == 2 {
             // The host may have accepted it, and refuses the second one.
-            server.answer(B, &lock, GrantOutcome::Unanswered);
+            server.answer(B, &lock, GrantedCallOutcome::Unanswered);
         }
-        server.answer(B, &lock, GrantOutcome::Refused);
+        server.answer(B, &lock, GrantedCallOutcome::Refused);
         assert_eq!(server.lock(A, WHOLE), if sent == 1 { Granted } else { Denied });
     }
 }
@@ -672,7 +672,7 @@ fn grants_of_others_mean_nothing_to_a_server() {
 fn a_host_frees_its_own_locks_alone_and_only_as_root() {
     let server = Server::new();
     assert_eq!(server.lock(A, WHOLE), Granted);
-    assert_eq!(server.share(A, NlmProcedure::Share, (ShareAccess::Write, ShareDeny::Both)), Granted);
+    assert_eq!(server.share(A, NlmProcedure::Share, (NlmShareAccess::Write, ShareDeny::Both)), Granted);
     let any_user = From { port: 1024, ..A };
     // Other hosts that give its name, its own users, and a notice that was repeated.
     for from in [B, any_user] {
@@ -681,10 +681,10 @@ fn a_host_frees_its_own_locks_alone_and_only_as_root() {
     }
     server.notify(A, WHOLE.state);
     assert_eq!(server.lock(B, WHOLE), Denied);
-    assert_eq!(server.share(B, NlmProcedure::Share, (ShareAccess::Read, ShareDeny::None)), Denied);
+    assert_eq!(server.share(B, NlmProcedure::Share, (NlmShareAccess::Read, ShareDeny::None)), Denied);
     server.notify(A, 5);
     assert_eq!(server.lock(B, WHOLE), Granted);
-    assert_eq!(server.share(B, NlmProcedure::Share, (ShareAccess::Read, ShareDeny::None)), Granted);
+    assert_eq!(server.share(B, NlmProcedure::Share, (NlmShareAccess::Read, ShareDeny::None)), Granted);
     server.free_all(B, b"another name");
     assert_eq!(server.lock(A, WHOLE), Granted);
 }
@@ -737,8 +737,8 @@ fn lock_managers_that_share_an_address_do_not_free_each_others_locks_by_locking(
 #[test]
 fn reservations_exclude_what_they_deny() {
     let server = Server::new();
-    let write = (ShareAccess::Write, ShareDeny::None);
-    assert_eq!(server.share(A, NlmProcedure::Share, (ShareAccess::Read, ShareDeny::Write)), Granted);
+    let write = (NlmShareAccess::Write, ShareDeny::None);
+    assert_eq!(server.share(A, NlmProcedure::Share, (NlmShareAccess::Read, ShareDeny::Write)), Granted);
     assert_eq!(server.share(B, NlmProcedure::Share, write), Denied);
     assert_eq!(server.share(B, NlmProcedure::Unshare, write), Granted, "not its own");
     assert_eq!(server.share(B, NlmProcedure::Share, write), Denied);
@@ -767,11 +767,14 @@ fn after_a_restart_hosts_reclaim_before_others_lock() {
     let reclaim = Wanted { reclaim: true, length: 10, ..WHOLE };
     assert_eq!(server.lock(B, WHOLE), DeniedGracePeriod);
     assert_eq!(server.test(B, WHOLE), Ok(DeniedGracePeriod));
-    assert_eq!(server.share(B, NlmProcedure::Share, (ShareAccess::Read, ShareDeny::None)), DeniedGracePeriod);
+    assert_eq!(
+        server.share(B, NlmProcedure::Share, (NlmShareAccess::Read, ShareDeny::None)),
+        DeniedGracePeriod
+    );
     assert_eq!(server.lock(A, reclaim), Granted);
     assert_eq!(server.lock(A, Wanted { svid: 2, ..reclaim }), Denied, "reclaims exclude each other");
     // A host that had no lock has nothing to reclaim.
-    let (free, access) = (Wanted { offset: 50, ..reclaim }, (ShareAccess::Read, ShareDeny::None));
+    let (free, access) = (Wanted { offset: 50, ..reclaim }, (NlmShareAccess::Read, ShareDeny::None));
     assert_eq!(server.lock(B, free), DeniedGracePeriod);
     assert_eq!(server.share_by(B, NlmProcedure::Share, access, true), DeniedGracePeriod);
     assert_eq!(server.share_by(A, NlmProcedure::Share, access, true), Granted);
@@ -805,7 +808,7 @@ fn a_host_is_not_recorded_if_the_list_cannot_be_written_and_gets_no_lock() {
     let server = Server::with(rules, Some(&state));
     std::fs::rename(&state, directory.path().join("away")).unwrap();
     assert_eq!(server.lock(A, WHOLE), Failed);
-    assert_eq!(server.share(A, NlmProcedure::Share, (ShareAccess::Read, ShareDeny::None)), Failed);
+    assert_eq!(server.share(A, NlmProcedure::Share, (NlmShareAccess::Read, ShareDeny::None)), Failed);
     std::fs::rename(directory.path().join("away"), &state).unwrap();
     assert_eq!(server.lock(B, WHOLE), Granted);
 }
@@ -825,7 +828,7 @@ fn a_thousand_owners_and_a_thousand_waiters_are_served_in_turn() {
         let granted = server.granted();
         let [(_, lock)] = &granted[..] else { panic!("{} callbacks", granted.len()) };
         assert_eq!(lock.svid, svid);
-        server.answer(B, lock, GrantOutcome::Accepted);
+        server.answer(B, lock, GrantedCallOutcome::Accepted);
         assert_eq!(server.unlock(B, Wanted { svid, ..WHOLE }), Granted);
     }
     assert_eq!(server.lock(A, WHOLE), Granted);

@@ -75,7 +75,7 @@ pub(crate) enum LockStateOutcome {
 }
 
 /// The place of a LOCK among the states.
-struct LockPlace {
+struct LockTarget {
     /// The number of the open.
     open: u64,
     owner: Arc<[u8]>,
@@ -105,12 +105,12 @@ impl ClientStates {
         }
     }
 
-    fn place(&mut self, epoch: u32, asked: &LockStateRequest<'_>) -> Result<LockPlace, StateFault> {
+    fn place(&mut self, epoch: u32, asked: &LockStateRequest<'_>) -> Result<LockTarget, StateFault> {
         match asked.basis {
             LockBasis::Open { stateid, owner } => {
                 let FoundOpen { number, open, .. } = self.find_open(epoch, &stateid, &asked.file)?;
                 let existing = open.locks.get_key_value(owner);
-                Ok(LockPlace {
+                Ok(LockTarget {
                     open: number,
                     owner: existing.map_or_else(|| owner.into(), |(name, _)| Arc::clone(name)),
                     existing: existing.map(|(_, number)| *number),
@@ -118,7 +118,7 @@ impl ClientStates {
             }
             LockBasis::Locks(stateid) => {
                 let (number, locks) = self.find_locks(epoch, &stateid, &asked.file)?;
-                Ok(LockPlace { open: locks.open, owner: Arc::clone(&locks.owner), existing: Some(number) })
+                Ok(LockTarget { open: locks.open, owner: Arc::clone(&locks.owner), existing: Some(number) })
             }
         }
     }
@@ -188,7 +188,7 @@ impl ServerState {
         &self,
         client: &Client,
         states: &mut ClientStates,
-        place: &LockPlace,
+        place: &LockTarget,
         file: FileKey,
     ) -> u64 {
         let number = self.ids.state();

@@ -58,7 +58,7 @@ pub(super) fn readdir<'r>(
     let size = room.min(max_count);
     let encoder = ListingEncoder4::new(reply, size, asked.directory_count, Verifier4::default());
     let encoder = encoder.map_err(|ListingFull| full)?;
-    let mut listing = DirectoryListing { request: &mut compound.request, wanted, encoder };
+    let mut listing = ReaddirEncoder { request: &mut compound.request, wanted, encoder };
     let eof = match &object {
         Object::Exported(target) => listing.exported(&object, target, cookie, size)?,
         Object::Pseudo(node) => listing.pseudo(node, cookie)?,
@@ -86,13 +86,13 @@ fn wire_cookie(cookie: u64) -> u64 {
 }
 
 /// A listing in progress.
-struct DirectoryListing<'l, 'r, 'c, 'b> {
+struct ReaddirEncoder<'l, 'r, 'c, 'b> {
     request: &'l mut NfsRequest<'r, 'c>,
     wanted: RequestedAttributes,
     encoder: ListingEncoder4<'b>,
 }
 
-impl<'r> DirectoryListing<'_, 'r, '_, '_> {
+impl<'r> ReaddirEncoder<'_, 'r, '_, '_> {
     /// Lists a directory of an export. Returns whether its last entry is in the reply.
     fn exported(
         &mut self,

@@ -10,10 +10,10 @@ use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 
 use super::access_check_cache::AccessCheckCache;
+use super::change_locks::ChangeLocks;
 use super::credentials::FsIdentity;
 use super::file_cache::FileCache;
 use super::handles::HandleSource;
-use super::locks::FileLocks;
 use super::lookup_cache::NameLookupCache;
 use super::opath_cache::OPathCache;
 use super::options::{FileCaching, LocalError, LocalOptions, MetadataDurability, OPathCaching};
@@ -79,8 +79,8 @@ impl LocalVfs {
             root_fsid: attributes.fsid,
             identity,
             handles,
-            locks: FileLocks::new(),
-            syncing: FileLocks::new(),
+            locks: ChangeLocks::new(),
+            syncing: ChangeLocks::new(),
             read_support: ReadSupport::new(),
             lookup_cache: NameLookupCache::new(),
             access_checks: AccessCheckCache::new(),

@@ -53,7 +53,7 @@ impl Drop for CountedFile {
 }
 
 /// The locks of one file.
-struct OpenFileLocks {
+struct OfdLocks {
     file: OwnedFd,
     _counted: CountedFile,
     /// Read locks take the place of write locks, which need a descriptor open for writing. No
@@ -86,7 +86,7 @@ impl LocalVfs {
             Err(Errno::ROFS | Errno::TXTBSY | Errno::ACCESS | Errno::PERM) => (open(OFlags::RDONLY)?, true),
             opened => (opened?, false),
         };
-        Ok(Box::new(OpenFileLocks { file, _counted: counted, is_read_only }))
+        Ok(Box::new(OfdLocks { file, _counted: counted, is_read_only }))
     }
 }
 
@@ -104,7 +104,7 @@ fn byte_range(lock: &FcntlLock) -> ByteRange {
     ByteRange::of_length(unsigned(lock.start), unsigned(lock.length)).unwrap_or(ByteRange::WHOLE)
 }
 
-impl KernelLocks for OpenFileLocks {
+impl KernelLocks for OfdLocks {
     fn set(&mut self, range: ByteRange, lock_type: Option<LockType>) -> Result<(), KernelLockError> {
         let Some(lock) = fcntl_range(range) else { return Ok(()) };
         let possible = |lock_type| if self.is_read_only { LockType::Read } else { lock_type };

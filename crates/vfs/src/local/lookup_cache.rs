@@ -8,7 +8,6 @@
 //!
 //! Names from LOOKUP and names from listings are in two tables, so that listing a large directory
 //! does not evict names that are looked up repeatedly.
-//! large directory does not evict names that are looked up again and again.
 
 use curt_sync::ClockCache;
 use curt_types::Timestamp;

@@ -23,6 +23,7 @@
 //! Serving threads have their own umask of 0, because modes come from clients.
 
 mod access_check_cache;
+mod change_locks;
 mod credentials;
 mod data;
 mod export_root;
@@ -35,7 +36,6 @@ mod layout;
 mod leases;
 mod limits;
 mod listing;
-mod locks;
 mod lookup_cache;
 mod names;
 mod opath_cache;
@@ -67,11 +67,11 @@ use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
 use self::access_check_cache::AccessCheckCache;
+use self::change_locks::ChangeLocks;
 use self::credentials::FsIdentity;
 pub use self::file_cache::FileCacheCounters;
 use self::handles::HandleSource;
 pub use self::leases::LeaseWatcher;
-use self::locks::FileLocks;
 use self::lookup_cache::NameLookupCache;
 pub use self::options::{
     FileCaching, HandleChoice, LocalError, LocalOptions, MetadataDurability, OPathCaching,
@@ -109,9 +109,9 @@ pub struct LocalVfs {
     identity: FsIdentity,
     handles: HandleSource,
     /// Locked while an object changes. Lock order: before `syncing`.
-    locks: FileLocks,
+    locks: ChangeLocks,
     /// Locked while a file is made durable and the result is recorded.
-    syncing: FileLocks,
+    syncing: ChangeLocks,
     read_support: ReadSupport,
     lookup_cache: NameLookupCache,
     access_checks: AccessCheckCache,

@@ -12,7 +12,9 @@ use rustix::thread::CapabilitySet;
 
 use super::LocalVfs;
 use super::data::{OpenAccess, reopen};
-use super::file_cache::{FileCacheLookup, OpenLocalFile, OpenRequest, OpenReservation, PermissionStamp};
+use super::file_cache::{
+    DescriptorRequest, FileCacheLookup, OpenLocalFile, OpenReservation, PermissionStamp,
+};
 use super::stat::is_append_only;
 use super::sys::check_access;
 use crate::MayBlock;
@@ -21,7 +23,7 @@ use crate::error::Error;
 use crate::handle::NodeHandle;
 
 /// An open file.
-pub(super) struct OpenedFile {
+pub(super) struct OpenDescriptor {
     pub(super) file: Arc<OpenLocalFile>,
     /// Its attributes just before use.
     pub(super) attributes: Attributes,
@@ -44,7 +46,7 @@ impl OpenFailure {
 impl LocalVfs {
     /// Opens a regular file, or finds it in the cache, for a caller with current permission, and
     /// sets this thread's credentials to the caller.
-    pub(super) fn open_file(&self, request: OpenRequest<'_>) -> Result<OpenedFile, OpenFailure> {
+    pub(super) fn open_file(&self, request: DescriptorRequest<'_>) -> Result<OpenDescriptor, OpenFailure> {
         let _stage = stages::enter(RequestStage::Open, "open_file");
         match self.open_caches.file_cache.find(request) {
             FileCacheLookup::Open(file) => self.use_open(request, file),
@@ -55,8 +57,8 @@ impl LocalVfs {
     /// As [`LocalVfs::open_file`]; `None` if it might have to wait for a disk.
     pub(super) fn open_file_nowait(
         &self,
-        request: OpenRequest<'_>,
-    ) -> Option<Result<OpenedFile, OpenFailure>> {
+        request: DescriptorRequest<'_>,
+    ) -> Option<Result<OpenDescriptor, OpenFailure>> {
         match self.write_latency.may_block {
             MayBlock::Never => Some(self.open_file(request)),
             MayBlock::Always => None,
@@ -90,10 +92,10 @@ impl LocalVfs {
 
     fn use_open(
         &self,
-        request: OpenRequest<'_>,
+        request: DescriptorRequest<'_>,
         file: Arc<OpenLocalFile>,
-    ) -> Result<OpenedFile, OpenFailure> {
-        let OpenRequest { caller, handle, purpose } = request;
+    ) -> Result<OpenDescriptor, OpenFailure> {
+        let DescriptorRequest { caller, handle, purpose } = request;
         let attributes = self.attributes_of_node(handle, file.as_fd()).map_err(|error| {
             self.release_if_stale(handle, error);
             OpenFailure::unresolved(error)
@@ -108,15 +110,15 @@ impl LocalVfs {
             }
             file.check_passed(stamp);
         }
-        Ok(OpenedFile { file, attributes })
+        Ok(OpenDescriptor { file, attributes })
     }
 
     fn open_anew(
         &self,
-        request: OpenRequest<'_>,
+        request: DescriptorRequest<'_>,
         ticket: OpenReservation<'_>,
-    ) -> Result<OpenedFile, OpenFailure> {
-        let OpenRequest { caller, handle, purpose } = request;
+    ) -> Result<OpenDescriptor, OpenFailure> {
+        let DescriptorRequest { caller, handle, purpose } = request;
         let object = self.resolve(handle).map_err(OpenFailure::unresolved)?;
         let attributes = self.getattr(handle, &object).map_err(OpenFailure::unresolved)?;
         let assumed = self.identity.switch_to(caller).map_err(Error::from);
@@ -127,7 +129,7 @@ impl LocalVfs {
                 if first {
                     self.sweeper.wake();
                 }
-                Ok(OpenedFile { file, attributes })
+                Ok(OpenDescriptor { file, attributes })
             }
             Err(error) => Err(OpenFailure { attributes: Some(attributes), error }),
         }

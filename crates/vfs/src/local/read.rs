@@ -16,8 +16,8 @@ use rustix::io::Errno;
 
 use super::LocalVfs;
 use super::data::{OFFSET_MAX, OpenAccess};
-use super::file_cache::{OpenLocalFile, OpenRequest};
-use super::open::{OpenFailure, OpenedFile};
+use super::file_cache::{DescriptorRequest, OpenLocalFile};
+use super::open::{OpenDescriptor, OpenFailure};
 use super::sys::{cached_pages, read_append, read_append_cached};
 use crate::MayBlock;
 use crate::caller::FsCred;
@@ -83,9 +83,9 @@ impl LocalVfs {
         data: &mut Vec<u8>,
     ) -> Option<PostOpResult<FetchResult>> {
         let opened = if how.wait {
-            self.open_file(OpenRequest::new(caller, handle, OpenAccess::Read))
+            self.open_file(DescriptorRequest::new(caller, handle, OpenAccess::Read))
         } else {
-            self.open_file_nowait(OpenRequest::new(caller, handle, OpenAccess::Read))?
+            self.open_file_nowait(DescriptorRequest::new(caller, handle, OpenAccess::Read))?
         };
         let PostOpResult { attributes, value } = answer(opened, |file, attributes| {
             self.fetch_open(file, attributes.size, offset, count, how, data)
@@ -174,11 +174,11 @@ impl LocalVfs {
 }
 
 fn answer<T>(
-    opened: Result<OpenedFile, OpenFailure>,
+    opened: Result<OpenDescriptor, OpenFailure>,
     read: impl FnOnce(&OpenLocalFile, &Attributes) -> Result<T, Error>,
 ) -> PostOpResult<T> {
     match opened {
-        Ok(OpenedFile { file, attributes }) => {
+        Ok(OpenDescriptor { file, attributes }) => {
             PostOpResult { attributes: Some(attributes), value: read(&file, &attributes) }
         }
         Err(OpenFailure { attributes, error }) => PostOpResult { attributes, value: Err(error) },

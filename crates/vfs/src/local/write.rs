@@ -17,8 +17,8 @@ use rustix::thread::CapabilitySet;
 
 use super::LocalVfs;
 use super::data::{OFFSET_MAX, OpenAccess, reopen, retry};
-use super::file_cache::{OpenRequest, PermissionStamp};
-use super::open::{OpenFailure, OpenedFile};
+use super::file_cache::{DescriptorRequest, PermissionStamp};
+use super::open::{OpenDescriptor, OpenFailure};
 use super::sys::check_access;
 use crate::MayBlock;
 use crate::caller::FsCred;
@@ -62,7 +62,7 @@ impl LocalVfs {
         stability: Stability,
     ) -> WccResult<WriteResult> {
         let lock = self.locks.hold(handle);
-        let opened = self.open_file(OpenRequest::new(caller, handle, OpenAccess::Write));
+        let opened = self.open_file(DescriptorRequest::new(caller, handle, OpenAccess::Write));
         self.write_opened(handle, lock, opened, offset, data, stability)
     }
 
@@ -86,7 +86,7 @@ impl LocalVfs {
             MayBlock::Data if !self.open_caches.unstable_files.has_room(handle) => return None,
             MayBlock::Data => self.locks.try_hold(handle)?,
         };
-        let opened = self.open_file_nowait(OpenRequest::new(caller, handle, OpenAccess::Write))?;
+        let opened = self.open_file_nowait(DescriptorRequest::new(caller, handle, OpenAccess::Write))?;
         Some(self.write_opened(handle, lock, opened, offset, data, Stability::Unstable))
     }
 
@@ -95,12 +95,12 @@ impl LocalVfs {
         &self,
         handle: &NodeHandle,
         lock: MutexGuard<'_, ()>,
-        opened: Result<OpenedFile, OpenFailure>,
+        opened: Result<OpenDescriptor, OpenFailure>,
         offset: u64,
         data: &[u8],
         stability: Stability,
     ) -> WccResult<WriteResult> {
-        let OpenedFile { file, attributes: before } = match opened {
+        let OpenDescriptor { file, attributes: before } = match opened {
             Ok(opened) => opened,
             Err(OpenFailure { attributes, error }) => {
                 return WccResult {

@@ -35,7 +35,7 @@ const SERVER_FIRST_PROCESSES: u32 = 200;
                   Exit status: 0; 1 if two processes held the lock at once.\n\n\
                   Examples:\n  curt bench lock --server nas:/export --processes 2000 --seconds 60 --json\n  curt bench lock --at /mnt --hold 5ms --rest 0ms"
 )]
-pub(crate) struct LockArguments {
+pub(crate) struct BenchLockArguments {
     /// The version of NFS
     #[arg(long, value_name = "VERSION", default_value = "3")]
     vers: String,
@@ -80,7 +80,7 @@ pub(crate) struct LockArguments {
     /// twice the ideal time
     #[arg(long)]
     server_first: bool,
-    /// Draw grabs over time to this file
+    /// Write a plot of lock acquisitions over time to this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Print JSON on standard output
@@ -112,7 +112,7 @@ fn held(text: &str) -> Result<Duration, String> {
     if time.is_zero() { Err("takes a time above 0, such as 20ms".to_owned()) } else { Ok(time) }
 }
 
-impl LockArguments {
+impl BenchLockArguments {
     fn plan(&self) -> TurnsPlan {
         TurnsPlan {
             processes: self.processes,
@@ -139,7 +139,7 @@ enum LockedPlace {
 }
 
 /// Runs the benchmark; returns whether the lock was exclusive.
-pub(super) fn run(arguments: &LockArguments) -> Result<bool> {
+pub(super) fn run(arguments: &BenchLockArguments) -> Result<bool> {
     arguments.svg.as_deref().map_or(Ok(()), super::check_picture)?;
     let local = match &arguments.local {
         Some(directory) => TempDir::with_prefix_in("curt-bench-", directory)?,
@@ -171,7 +171,7 @@ pub(super) fn run(arguments: &LockArguments) -> Result<bool> {
 }
 
 impl LockedPlace {
-    fn new(arguments: &LockArguments) -> Result<Self> {
+    fn new(arguments: &BenchLockArguments) -> Result<Self> {
         if let Some(directory) = &arguments.at {
             return Ok(Self::Directory(std::path::absolute(directory)?));
         }
@@ -196,7 +196,7 @@ impl LockedPlace {
         &mut self,
         name: &'static str,
         options: &str,
-        arguments: &LockArguments,
+        arguments: &BenchLockArguments,
         plan: &TurnsPlan,
     ) -> Result<LockRun> {
         let world = match self {
@@ -260,8 +260,8 @@ fn report(directory: &Path) -> Option<MountReport> {
     mounts.into_iter().map(|(_, mount)| mount).find(|mount| directory.starts_with(&mount.mount_point))
 }
 
-fn print(arguments: &LockArguments, place: &LockedPlace, runs: &[LockRun]) -> Result<()> {
-    let LockArguments { vers, options, clients, hold, rest, seconds, .. } = arguments;
+fn print(arguments: &BenchLockArguments, place: &LockedPlace, runs: &[LockRun]) -> Result<()> {
+    let BenchLockArguments { vers, options, clients, hold, rest, seconds, .. } = arguments;
     if arguments.json {
         let report = json!({
             "server": place.source(), "vers": vers, "options": options, "clients": clients,

@@ -135,7 +135,7 @@ pub(super) fn take(
         command.args([plan.hold, plan.rest, plan.time].map(nanoseconds));
         command.args(is_floor.then_some("--floor"));
         command.stdin(begin_in.try_clone()?).stdout(turns_out.try_clone()?);
-        processes.0.push(end_with_parent(&mut command).spawn().context("a process")?);
+        processes.0.push(end_with_parent(&mut command).spawn().context("cannot start a process")?);
     }
     drop((begin_in, turns_out));
     let mut records = Records(BufReader::new(turns_in));

@@ -356,7 +356,7 @@ impl<'a> WallTestbed<'a> {
         let part = |phase: &str| -> Result<WorkDone> {
             let mut command = child(&["wall-work", &work.name(), phase]);
             let said = run_child(command.arg(top))?;
-            serde_json::from_slice(&said).context("the process that does the work said something else")
+            serde_json::from_slice(&said).context("unexpected output of the measured process")
         };
         if work.needs_preparation() {
             part("prepare")?;

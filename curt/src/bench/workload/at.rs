@@ -27,11 +27,11 @@ pub(super) fn run(
     let outcome = replay(workload, directory, pause, &format!("{workload} in {}", directory.display()))?;
     let sent = before.zip(requests(directory)).map(|(before, after)| after.since(&before));
     for what in &outcome.described {
-        eprintln!("wrong: {what}");
+        eprintln!("unexpected result: {what}");
     }
     let differing = arguments.compare.then(|| difference(workload, directory, arguments.jobs)).flatten();
     if let Some(what) = &differing {
-        eprintln!("wrong: {what}");
+        eprintln!("unexpected result: {what}");
     }
     show(workload, directory, &outcome, sent.as_ref(), arguments.json)?;
     Ok(outcome.wrong == 0 && differing.is_none())

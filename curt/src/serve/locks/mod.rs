@@ -4,8 +4,8 @@
 //! of this host for, and passes it on.
 
 mod monitor;
+mod nlm_callbacks;
 mod notices;
-mod peers;
 mod ports;
 mod router;
 
@@ -19,8 +19,8 @@ use curt_mount::lock_service::{CallbackPrograms, ServerLockService, SystemMonito
 use curt_rpc::server::{DatagramServer, RpcService};
 use curt_server::{LockServing, NfsService, RestartNotices};
 
+use self::nlm_callbacks::PeerThreads;
 use self::notices::Notices;
-use self::peers::PeerThreads;
 use self::router::{HostReceiver, LockRouter};
 use super::arguments::ServeArguments;
 use super::listeners::Listeners;
@@ -58,7 +58,7 @@ impl LockServer {
             );
         }
         let here = notices.hosts.iter().flat_map(|host| {
-            host.locals.iter().copied().filter(|local| peers::is_here(host.address, Some(*local)))
+            host.locals.iter().copied().filter(|local| nlm_callbacks::is_here(host.address, Some(*local)))
         });
         // Without rpcbind it is not known to other hosts, and must not take their callbacks away
         // from the mounts of this one.

@@ -16,7 +16,7 @@ use curt_xdr::Opaque;
 use parking_lot::Mutex;
 use rustix::thread::CapabilitySet;
 
-use super::peers::is_here;
+use super::nlm_callbacks::is_here;
 use super::ports::{CallTransport, Peer, Program};
 
 /// Hosts that are tried for the first time at the same time: datagrams alone, and little time for

@@ -97,7 +97,7 @@ impl FillSetup<'_> {
         delay_ms: f64,
         arguments: &'a FillArguments,
     ) -> Result<FillSetup<'a>> {
-        let world = Testbed::serving(&Curt::beside()?, export, None)?;
+        let world = Testbed::serving(&Curt::in_same_directory()?, export, None)?;
         let port = world.port().context("an own server has a port")?;
         let delay = std::time::Duration::try_from_secs_f64(delay_ms / 1000.0).context("--delays")?;
         let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));

@@ -65,7 +65,7 @@ fn holds(delay_ms: f64, faster: f64) -> bool {
 /// Seconds and requests of one view on a new mount.
 fn view(place: &mut FillSetup<'_>, mode: DirfillMode) -> Result<(f64, u64)> {
     let mounted = place.mount(mode)?;
-    let mut command = Curt::beside()?.command();
+    let mut command = Curt::in_same_directory()?.command();
     command.args(["bench", "perform", Workload::Page.name()]).arg(mounted.directory());
     command.args([Duration::ZERO.as_secs_f64().to_string(), 1.to_string()]);
     let user = rustix::process::geteuid().is_root().then_some(UserIds::NOBODY);

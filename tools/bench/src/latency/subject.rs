@@ -120,7 +120,7 @@ impl LatencySubject {
             if role == SubjectRole::Uncached { ("filecache-off", "off") } else { ("curt", "on") };
         let mut arguments = vec![setup.directory.as_os_str()];
         arguments.extend(["--insecure", "--squash", "none", "--filecache", cache].map(OsStr::new));
-        let world = Testbed::serving_with(&Curt::beside()?, setup.directory, None, &arguments)?;
+        let world = Testbed::serving_with(&Curt::in_same_directory()?, setup.directory, None, &arguments)?;
         let port = world.port().context("the server was started here")?;
         let subject = Self::new(setup, role, name, setup.export(port)?)?;
         Ok(Self { pid: world.server_pid(), world: Some(world), ..subject })

@@ -30,7 +30,7 @@ const KEPT: Duration = Duration::from_millis(1);
 fn cost_of_lookups(kernel_names: Duration) {
     let world = World::new();
     let mounted = world.mount(CacheOptions { kernel_names, ..CacheOptions::default() });
-    mounted.client.serves_kernel();
+    mounted.client.set_used_by_kernel();
     mounted.client.set_kernel_keeps_targets();
     mounted.teach_time(&world);
     let (me, top) = (user(1000), mounted.client.root());
@@ -95,7 +95,7 @@ fn the_first_lookup_of_a_name_that_a_complete_listing_lacks_locks_the_directory_
     for kernel_names in [Duration::ZERO, KEPT] {
         let world = World::new();
         let mounted = world.mount(CacheOptions { kernel_names, ..CacheOptions::default() });
-        mounted.client.serves_kernel();
+        mounted.client.set_used_by_kernel();
         mounted.teach_time(&world);
         let (me, top) = (user(1000), mounted.client.root());
         let directory = ops::mkdir(&mounted.client.op(&me), top, b"directory", 0o755).unwrap().id;

@@ -27,8 +27,8 @@ use std::{
 
 use curt_policy::locks::{LockError, LockReply};
 use curt_proto::nfs3::{
-    AccessArguments, AccessMask, AccessOk, CommitArguments, CommitOk, Cookie, CreateArguments, CreateHow,
-    CreateOk, CreateVerf3, DirOpArgs, DirectoryEntry, DirectoryEntryPlus, Fattr, Filename, FsProperties,
+    AccessArguments, AccessOk, CommitArguments, CommitOk, Cookie, CreateArguments, CreateHow, CreateOk,
+    CreateVerf3, DirOpArgs, DirectoryEntry, DirectoryEntryPlus, Fattr, Filename, FsProperties,
     FsinfoArguments, FsinfoOk, FsstatOk, LinkArguments, LinkWcc, LookupOk, MkdirArguments, MknodArguments,
     MknodData, NfsFh3, NfsPath, NfsProcedure, NfsResult, NfsStat3, PROGRAM, PathconfOk, ReadArguments,
     ReadFail, ReadOk, ReaddirArguments, ReaddirOk, ReaddirPlusArguments, ReadlinkOk, RenameArguments,
@@ -112,10 +112,10 @@ impl FileOperations for NfsV3 {
         object: &FileHandle,
         rights: Access,
     ) -> Answer<Access, Option<Attributes>> {
-        let arguments = AccessArguments { object: nfs_fh3(object)?, access: AccessMask(rights.bits()) };
+        let arguments = AccessArguments { object: nfs_fh3(object)?, access: rights.bits() };
         // A reply grants no rights beyond the requested ones.
         let granted = |ok: AccessOk| {
-            let granted = Access::from_bits(ok.access.0).common(rights);
+            let granted = Access::from_bits(ok.access).common(rights);
             (granted, attributes(ok.attributes))
         };
         self.ask(caller, NfsProcedure::Access, &arguments, granted, attributes)
@@ -440,7 +440,7 @@ impl NfsV3 {
         Self::of(rpc, None, None)
     }
 
-    /// The same, with locks by `nlm`.
+    /// NFSv3 with locks by `nlm`.
     #[must_use]
     pub fn with_locks(rpc: Arc<RpcClient>, nlm: NlmClient) -> Arc<Self> {
         Self::of(rpc, Some(nlm), None)

@@ -1,8 +1,8 @@
 //! Intents on many objects in one compound, whose operations the session's size limits.
 
 use curt_proto::nfs4::{
-    ChangeInfo, Component, CompoundEncoder, Ftype4, GetfhOk4, LookupArgs4, Nfs4Operation, NverifyArgs4,
-    ReadArgs4, ReadOk4, RemoveArgs4, RemoveOk4, Stateid,
+    ChangeInfo, Component, CompoundEncoder, GetfhOk4, LookupArgs4, Nfs4Operation, NverifyArgs4, ReadArgs4,
+    ReadOk4, RemoveArgs4, RemoveOk4, Stateid,
 };
 use curt_types::{Fault, FileHandle, Wcc};
 use curt_xdr::DecodeError;
@@ -82,7 +82,7 @@ impl NfsV4 {
         let operation = if read.is_some() { Nfs4Operation::Read } else { Nfs4Operation::Lookup };
         let request = CompoundRequest {
             results_max: RESULTS_SMALL.saturating_add(results_each.saturating_mul(names.len())),
-            carries: false,
+            may_piggyback: false,
             ..question(caller, operation, &append)
         };
         Some(self.ask(&request, |results| {
@@ -113,7 +113,7 @@ impl NfsV4 {
         let most = (room / REMOVAL_OPERATIONS).min(REMOVALS_MAX);
         let names: Result<Names<'_>, _> = names.iter().take(most).map(|name| Component::new(name)).collect();
         let names = names.ok().filter(|names| !names.is_empty())?;
-        let directory_type = EncodedAttributes::of_type(Ftype4::Directory);
+        let directory_type = EncodedAttributes::directory_type();
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);
             operations.bare(Nfs4Operation::Savefh);
@@ -127,7 +127,7 @@ impl NfsV4 {
         };
         // The first REMOVE: what is behind it is not executed twice either.
         let request = change(caller, Nfs4Operation::Remove, 5, &append);
-        let request = CompoundRequest { carries: false, ..request };
+        let request = CompoundRequest { may_piggyback: false, ..request };
         Some(self.ask(&request, |results| {
             let start = results.pass(Nfs4Operation::Putfh)?.and(results.pass(Nfs4Operation::Savefh)?);
             if let Err(fault) = start {

@@ -20,7 +20,7 @@ use curt_xdr::{Decode, Decoder, Encode, put_opaque};
 use parking_lot::Mutex;
 
 use super::{
-    delegation::DelegationTable,
+    delegation::HeldDelegations,
     lock_states::{self, LockStateTable},
 };
 
@@ -50,19 +50,19 @@ pub(super) fn limits() -> ChannelAttributes {
 pub(super) struct CallbackService {
     session: Mutex<CallbackSession>,
     locks: Arc<LockStateTable>,
-    delegations: Arc<DelegationTable>,
+    delegations: Arc<HeldDelegations>,
 }
 
 #[derive(Debug, Default)]
 struct CallbackSession {
     session: Option<SessionId>,
     minor_version: u32,
-    slots: [CallbackSlot; SLOTS as usize],
+    slots: [BackchannelSlot; SLOTS as usize],
 }
 
 /// A slot and the reply to its last call.
 #[derive(Debug, Default)]
-struct CallbackSlot {
+struct BackchannelSlot {
     sequence: SequenceId,
     reply: Vec<u8>,
 }
@@ -81,7 +81,7 @@ impl CallbackService {
     }
 
     /// The delegations that the server may recall.
-    pub(super) fn delegations(&self) -> Arc<DelegationTable> {
+    pub(super) fn delegations(&self) -> Arc<HeldDelegations> {
         Arc::clone(&self.delegations)
     }
 

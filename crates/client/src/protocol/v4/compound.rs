@@ -33,7 +33,7 @@ use super::{
     open::{GrantedOpen, OpenKey, PiggybackedKind, PiggybackedOperation, SentOpen, UsableOpen, wire},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{CompoundSink, outcome},
-    session::{Generation, Need, Purpose, SlotGuard, SlotTurn},
+    session::{CompoundPurpose, RecoveryStep, SessionGeneration, SlotGuard, SlotTurn},
 };
 use crate::protocol::{
     OpenOwner, RpcCaller, ShareAccess,
@@ -71,24 +71,24 @@ pub(super) struct CompoundRequest<'a> {
     pub(super) results_max: usize,
     /// May process the results of its operations in the receive buffer.
     pub(super) sink: Option<&'a Arc<dyn CompoundSink>>,
-    /// Riders have room in it.
-    pub(super) carries: bool,
+    /// It has room for piggybacked operations.
+    pub(super) may_piggyback: bool,
 }
 
 /// The reply to a compound.
 #[derive(Debug)]
 pub(super) struct CompoundReply {
     pub(super) call: CallResult,
-    generation: Generation,
-    head: HeadShape,
+    generation: SessionGeneration,
+    prefix: PrefixLayout,
     /// Why none of the intent's own operations was executed, if their open is the reason.
     refused: Option<NfsStat4>,
 }
 
 /// What precedes the operations of an intent in one attempt, after SEQUENCE.
 #[derive(Default)]
-struct Head<'a> {
-    riders: Vec<PiggybackedOperation>,
+struct CompoundPrefix<'a> {
+    piggybacked: Vec<PiggybackedOperation>,
     open: Option<UsedOpen<'a>>,
 }
 
@@ -100,17 +100,17 @@ struct UsedOpen<'a> {
     delayed: Option<DelayedOpen>,
 }
 
-/// An OPEN for reading in a [`Head`].
+/// An OPEN for reading in a [`CompoundPrefix`].
 #[derive(Clone)]
 struct DelayedOpen {
     credential: Arc<RpcCredential>,
     wants_delegation: bool,
 }
 
-/// The operations of a [`Head`].
+/// The operations of a [`CompoundPrefix`].
 #[derive(Clone, Debug, Default)]
-struct HeadShape {
-    riders: Vec<PiggybackedKind>,
+struct PrefixLayout {
+    piggybacked: Vec<PiggybackedKind>,
     has_file: bool,
     has_open: bool,
 }
@@ -118,14 +118,14 @@ struct HeadShape {
 /// The most operations of an intent, with SEQUENCE.
 pub(super) const OWN_OPERATIONS_MAX: u32 = 11;
 
-/// Longest SEQUENCE and riders in a reply, in bytes.
-const HEAD_MAX: usize = 2048;
+/// Longest SEQUENCE and piggybacked operations in a reply, in bytes.
+const PREFIX_MAX: usize = 2048;
 
 /// A call of COMPOUND.
 struct CompoundCall<'a> {
     minor_version: u32,
     sequence: Option<SequenceArgs4>,
-    head: &'a Head<'a>,
+    prefix: &'a CompoundPrefix<'a>,
     append: Append<'a>,
     /// The client, for an OPEN.
     client: Clientid,
@@ -137,20 +137,22 @@ impl Encode for CompoundCall<'_> {
         if let Some(sequence) = &self.sequence {
             operations.push(sequence);
         }
-        for rider in &self.head.riders {
-            operations.push(&PutfhArgs4 { object: NfsFh4::from(&rider.file) });
-            match rider.does {
-                PiggybackedKind::Close => operations.push(&CloseArgs4 { seqid: 0, stateid: rider.stateid }),
-                PiggybackedKind::Return => operations.push(&DelegreturnArgs4 { stateid: rider.stateid }),
+        for operation in &self.prefix.piggybacked {
+            operations.push(&PutfhArgs4 { object: NfsFh4::from(&operation.file) });
+            match operation.does {
+                PiggybackedKind::Close => {
+                    operations.push(&CloseArgs4 { seqid: 0, stateid: operation.stateid })
+                }
+                PiggybackedKind::Return => operations.push(&DelegreturnArgs4 { stateid: operation.stateid }),
                 PiggybackedKind::Downgrade(access) => operations.push(&OpenDowngradeArgs4 {
-                    stateid: rider.stateid,
+                    stateid: operation.stateid,
                     seqid: 0,
                     share_access: ShareAccess4(wire(access)),
                     share_deny: 0,
                 }),
             }
         }
-        if let Some(open) = &self.head.open {
+        if let Some(open) = &self.prefix.open {
             operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
             if let Some(delayed) = &open.delayed {
                 let name = owner_name(open.key.owner);
@@ -159,7 +161,7 @@ impl Encode for CompoundCall<'_> {
                 operations.push(&with_wish(arguments, delayed.wants_delegation));
             }
         }
-        (self.append)(&mut operations, self.head.stateid());
+        (self.append)(&mut operations, self.prefix.stateid());
         operations.finish();
     }
 }
@@ -173,7 +175,7 @@ impl PiggybackedKind {
         }
     }
 
-    /// The rider's result: its new stateid.
+    /// The piggybacked operation's result: its new stateid.
     fn result(self, results: &mut CompoundResults<'_>) -> Result<Stateid, ResultError> {
         results.next::<()>(Nfs4Operation::Putfh)?;
         match self {
@@ -190,12 +192,12 @@ impl CompoundReply {
     /// What precedes them cannot be decoded, which was checked when the reply arrived.
     pub(super) fn results(&self) -> Result<CompoundResults<'_>, DecodeError> {
         let mut results = CompoundResults::new(self.call.reply.results())?;
-        skip_head(&mut results, &self.head)?;
+        decode_prefix(&mut results, &self.prefix)?;
         Ok(results)
     }
 
     /// The session that has executed it.
-    pub(super) const fn generation(&self) -> Generation {
+    pub(super) const fn generation(&self) -> SessionGeneration {
         self.generation
     }
 
@@ -206,46 +208,46 @@ impl CompoundReply {
     }
 }
 
-impl Head<'_> {
+impl CompoundPrefix<'_> {
     /// The stateid that the intent's operations use.
     fn stateid(&self) -> Stateid {
         self.open.as_ref().map_or(Stateid::ANONYMOUS, |open| open.stateid)
     }
 
-    fn shape(&self) -> HeadShape {
-        HeadShape {
-            riders: self.riders.iter().map(|rider| rider.does).collect(),
+    fn layout(&self) -> PrefixLayout {
+        PrefixLayout {
+            piggybacked: self.piggybacked.iter().map(|operation| operation.does).collect(),
             has_file: self.open.is_some(),
             has_open: self.open.as_ref().is_some_and(|open| open.delayed.is_some()),
         }
     }
 }
 
-impl HeadShape {
+impl PrefixLayout {
     /// The number of operations, with SEQUENCE.
     fn operations(&self) -> u32 {
-        let riders = u32::try_from(self.riders.len()).unwrap_or(u32::MAX);
-        1 + 2 * riders + u32::from(self.has_file) + u32::from(self.has_open)
+        let piggybacked = u32::try_from(self.piggybacked.len()).unwrap_or(u32::MAX);
+        1 + 2 * piggybacked + u32::from(self.has_file) + u32::from(self.has_open)
     }
 }
 
 /// Decodes SEQUENCE and what follows it, which all have succeeded. Returns the result of the OPEN.
-fn skip_head(
+fn decode_prefix(
     results: &mut CompoundResults<'_>,
-    head: &HeadShape,
+    prefix: &PrefixLayout,
 ) -> Result<Option<GrantedOpen>, DecodeError> {
     let malformed = |error| match error {
         ResultError::Decode(error) => error,
         _ => DecodeError::Short,
     };
     results.next::<SequenceOk4>(Nfs4Operation::Sequence).map_err(malformed)?;
-    for rider in &head.riders {
-        rider.result(results).map_err(malformed)?;
+    for operation in &prefix.piggybacked {
+        operation.result(results).map_err(malformed)?;
     }
-    if head.has_file {
+    if prefix.has_file {
         results.next::<()>(Nfs4Operation::Putfh).map_err(malformed)?;
     }
-    if !head.has_open {
+    if !prefix.has_open {
         return Ok(None);
     }
     let ok: OpenOk4<'_> = results.next(Nfs4Operation::Open).map_err(malformed)?;
@@ -258,21 +260,21 @@ enum Attempt {
     Done(CompoundReply),
     /// The server asks for time: this much at least.
     Wait(Duration),
-    /// Something was repaired, or has to be by [`Need`].
+    /// The cause was removed, or recovery will remove it: send again.
     Again,
-    /// What rode in it was refused: it is sent without.
-    Unburdened,
+    /// A piggybacked operation was refused. The compound is sent again without any.
+    WithoutPiggybacked,
 }
 
 /// Passes a reply to a [`CompoundSink`], and keeps the results of SEQUENCE and OPEN.
 struct SequencedSink {
     sink: Arc<dyn CompoundSink>,
-    head: HeadShape,
-    consumed: OnceLock<ConsumedHead>,
+    prefix: PrefixLayout,
+    consumed: OnceLock<ConsumedPrefix>,
 }
 
 #[derive(Clone, Copy)]
-struct ConsumedHead {
+struct ConsumedPrefix {
     sequence: SequenceOk4,
     opened: Option<GrantedOpen>,
 }
@@ -285,10 +287,10 @@ impl ReplySink for SequencedSink {
         if results.header().status != NfsStat4::Ok {
             return false;
         }
-        let Ok(opened) = skip_head(&mut results, &self.head) else { return false };
+        let Ok(opened) = decode_prefix(&mut results, &self.prefix) else { return false };
         let is_consumed = self.sink.consume(results);
         if is_consumed {
-            let _ = self.consumed.set(ConsumedHead { sequence, opened });
+            let _ = self.consumed.set(ConsumedPrefix { sequence, opened });
         }
         is_consumed
     }
@@ -298,15 +300,15 @@ impl ReplySink for SequencedSink {
 struct SentCompound<'a, 'b> {
     request: &'a CompoundRequest<'b>,
     slot: SlotGuard<'a>,
-    head: Head<'b>,
+    prefix: CompoundPrefix<'b>,
 }
 
-/// What became of a [`Head`].
-enum HeadOutcome {
+/// What became of a [`CompoundPrefix`].
+enum PrefixOutcome {
     /// All of it was executed.
     Executed,
-    /// A rider was refused: nothing behind it was executed.
-    Unburdened,
+    /// A piggybacked operation was refused: nothing behind it was executed.
+    PiggybackedRefused,
     /// PUTFH or OPEN was refused.
     Refused(NfsStat4),
 }
@@ -314,7 +316,8 @@ enum HeadOutcome {
 impl NfsV4 {
     /// Sends a compound of an intent until it is answered.
     pub(super) fn send(&self, request: &CompoundRequest<'_>) -> Result<CompoundReply, CallError> {
-        self.send_for(request, Purpose::Ordinary).and_then(|reply| reply.ok_or(CallError::SystemError))
+        self.send_for(request, CompoundPurpose::Ordinary)
+            .and_then(|reply| reply.ok_or(CallError::SystemError))
     }
 
     /// Sends a compound that is part of recovery; `None`: the session was lost meanwhile.
@@ -322,18 +325,18 @@ impl NfsV4 {
         &self,
         request: &CompoundRequest<'_>,
     ) -> Result<Option<CompoundReply>, CallError> {
-        self.send_for(request, Purpose::Recovery)
+        self.send_for(request, CompoundPurpose::Recovery)
     }
 
     fn send_for(
         &self,
         request: &CompoundRequest<'_>,
-        purpose: Purpose,
+        purpose: CompoundPurpose,
     ) -> Result<Option<CompoundReply>, CallError> {
         let interrupt = request.caller.interrupt;
         let (mut repairs, mut wait) = (0, Duration::ZERO);
         let mut lost_at: Option<Instant> = None;
-        let mut carries = request.carries && purpose == Purpose::Ordinary;
+        let mut may_piggyback = request.may_piggyback && purpose == CompoundPurpose::Ordinary;
         loop {
             let turn = self.session.take_slot(purpose, request.keeps_reply, interrupt)?;
             let attempt = match turn {
@@ -345,12 +348,13 @@ impl NfsV4 {
                     self.settle(slot, request.caller)?;
                     Attempt::Again
                 }
-                SlotTurn::Slot(slot) => self.attempt(request, slot, carries, &mut lost_at)?,
+                SlotTurn::Slot(slot) => self.attempt(request, slot, may_piggyback, &mut lost_at)?,
             };
-            // Riders that the server refuses must not keep a request from being executed.
-            carries &= !matches!(attempt, Attempt::Unburdened);
+            // Piggybacked operations that the server refuses must not keep a request from being
+            // executed.
+            may_piggyback &= !matches!(attempt, Attempt::WithoutPiggybacked);
             match attempt {
-                Attempt::Unburdened => {}
+                Attempt::WithoutPiggybacked => {}
                 Attempt::Done(mut reply) => {
                     reply.call.lost_at = reply.call.lost_at.or(lost_at);
                     return Ok(Some(reply));
@@ -364,7 +368,9 @@ impl NfsV4 {
                     wait = (wait * 2).min(JUKEBOX_DELAY_MAX);
                 }
                 Attempt::Again => {
-                    if purpose == Purpose::Recovery && self.session.lock().need() > Need::Reclaim {
+                    if purpose == CompoundPurpose::Recovery
+                        && self.session.lock().need() > RecoveryStep::Reclaim
+                    {
                         return Ok(None);
                     }
                     repairs += 1;
@@ -384,9 +390,9 @@ impl NfsV4 {
     fn settle(&self, slot: SlotGuard<'_>, caller: RpcCaller<'_>) -> Result<(), CallError> {
         let arguments = SequenceArgs4 { cache_this: false, ..slot.arguments };
         let generation = slot.generation();
-        let head = Head::default();
-        let call = self.encoded(Some(arguments), &head, &|_, _| {});
-        let results = self.call_once(caller, Nfs4Operation::Sequence, &call, HEAD_MAX, None)?;
+        let prefix = CompoundPrefix::default();
+        let call = self.encoded(Some(arguments), &prefix, &|_, _| {});
+        let results = self.call_once(caller, Nfs4Operation::Sequence, &call, PREFIX_MAX, None)?;
         let mut results = self.decoded(CompoundResults::new(results.reply.results()))?;
         let status = self.decoded(outcome(results.next::<SequenceOk4>(Nfs4Operation::Sequence)))?;
         // The cached reply shows that the request in doubt was executed.
@@ -397,7 +403,7 @@ impl NfsV4 {
             }
             status => {
                 if !slot.settled(status) {
-                    self.session.demand(Need::Session, generation);
+                    self.session.require_recovery(RecoveryStep::Session, generation);
                 }
             }
         }
@@ -409,7 +415,7 @@ impl NfsV4 {
         &self,
         request: &CompoundRequest<'_>,
         slot: SlotGuard<'_>,
-        carries: bool,
+        may_piggyback: bool,
         lost_at: &mut Option<Instant>,
     ) -> Result<Attempt, CallError> {
         let usable = |key| request.lock.map_or_else(|| self.opens.usable(key), UsableOpen::Stateid);
@@ -436,17 +442,17 @@ impl NfsV4 {
         };
         let is_opening = open.as_ref().is_some_and(|open| open.delayed.is_some());
         let opening = is_opening.then(|| self.delegations.begin_opening());
-        let riders = self.riders(request, &slot, carries);
-        let sent = SentCompound { request, slot, head: Head { riders, open } };
-        let shape = sent.head.shape();
+        let piggybacked = self.take_piggybacked(request, &slot, may_piggyback);
+        let sent = SentCompound { request, slot, prefix: CompoundPrefix { piggybacked, open } };
+        let layout = sent.prefix.layout();
         let sink = request.sink.map(|sink| {
-            let (sink, head) = (Arc::clone(sink), shape.clone());
-            Arc::new(SequencedSink { sink, head, consumed: OnceLock::new() })
+            let (sink, prefix) = (Arc::clone(sink), layout.clone());
+            Arc::new(SequencedSink { sink, prefix, consumed: OnceLock::new() })
         });
         let as_sink = sink.as_ref().map(|sink| Arc::<SequencedSink>::clone(sink) as Arc<dyn ReplySink>);
-        let call = self.encoded(Some(sent.slot.arguments), &sent.head, request.append);
-        let room = if shape.has_open { OPEN_RESULTS_MAX } else { 0 };
-        let results_max = request.results_max.saturating_add(HEAD_MAX + room);
+        let call = self.encoded(Some(sent.slot.arguments), &sent.prefix, request.append);
+        let room = if layout.has_open { OPEN_RESULTS_MAX } else { 0 };
+        let results_max = request.results_max.saturating_add(PREFIX_MAX + room);
         let result = self.call_once(request.caller, request.operation, &call, results_max, as_sink.as_ref());
         let result = match result {
             Ok(result) => result,
@@ -454,35 +460,35 @@ impl NfsV4 {
                 if let Some(opening) = opening {
                     opening.lose_reply(request.caller.credential);
                 }
-                self.put_back_riders(sent.head.riders);
+                self.requeue_piggybacked(sent.prefix.piggybacked);
                 return Err(error);
             }
         };
         *lost_at = lost_at.or(result.lost_at);
         let Some(consumed) = sink.as_ref().and_then(|sink| sink.consumed.get()) else {
-            return self.judge(sent, shape, result);
+            return self.judge(sent, layout, result);
         };
         let generation = sent.slot.generation();
         // The next reply that is not consumed says again whether the backchannel is broken.
         let _ = sent.slot.executed(&consumed.sequence, result.sent_at);
-        for rider in &sent.head.riders {
-            self.rode(rider, Ok(rider.stateid), generation);
+        for operation in &sent.prefix.piggybacked {
+            self.piggybacked_done(operation, Ok(operation.stateid), generation);
         }
-        if let (Some(open), Some(opened)) = (&sent.head.open, consumed.opened) {
+        if let (Some(open), Some(opened)) = (&sent.prefix.open, consumed.opened) {
             self.opened_within(open, opened, generation);
         }
-        Ok(Attempt::Done(CompoundReply { call: result, generation, head: shape, refused: None }))
+        Ok(Attempt::Done(CompoundReply { call: result, generation, prefix: layout, refused: None }))
     }
 
     /// The operations for opens that are added to this compound.
-    fn riders(
+    fn take_piggybacked(
         &self,
         request: &CompoundRequest<'_>,
         slot: &SlotGuard<'_>,
-        carries: bool,
+        may_piggyback: bool,
     ) -> Vec<PiggybackedOperation> {
         let most = match request.operation {
-            _ if !carries => 0,
+            _ if !may_piggyback => 0,
             Nfs4Operation::Sequence => CLOSES_ALONE_MAX,
             _ => CLOSES_MAX,
         };
@@ -494,15 +500,19 @@ impl NfsV4 {
             // The open that the delegation kept is closed with it.
             self.opens.undelegated(&returned.key, now);
         }
-        let mut riders: Vec<_> = returns.iter().map(PiggybackedOperation::returning).collect();
-        riders.extend(self.opens.take_riders(credential, Some(now), most.saturating_sub(riders.len())));
-        riders
+        let mut piggybacked: Vec<_> = returns.iter().map(PiggybackedOperation::returning).collect();
+        piggybacked.extend(self.opens.take_piggybacked(
+            credential,
+            Some(now),
+            most.saturating_sub(piggybacked.len()),
+        ));
+        piggybacked
     }
 
-    /// Riders whose compound was not executed, or not known to be.
-    fn put_back_riders(&self, riders: Vec<PiggybackedOperation>) {
+    /// Piggybacked operations whose compound was not executed, or not known to be.
+    fn requeue_piggybacked(&self, piggybacked: Vec<PiggybackedOperation>) {
         let (returns, others): (Vec<_>, Vec<_>) =
-            riders.into_iter().partition(|rider| rider.does == PiggybackedKind::Return);
+            piggybacked.into_iter().partition(|operation| operation.does == PiggybackedKind::Return);
         returns
             .iter()
             .filter_map(PiggybackedOperation::returned)
@@ -510,20 +520,25 @@ impl NfsV4 {
         self.opens.put_back(others);
     }
 
-    /// A rider was executed, or refused with this status.
-    fn rode(&self, rider: &PiggybackedOperation, outcome: Result<Stateid, NfsStat4>, generation: Generation) {
-        match rider.returned() {
+    /// A piggybacked operation was executed, or refused with this status.
+    fn piggybacked_done(
+        &self,
+        operation: &PiggybackedOperation,
+        outcome: Result<Stateid, NfsStat4>,
+        generation: SessionGeneration,
+    ) {
+        match operation.returned() {
             Some(returned) => {
                 if self.delegations.returned(returned, outcome.map(|_| ())) {
-                    self.session.demand(Need::TestStates, generation);
+                    self.session.require_recovery(RecoveryStep::TestStates, generation);
                 }
             }
-            None => self.opens.rode(rider, outcome),
+            None => self.opens.piggybacked_done(operation, outcome),
         }
     }
 
     /// A delayed OPEN was executed.
-    fn opened_within(&self, open: &UsedOpen<'_>, opened: GrantedOpen, generation: Generation) {
+    fn opened_within(&self, open: &UsedOpen<'_>, opened: GrantedOpen, generation: SessionGeneration) {
         if let Some(delayed) = &open.delayed {
             let owner = OpenOwner { number: open.key.owner, credential: &delayed.credential };
             let wants_delegation = delayed.wants_delegation;
@@ -536,10 +551,10 @@ impl NfsV4 {
     fn judge(
         &self,
         sent: SentCompound<'_, '_>,
-        shape: HeadShape,
+        layout: PrefixLayout,
         result: CallResult,
     ) -> Result<Attempt, CallError> {
-        let SentCompound { request, slot, mut head } = sent;
+        let SentCompound { request, slot, mut prefix } = sent;
         let generation = slot.generation();
         let (header, outcome) = {
             let decoded = CompoundResults::new(result.reply.results());
@@ -550,7 +565,7 @@ impl NfsV4 {
             let (mut results, sequence) = match sequence {
                 Ok(decoded) => decoded,
                 Err(error) => {
-                    self.put_back_riders(head.riders);
+                    self.requeue_piggybacked(prefix.piggybacked);
                     return Err(self.rpc.malformed("SEQUENCE", error));
                 }
             };
@@ -565,24 +580,24 @@ impl NfsV4 {
                 Ok(_) => {
                     // The reply is not this request's: nothing of the session can be relied upon.
                     tracing::warn!("the server has answered for another slot: the session is created again");
-                    self.put_back_riders(head.riders);
+                    self.requeue_piggybacked(prefix.piggybacked);
                     drop(slot);
-                    self.session.demand(Need::Session, generation);
+                    self.session.require_recovery(RecoveryStep::Session, generation);
                     return Err(CallError::SystemError);
                 }
                 Err(status) => {
-                    self.put_back_riders(head.riders);
+                    self.requeue_piggybacked(prefix.piggybacked);
                     return self.refused(request, slot, status);
                 }
             }
-            (*results.header(), self.judge_head(&mut results, &mut head, generation)?)
+            (*results.header(), self.judge_prefix(&mut results, &mut prefix, generation)?)
         };
         let refused = match outcome {
-            HeadOutcome::Unburdened => return Ok(Attempt::Unburdened),
-            HeadOutcome::Executed => None,
-            HeadOutcome::Refused(status) => Some(status),
+            PrefixOutcome::PiggybackedRefused => return Ok(Attempt::WithoutPiggybacked),
+            PrefixOutcome::Executed => None,
+            PrefixOutcome::Refused(status) => Some(status),
         };
-        let failed_at = header.results.saturating_sub(shape.operations() + 1);
+        let failed_at = header.results.saturating_sub(layout.operations() + 1);
         let was_executed = request.main != REPEATABLE && failed_at > request.main;
         // The lock agent waits without a thread.
         let waits_elsewhere = request.operation == Nfs4Operation::Lock
@@ -590,47 +605,47 @@ impl NfsV4 {
         if header.status != NfsStat4::Ok
             && !was_executed
             && !waits_elsewhere
-            && let Some(attempt) = self.repair(request, &head, header.status, generation)
+            && let Some(attempt) = self.repair(request, &prefix, header.status, generation)
         {
             return Ok(attempt);
         }
-        Ok(Attempt::Done(CompoundReply { call: result, generation, head: shape, refused }))
+        Ok(Attempt::Done(CompoundReply { call: result, generation, prefix: layout, refused }))
     }
 
     /// Judges what precedes the operations of the intent.
-    fn judge_head(
+    fn judge_prefix(
         &self,
         results: &mut CompoundResults<'_>,
-        head: &mut Head<'_>,
-        generation: Generation,
-    ) -> Result<HeadOutcome, CallError> {
-        let mut riders = std::mem::take(&mut head.riders).into_iter();
-        while let Some(rider) = riders.next() {
-            let rode = match outcome(rider.does.result(results)) {
-                Ok(rode) => rode,
+        prefix: &mut CompoundPrefix<'_>,
+        generation: SessionGeneration,
+    ) -> Result<PrefixOutcome, CallError> {
+        let mut piggybacked = std::mem::take(&mut prefix.piggybacked).into_iter();
+        while let Some(operation) = piggybacked.next() {
+            let result = match outcome(operation.does.result(results)) {
+                Ok(result) => result,
                 Err(error) => {
-                    self.put_back_riders(riders.collect());
-                    return Err(self.rpc.malformed(rider.does.operation().name(), error));
+                    self.requeue_piggybacked(piggybacked.collect());
+                    return Err(self.rpc.malformed(operation.does.operation().name(), error));
                 }
             };
-            self.rode(&rider, rode, generation);
-            if rode.is_err() {
-                self.put_back_riders(riders.collect());
-                return Ok(HeadOutcome::Unburdened);
+            self.piggybacked_done(&operation, result, generation);
+            if result.is_err() {
+                self.requeue_piggybacked(piggybacked.collect());
+                return Ok(PrefixOutcome::PiggybackedRefused);
             }
         }
-        let Some(open) = &head.open else { return Ok(HeadOutcome::Executed) };
+        let Some(open) = &prefix.open else { return Ok(PrefixOutcome::Executed) };
         if let Err(status) = self.decoded(outcome(results.next::<()>(Nfs4Operation::Putfh)))? {
-            return Ok(HeadOutcome::Refused(status));
+            return Ok(PrefixOutcome::Refused(status));
         }
         if open.delayed.is_some() {
             let opened = outcome(results.next::<OpenOk4<'_>>(Nfs4Operation::Open));
             match self.decoded(opened)? {
                 Ok(ok) => self.opened_within(open, GrantedOpen::from(&ok), generation),
-                Err(status) => return Ok(HeadOutcome::Refused(status)),
+                Err(status) => return Ok(PrefixOutcome::Refused(status)),
             }
         }
-        Ok(HeadOutcome::Executed)
+        Ok(PrefixOutcome::Executed)
     }
 
     /// What is done before a compound that has failed with this status is sent again; `None`: it is
@@ -638,11 +653,11 @@ impl NfsV4 {
     fn repair(
         &self,
         request: &CompoundRequest<'_>,
-        head: &Head<'_>,
+        prefix: &CompoundPrefix<'_>,
         status: NfsStat4,
-        generation: Generation,
+        generation: SessionGeneration,
     ) -> Option<Attempt> {
-        match (status, &head.open) {
+        match (status, &prefix.open) {
             (NfsStat4::Delay, _) => Some(Attempt::Wait(DELAY_MIN)),
             (NfsStat4::Grace, _) => Some(Attempt::Wait(JUKEBOX_DELAY_MIN)),
             // An earlier copy was executed, and does no harm if it is repeated; its reply is lost.
@@ -660,7 +675,7 @@ impl NfsV4 {
                 Some(Attempt::Again)
             }
             (NfsStat4::StaleClientid, _) => {
-                self.session.demand(Need::Client, generation);
+                self.session.require_recovery(RecoveryStep::Client, generation);
                 Some(Attempt::Again)
             }
             _ => None,
@@ -694,12 +709,12 @@ impl NfsV4 {
             | NfsStat4::Badslot
             | NfsStat4::BadHighSlot => {
                 drop(slot);
-                self.session.demand(Need::Session, generation);
+                self.session.require_recovery(RecoveryStep::Session, generation);
                 Ok(Attempt::Again)
             }
             NfsStat4::StaleClientid => {
                 drop(slot);
-                self.session.demand(Need::Client, generation);
+                self.session.require_recovery(RecoveryStep::Client, generation);
                 Ok(Attempt::Again)
             }
             status => {
@@ -720,9 +735,9 @@ impl NfsV4 {
         operation: Nfs4Operation,
         append: Append<'_>,
     ) -> Result<Result<T, NfsStat4>, CallError> {
-        let head = Head::default();
-        let call = self.encoded(None, &head, append);
-        let result = self.call_once(caller, operation, &call, 4 * HEAD_MAX, None)?;
+        let prefix = CompoundPrefix::default();
+        let call = self.encoded(None, &prefix, append);
+        let result = self.call_once(caller, operation, &call, 4 * PREFIX_MAX, None)?;
         let mut results = self.decoded(CompoundResults::new(result.reply.results()))?;
         let header = *results.header();
         if header.results == 0 && header.status != NfsStat4::Ok {
@@ -735,11 +750,11 @@ impl NfsV4 {
     fn encoded<'a>(
         &self,
         sequence: Option<SequenceArgs4>,
-        head: &'a Head<'a>,
+        prefix: &'a CompoundPrefix<'a>,
         append: Append<'a>,
     ) -> CompoundCall<'a> {
         let client = self.session.lock().client;
-        CompoundCall { minor_version: self.minor_version, sequence, head, append, client }
+        CompoundCall { minor_version: self.minor_version, sequence, prefix, append, client }
     }
 
     fn call_once(
@@ -777,8 +792,8 @@ pub(super) fn lost(now: Instant) -> CompoundReply {
     let reply = curt_rpc::client::CallReply::from_results(Vec::new());
     CompoundReply {
         call: CallResult { reply, sent_at: now, lost_at: None },
-        generation: Generation::default(),
-        head: HeadShape::default(),
+        generation: SessionGeneration::default(),
+        prefix: PrefixLayout::default(),
         refused: Some(NfsStat4::Io),
     }
 }

@@ -20,7 +20,7 @@ use std::{
 };
 
 use curt_policy::delegation::{
-    DELEGATIONS_MAX, DelegationOffer, GrantExpectation, GrantOutcome, RecallDecision, RecalledDelegation,
+    DELEGATIONS_MAX, DelegationOffer, DelegationReply, GrantExpectation, RecallDecision, RecalledDelegation,
     decide_recall, surplus,
 };
 use curt_proto::nfs4::{NfsStat4, Stateid};
@@ -30,13 +30,13 @@ use parking_lot::Mutex;
 
 use super::{
     open::{OfferedDelegation, OpenKey},
-    session::Generation,
+    session::SessionGeneration,
 };
 use crate::protocol::delegation::{DelegationEnd, DelegationEvents, HeldDelegation, LeaseEnd};
 
 /// The delegations of a client.
 #[derive(Default)]
-pub(super) struct DelegationTable {
+pub(super) struct HeldDelegations {
     state: Mutex<Delegations>,
     lease: Arc<LeaseEnd>,
     events: Mutex<Option<Weak<dyn DelegationEvents>>>,
@@ -62,7 +62,7 @@ struct Delegations {
     lost_reply: Option<Arc<RpcCredential>>,
     expectation: GrantExpectation,
     /// The first session since the server has forgotten them.
-    valid_since: Generation,
+    valid_since: SessionGeneration,
     /// Those that it has forgotten, until they are reclaimed.
     to_reclaim: VecDeque<DelegationToReclaim>,
 }
@@ -95,7 +95,7 @@ pub(super) struct ReturnedDelegation {
 
 /// An OPEN in progress that may get a delegation. Dropped when its reply is dealt with.
 pub(super) struct OpeningGuard<'a> {
-    table: &'a DelegationTable,
+    table: &'a HeldDelegations,
     number: u64,
 }
 
@@ -121,7 +121,7 @@ pub(super) struct OpenedForDelegation<'a> {
     pub(super) credential: &'a Arc<RpcCredential>,
     pub(super) was_wanted: bool,
     /// The session that has executed it.
-    pub(super) generation: Generation,
+    pub(super) generation: SessionGeneration,
     pub(super) is_written_here: bool,
 }
 
@@ -180,7 +180,7 @@ impl Delegations {
     }
 }
 
-impl DelegationTable {
+impl HeldDelegations {
     /// Calls this when delegations have to be returned without delay.
     pub(super) fn set_must_return(&self, must_return: Box<dyn Fn() + Send + Sync>) {
         let _ = self.must_return.set(must_return);
@@ -254,7 +254,7 @@ impl DelegationTable {
         &self,
         open: &OpenedForDelegation<'_>,
         offered: Option<OfferedDelegation>,
-        outcome: GrantOutcome,
+        outcome: DelegationReply,
     ) -> Option<Arc<HeldDelegation>> {
         let file = &open.key.file;
         let mut state = self.state.lock();
@@ -467,7 +467,7 @@ impl DelegationTable {
 
     /// The server knows none of them any more. Those that were held can be reclaimed in the session
     /// `next` or a later one; until then nothing is served by them.
-    pub(super) fn forgotten_by_server(&self, next: Generation) {
+    pub(super) fn forgotten_by_server(&self, next: SessionGeneration) {
         self.lease.doubt();
         let mut state = self.state.lock();
         let lost = state.end_surplus(0);
@@ -533,9 +533,9 @@ impl DelegationTable {
     }
 }
 
-impl std::fmt::Debug for DelegationTable {
+impl std::fmt::Debug for HeldDelegations {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DelegationTable").field("held", &self.state.lock().held).finish_non_exhaustive()
+        f.debug_struct("HeldDelegations").field("held", &self.state.lock().held).finish_non_exhaustive()
     }
 }
 
@@ -550,7 +550,7 @@ mod tests {
     /// What is reported, and how many delegations wait to be returned then.
     #[derive(Default)]
     struct Reported {
-        table: OnceLock<Weak<DelegationTable>>,
+        table: OnceLock<Weak<HeldDelegations>>,
         ended: Mutex<Vec<(DelegationEnd, usize)>>,
         granted: Mutex<u32>,
     }
@@ -567,7 +567,7 @@ mod tests {
     }
 
     struct Rig {
-        table: Arc<DelegationTable>,
+        table: Arc<HeldDelegations>,
         events: Arc<Reported>,
         credential: Arc<RpcCredential>,
     }
@@ -584,7 +584,7 @@ mod tests {
 
     impl Rig {
         fn new() -> Self {
-            let (table, events) = (Arc::<DelegationTable>::default(), Arc::<Reported>::default());
+            let (table, events) = (Arc::<HeldDelegations>::default(), Arc::<Reported>::default());
             events.table.set(Arc::downgrade(&table)).unwrap();
             let weak = Arc::downgrade(&events);
             table.report(weak, Instant::now());
@@ -593,14 +593,14 @@ mod tests {
         }
 
         fn opened(&self, number: u32, was_wanted: bool) -> Option<Arc<HeldDelegation>> {
-            self.opened_in(number, was_wanted, Generation::default().next())
+            self.opened_in(number, was_wanted, SessionGeneration::default().next())
         }
 
         fn opened_in(
             &self,
             number: u32,
             was_wanted: bool,
-            generation: Generation,
+            generation: SessionGeneration,
         ) -> Option<Arc<HeldDelegation>> {
             let key = OpenKey { file: file(number), owner: 1 };
             let open = OpenedForDelegation {
@@ -611,7 +611,7 @@ mod tests {
                 is_written_here: false,
             };
             let offered = OfferedDelegation { stateid: stateid(number), is_read: true, is_recalled: false };
-            self.table.opened(&open, Some(offered), GrantOutcome::Granted)
+            self.table.opened(&open, Some(offered), DelegationReply::Granted)
         }
 
         fn returns(&self) -> Vec<u32> {
@@ -661,7 +661,7 @@ mod tests {
             assert_eq!(rig.table.recall(&file(1), stateid(1)), NfsStat4::Ok);
         }
         assert_eq!(rig.returns(), [1], "once");
-        rig.table.forgotten_by_server(Generation::default().next());
+        rig.table.forgotten_by_server(SessionGeneration::default().next());
         assert_eq!(rig.table.recall(&file(1), stateid(1)), NfsStat4::BadStateid);
     }
 
@@ -729,7 +729,7 @@ mod tests {
         let (revoked, forgotten) = (rig.opened(1, true).unwrap(), rig.opened(2, true).unwrap());
         rig.table.lose(&file(1), stateid(1));
         assert!(!revoked.is_held() && forgotten.is_held());
-        let (first, next) = (Generation::default().next(), Generation::default().next().next());
+        let (first, next) = (SessionGeneration::default().next(), SessionGeneration::default().next().next());
         rig.table.forgotten_by_server(next);
         assert!(!forgotten.is_held());
         assert_eq!((rig.returns(), rig.table.all()), (vec![], vec![]));
@@ -747,7 +747,7 @@ mod tests {
             rig.opened(number, true).unwrap();
         }
         rig.table.give_up(&file(4));
-        rig.table.forgotten_by_server(Generation::default().next().next());
+        rig.table.forgotten_by_server(SessionGeneration::default().next().next());
         let key = |number| OpenKey { file: file(number), owner: 1 };
         assert!(rig.table.take_reclaim(&key(2)), "with its open");
         assert!(!rig.table.take_reclaim(&key(2)) && !rig.table.take_reclaim(&key(4)), "it was given up");

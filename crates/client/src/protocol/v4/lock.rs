@@ -19,12 +19,12 @@ use curt_types::{ByteRange, Fault, FileHandle, LockType};
 use super::{
     NfsV4, change,
     compound::{CompoundReply, CompoundRequest, lost},
-    lock_states::{LockPlace, LocksToReclaim, LostLocks, StateidRejection, Unlockable},
+    lock_states::{LockStateRef, LocksToReclaim, LostLocks, StateidRejection, UnlockTarget},
     open::{OpenKey, UsableOpen},
     put_fh, question,
     recovery::RecoveryError,
     results::{Results, fault, outcome},
-    session::Purpose,
+    session::CompoundPurpose,
 };
 use crate::protocol::{
     LockAnswer, LockMode, LockTestReply, OpenCaller, RemoteLock, RpcCaller, WireLock, WireOwner,
@@ -95,7 +95,8 @@ impl NfsV4 {
             if place.stateid.is_none() && self.opens.usable(&place.open) == UsableOpen::None {
                 return Ok(LockReply::Refused(LockError::NoLocks));
             }
-            let status = match self.send_lock(open.rpc(), &place, kind, lock.range, Purpose::Ordinary) {
+            let status = match self.send_lock(open.rpc(), &place, kind, lock.range, CompoundPurpose::Ordinary)
+            {
                 Err(error) => {
                     self.locks.may_hold(&place, lock);
                     return Err(error);
@@ -123,7 +124,7 @@ impl NfsV4 {
     }
 
     /// What follows from a LOCK that was not granted.
-    fn denied(&self, place: &LockPlace, waits: bool, status: NfsStat4) -> LockReply {
+    fn denied(&self, place: &LockStateRef, waits: bool, status: NfsStat4) -> LockReply {
         let is_notified = waits && self.opens.may_notify(&place.open) && self.session.lock().has_callbacks();
         match reply_of(status) {
             LockReply::Denied if is_notified => {
@@ -141,13 +142,13 @@ impl NfsV4 {
     fn send_lock(
         &self,
         caller: RpcCaller<'_>,
-        place: &LockPlace,
+        place: &LockStateRef,
         kind: LockType4,
         range: ByteRange,
-        purpose: Purpose,
+        purpose: CompoundPurpose,
     ) -> Result<Option<Result<Stateid, NfsStat4>>, CallError> {
         let (offset, length) = lock_offset_and_length(range);
-        let reclaim = purpose == Purpose::Recovery;
+        let reclaim = purpose == CompoundPurpose::Recovery;
         let (client, name) = (self.session.lock().client, place.name.bytes());
         let append = |operations: &mut CompoundEncoder<'_>, open_stateid: Stateid| {
             let locker = match place.stateid {
@@ -188,9 +189,9 @@ impl NfsV4 {
     ) -> LockAnswer {
         for _ in 0..REPAIRS_MAX {
             let place = match self.locks.unlockable(file, owner, range) {
-                Unlockable::Nothing => return Ok(LockReply::Granted),
-                Unlockable::Held(place) => place,
-                Unlockable::Doubtful(place, range, lock_type) => {
+                UnlockTarget::None => return Ok(LockReply::Granted),
+                UnlockTarget::State(place) => place,
+                UnlockTarget::UnknownStateid(place, range, lock_type) => {
                     let lock = WireLock { owner, range, lock_type };
                     if let Some(reply) = self.settle_lock(caller, &place, &lock)? {
                         return Ok(reply);
@@ -219,7 +220,7 @@ impl NfsV4 {
     fn settle_lock(
         &self,
         caller: RpcCaller<'_>,
-        place: &LockPlace,
+        place: &LockStateRef,
         lock: &WireLock,
     ) -> Result<Option<LockReply>, CallError> {
         let kind = wire_type(lock.lock_type, false);
@@ -227,7 +228,7 @@ impl NfsV4 {
             self.locks.holds_not(place, lock.range);
             return Ok(None);
         }
-        match self.send_lock(caller, place, kind, lock.range, Purpose::Ordinary)? {
+        match self.send_lock(caller, place, kind, lock.range, CompoundPurpose::Ordinary)? {
             Some(Ok(stateid)) => {
                 self.locks.granted(place, stateid, lock);
             }
@@ -240,7 +241,7 @@ impl NfsV4 {
     fn send_unlock(
         &self,
         caller: RpcCaller<'_>,
-        place: &LockPlace,
+        place: &LockStateRef,
         stateid: Stateid,
         range: ByteRange,
     ) -> Result<Result<Stateid, NfsStat4>, CallError> {
@@ -392,7 +393,7 @@ impl NfsV4 {
                     break;
                 }
                 let kind = wire_type(lock_type, false);
-                match self.send_lock(caller, &place, kind, range, Purpose::Recovery)? {
+                match self.send_lock(caller, &place, kind, range, CompoundPurpose::Recovery)? {
                     None => return Ok(None),
                     Some(Ok(stateid)) => {
                         self.locks.reclaimed(&place, stateid);

@@ -66,11 +66,11 @@ pub(super) struct LockStateTable {
 struct LockStates {
     epoch: u64,
     last_name: u64,
-    files: HashMap<FileHandle, Vec<LockState>>,
+    files: HashMap<FileHandle, Vec<ClientLockState>>,
 }
 
 #[derive(Debug)]
-struct LockState {
+struct ClientLockState {
     name: LockOwnerName,
     /// The owner of the open.
     open: u32,
@@ -91,7 +91,7 @@ struct LockState {
 
 /// A state that a request uses.
 #[derive(Clone, Debug)]
-pub(super) struct LockPlace {
+pub(super) struct LockStateRef {
     pub(super) name: LockOwnerName,
     pub(super) open: OpenKey,
     pub(super) credential: Arc<RpcCredential>,
@@ -108,13 +108,13 @@ pub(super) struct LockUse<'a> {
 
 /// What an owner has to unlock.
 #[derive(Clone, Debug)]
-pub(super) enum Unlockable {
+pub(super) enum UnlockTarget {
     /// The server holds nothing there.
-    Nothing,
+    None,
     /// What this state has.
-    Held(LockPlace),
+    State(LockStateRef),
     /// The reply to this LOCK was lost, and there is no stateid to unlock it by.
-    Doubtful(LockPlace, ByteRange, LockType),
+    UnknownStateid(LockStateRef, ByteRange, LockType),
 }
 
 /// The reason why the server does not accept a stateid.
@@ -137,13 +137,13 @@ pub(super) struct LostLocks {
 /// Locks to be reclaimed.
 #[derive(Clone, Debug)]
 pub(super) struct LocksToReclaim {
-    pub(super) place: LockPlace,
+    pub(super) place: LockStateRef,
     pub(super) ranges: LockRanges,
 }
 
-impl LockState {
-    fn place(&self, file: &FileHandle, epoch: u64) -> LockPlace {
-        LockPlace {
+impl ClientLockState {
+    fn place(&self, file: &FileHandle, epoch: u64) -> LockStateRef {
+        LockStateRef {
             name: self.name,
             open: OpenKey { file: file.clone(), owner: self.open },
             credential: Arc::clone(&self.credential),
@@ -173,7 +173,7 @@ impl LockState {
 }
 
 impl LockStates {
-    fn state(&mut self, file: &FileHandle, name: LockOwnerName) -> Option<&mut LockState> {
+    fn state(&mut self, file: &FileHandle, name: LockOwnerName) -> Option<&mut ClientLockState> {
         self.files.get_mut(file)?.iter_mut().find(|state| state.name == name)
     }
 }
@@ -201,7 +201,7 @@ impl LockStateTable {
         file: &'a FileHandle,
         open: &OpenContext,
         owner: WireOwner,
-    ) -> (LockPlace, LockUse<'a>, bool) {
+    ) -> (LockStateRef, LockUse<'a>, bool) {
         let states = &mut *self.states.lock();
         let epoch = states.epoch;
         let of_file = states.files.entry(file.clone()).or_default();
@@ -211,7 +211,7 @@ impl LockStateTable {
         let is_new = index.is_none();
         let index = index.unwrap_or_else(|| {
             states.last_name += 1;
-            of_file.push(LockState {
+            of_file.push(ClientLockState {
                 name: LockOwnerName(states.last_name),
                 open: open.owner,
                 credential: Arc::clone(&open.credential),
@@ -233,8 +233,8 @@ impl LockStateTable {
         (place, used, is_new)
     }
 
-    /// The same state for the same request, which is sent again.
-    pub(super) fn again(&self, place: &LockPlace) -> LockPlace {
+    /// The current state for a request that is sent again.
+    pub(super) fn again(&self, place: &LockStateRef) -> LockStateRef {
         let states = &mut *self.states.lock();
         let epoch = states.epoch;
         let file = &place.open.file;
@@ -243,7 +243,7 @@ impl LockStateTable {
     }
 
     /// The server has granted a lock. Returns `false` if all states were lost since the request.
-    pub(super) fn granted(&self, place: &LockPlace, stateid: Stateid, lock: &WireLock) -> bool {
+    pub(super) fn granted(&self, place: &LockStateRef, stateid: Stateid, lock: &WireLock) -> bool {
         let states = &mut *self.states.lock();
         if states.epoch != place.epoch {
             return false;
@@ -256,21 +256,21 @@ impl LockStateTable {
     }
 
     /// The server has denied a lock, and will notify this client or not.
-    pub(super) fn denied(&self, place: &LockPlace, is_waiting: bool) {
+    pub(super) fn denied(&self, place: &LockStateRef, is_waiting: bool) {
         if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
             state.is_waiting = is_waiting;
         }
     }
 
     /// The reply to a LOCK is lost: the server may have granted it.
-    pub(super) fn may_hold(&self, place: &LockPlace, lock: &WireLock) {
+    pub(super) fn may_hold(&self, place: &LockStateRef, lock: &WireLock) {
         if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
             state.held.strengthen(&LockRanges::of(lock.range, lock.lock_type));
         }
     }
 
     /// A LOCK whose reply was lost turns out not to be granted.
-    pub(super) fn holds_not(&self, place: &LockPlace, range: ByteRange) {
+    pub(super) fn holds_not(&self, place: &LockStateRef, range: ByteRange) {
         if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
             state.held.set(range, None);
         }
@@ -288,24 +288,24 @@ impl LockStateTable {
     }
 
     /// What an owner has to unlock within `range`.
-    pub(super) fn unlockable(&self, file: &FileHandle, owner: WireOwner, range: ByteRange) -> Unlockable {
+    pub(super) fn unlockable(&self, file: &FileHandle, owner: WireOwner, range: ByteRange) -> UnlockTarget {
         let states = &mut *self.states.lock();
         let epoch = states.epoch;
         let mut of_file = states.files.get_mut(file).into_iter().flatten();
-        let Some(state) = of_file.find(|state| state.user == Some(owner)) else { return Unlockable::Nothing };
+        let Some(state) = of_file.find(|state| state.user == Some(owner)) else { return UnlockTarget::None };
         let Some((held, lock_type)) = state.held.overlapping(range).next() else {
-            return Unlockable::Nothing;
+            return UnlockTarget::None;
         };
         let place = state.place(file, epoch);
         match state.stateid {
-            Some(_) => Unlockable::Held(place),
-            None => Unlockable::Doubtful(place, held, lock_type),
+            Some(_) => UnlockTarget::State(place),
+            None => UnlockTarget::UnknownStateid(place, held, lock_type),
         }
     }
 
     /// The server has unlocked a range. Returns `false` if all states were lost since the request:
     /// the lock may have been reclaimed.
-    pub(super) fn unlocked(&self, place: &LockPlace, stateid: Stateid, range: ByteRange) -> bool {
+    pub(super) fn unlocked(&self, place: &LockStateRef, stateid: Stateid, range: ByteRange) -> bool {
         let states = &mut *self.states.lock();
         if states.epoch != place.epoch {
             return false;
@@ -349,7 +349,8 @@ impl LockStateTable {
     /// The server does not accept this stateid of a lock.
     pub(super) fn doubt(&self, file: &FileHandle, stateid: Stateid) -> StateidRejection {
         let states = &mut *self.states.lock();
-        let is_its = |state: &&mut LockState| state.stateid.is_some_and(|its| its.other == stateid.other);
+        let is_its =
+            |state: &&mut ClientLockState| state.stateid.is_some_and(|its| its.other == stateid.other);
         let state = states.files.get_mut(file).and_then(|of_file| of_file.iter_mut().find(is_its));
         state.map_or(StateidRejection::Replaced, |state| StateidRejection::Lost(state.lose(file)))
     }
@@ -386,14 +387,14 @@ impl LockStateTable {
     }
 
     /// A lock was reclaimed, with this stateid.
-    pub(super) fn reclaimed(&self, place: &LockPlace, stateid: Stateid) {
+    pub(super) fn reclaimed(&self, place: &LockStateRef, stateid: Stateid) {
         if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
             state.stateid = Some(stateid);
         }
     }
 
     /// All locks of a state were reclaimed or are lost: these are.
-    pub(super) fn reclaim_ended(&self, place: &LockPlace, lost: &LockRanges) -> Option<WireOwner> {
+    pub(super) fn reclaim_ended(&self, place: &LockStateRef, lost: &LockRanges) -> Option<WireOwner> {
         let states = &mut *self.states.lock();
         let state = states.state(&place.open.file, place.name)?;
         state.is_forgotten = false;

@@ -15,26 +15,26 @@ use super::{
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{done, optional},
 };
-use crate::protocol::{Answer, FoundToOpen, LookupReply, LookupToOpen, RpcCaller, ShareAccess};
+use crate::protocol::{Answer, LookupOpenReply, LookupOpenRequest, LookupReply, RpcCaller, ShareAccess};
 
 /// The position of the attributes of what LOOKUP has found. What follows does not concern the name:
 /// it is not sent again for its sake.
 const LOOKUP_ATTRIBUTES_AT: u32 = 4;
 
 impl NfsV4 {
-    /// A LOOKUP, and what is wanted beside. Without an OPEN its READ uses the anonymous stateid: no
-    /// open has to be closed if the file is not opened. The failure of what follows LOOKUP does not
-    /// concern the name.
+    /// A LOOKUP, and what is requested with it. Without an OPEN its READ uses the anonymous
+    /// stateid: no open has to be closed if the file is not opened. The failure of what follows
+    /// LOOKUP does not concern the name.
     ///
-    /// What an OPEN is followed by is of the time of its delegation. What precedes it is there for
-    /// objects that cannot be opened.
-    pub(super) fn find_beside(
+    /// The operations after OPEN are executed after the delegation was granted. Those before it
+    /// serve objects that cannot be opened.
+    pub(super) fn find_with_open(
         &self,
         caller: RpcCaller<'_>,
         directory: &FileHandle,
         name: &[u8],
-        beside: Option<LookupToOpen<'_>>,
-    ) -> Answer<FoundToOpen, Option<Attributes>> {
+        with_open: Option<LookupOpenRequest<'_>>,
+    ) -> Answer<LookupOpenReply, Option<Attributes>> {
         let Ok(component) = Component::new(name) else {
             return Ok(self.refusal(Fault::Nametoolong));
         };
@@ -44,7 +44,7 @@ impl NfsV4 {
             let session = self.session.lock();
             (session.client, session.operations_max >= OWN_OPERATIONS_MAX)
         };
-        let owner = beside.and_then(|beside| beside.open).filter(|_| room);
+        let owner = with_open.and_then(|asked| asked.open).filter(|_| room);
         let owner_name = owner.map(|owner| owner_name(owner.number));
         let open = owner_name.as_ref().map(|owner| {
             let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
@@ -60,7 +60,7 @@ impl NfsV4 {
             }
             operations.bare(Nfs4Operation::Getfh);
             get_attributes(operations, attributes::OBJECT);
-            let Some(LookupToOpen { rights, read: count, .. }) = beside else { return };
+            let Some(LookupOpenRequest { rights, read: count, .. }) = with_open else { return };
             operations.push(&AccessArgs4 { access: rights.bits() });
             let mut stateid = Stateid::ANONYMOUS;
             if let Some(open) = &open {
@@ -71,10 +71,10 @@ impl NfsV4 {
             }
             operations.push(&ReadArgs4 { stateid, offset: 0, count });
         };
-        let asked = usize::try_from(beside.map_or(0, |beside| beside.read)).unwrap_or(usize::MAX);
+        let asked = usize::try_from(with_open.map_or(0, |asked| asked.read)).unwrap_or(usize::MAX);
         let room = if open.is_some() { OPEN_RESULTS_MAX } else { 0 };
         let results_max = RESULTS_SMALL.saturating_add(room).saturating_add(asked);
-        let main = if beside.is_some() { LOOKUP_ATTRIBUTES_AT } else { REPEATABLE };
+        let main = if with_open.is_some() { LOOKUP_ATTRIBUTES_AT } else { REPEATABLE };
         let request = CompoundRequest { main, results_max, ..question(caller, operation, &append) };
         let opening = owner.map(|_| self.delegations.begin_opening());
         let answer = self.ask(&request, |results| {
@@ -83,9 +83,9 @@ impl NfsV4 {
             done!(results.pass(operation), about);
             let ok: GetfhOk4<'_> = done!(results.next(Nfs4Operation::Getfh), about);
             let found = LookupReply { handle: ok.object.into(), attributes: results.attributes()? };
-            let mut found = FoundToOpen::from(found);
-            let Some(beside) = beside else { return Ok((Ok(found), about)) };
-            let granted = |ok: AccessOk4| Access::from_bits(ok.access).common(beside.rights);
+            let mut found = LookupOpenReply::from(found);
+            let Some(with_open) = with_open else { return Ok((Ok(found), about)) };
+            let granted = |ok: AccessOk4| Access::from_bits(ok.access).common(with_open.rights);
             found.granted = optional(results.0.next(Nfs4Operation::Access))?.map(granted);
             if let Some(owner) = owner {
                 let Some(ok) = optional(results.0.next::<OpenOk4<'_>>(Nfs4Operation::Open))? else {
@@ -98,7 +98,7 @@ impl NfsV4 {
                 found.granted = optional(results.0.next(Nfs4Operation::Access))?.map(granted);
                 found.found.attributes = results.attributes()?.or(found.found.attributes);
             }
-            found.data = read_results::read_beside(results, asked)?;
+            found.data = read_results::decode_optional_read(results, asked)?;
             Ok((Ok(found), about))
         });
         if let (Some(opening), Err(_)) = (&opening, &answer) {

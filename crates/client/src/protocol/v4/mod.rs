@@ -3,7 +3,7 @@
 //!
 //! `compound` sends a compound until it is answered, `session` has the slots, `recovery` does what
 //! the session needs, `open` has the opens, `delegation` the read delegations, `lock_states` the
-//! locks and `lock` their requests, `callback` answers the server, `upkeep` is for opens,
+//! locks and `lock` their requests, `callback` answers the server, `maintenance` is for opens,
 //! delegations and the lease, `attributes` converts.
 //! This file has the compounds of the intents, but for those in `lookup`, `batch` and `lock`.
 //!
@@ -21,6 +21,7 @@ mod listing;
 mod lock;
 mod lock_states;
 mod lookup;
+mod maintenance;
 pub mod mounting;
 mod open;
 mod read_results;
@@ -29,7 +30,6 @@ mod results;
 mod session;
 #[cfg(test)]
 mod tests;
-mod upkeep;
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -44,10 +44,10 @@ use std::{
 use curt_policy::locks::LockReply;
 use curt_proto::nfs4::{
     AccessArgs4, AccessOk4, Bitmap4, CommitArgs4, CommitOk4, Component, CompoundEncoder, CreateArgs4,
-    CreateHow4, CreateOk4, CreateType4, Ftype4, GetattrArgs4, GetattrOk4, GetfhOk4, LinkArgs4, LinkOk4,
-    LinkText, LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, NverifyArgs4, OpenClaim, OpenHow, OpenOk4,
-    PutfhArgs4, ReadArgs4, ReaddirArgs4, ReadlinkOk4, RemoveArgs4, RemoveOk4, RenameArgs4, RenameOk4,
-    SetattrArgs4, StableHow4, Stateid, Verifier4, VerifyArgs4, WriteArgs4, WriteOk4,
+    CreateHow4, CreateOk4, CreateType4, GetattrArgs4, GetattrOk4, GetfhOk4, LinkArgs4, LinkOk4, LinkText,
+    LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, NverifyArgs4, OpenClaim, OpenHow, OpenOk4, PutfhArgs4,
+    ReadArgs4, ReaddirArgs4, ReadlinkOk4, RemoveArgs4, RemoveOk4, RenameArgs4, RenameOk4, SetattrArgs4,
+    StableHow4, Stateid, Verifier4, VerifyArgs4, WriteArgs4, WriteOk4,
 };
 use curt_rpc::{
     auth::RpcCredential,
@@ -63,7 +63,7 @@ use self::{
     attributes::{EncodedAttributes, directory_step, file_step, object_of},
     callback::CallbackService,
     compound::{CompoundReply, CompoundRequest, REPEATABLE},
-    delegation::DelegationTable,
+    delegation::HeldDelegations,
     identity::ClientIdentity,
     lock_states::LockStateTable,
     open::{GrantedOpen, OpenKey, OpenTable, SentOpen},
@@ -73,11 +73,11 @@ use self::{
 };
 use super::{
     Answer, BatchOperations, CreateRequest, CreatedObject, DelegationEvents, DelegationOperations,
-    FileOperations, FoundToOpen, FsstatReply, LinkAttributes, ListRequest, LockAnswer, LockEvents, LockMode,
-    LockOperations, LockTestReply, LookupReply, LookupToOpen, NfsReply, OpenCaller, OpenOperations,
-    OpenOwner, OpenReply, PathReply, Protocol, ReadData, ReadSink, ReaddirPage, RenameAttributes, RpcCaller,
-    RpcClient, ShareAccess, SiblingToOpen, WantedWithOpen, WireLock, WireOwner, WriteReply, deadline::within,
-    read_data::bytes_of,
+    FileOperations, FsstatReply, LinkAttributes, ListRequest, LockAnswer, LockEvents, LockMode,
+    LockOperations, LockTestReply, LookupOpenReply, LookupOpenRequest, LookupReply, NfsReply, OpenCaller,
+    OpenExtras, OpenOperations, OpenOwner, OpenReply, PathReply, Protocol, ReadData, ReadSink, ReaddirPage,
+    RenameAttributes, RpcCaller, RpcClient, ShareAccess, SiblingOpenRequest, WireLock, WireOwner, WriteReply,
+    deadline::within, read_data::bytes_of,
 };
 use crate::threads::Background;
 
@@ -91,7 +91,7 @@ pub struct NfsV4 {
     machine: RpcCredential,
     session: Arc<SessionMonitor>,
     opens: OpenTable,
-    delegations: Arc<DelegationTable>,
+    delegations: Arc<HeldDelegations>,
     locks: Arc<LockStateTable>,
     callbacks: Arc<CallbackService>,
     background: Arc<dyn Background>,
@@ -202,14 +202,14 @@ impl NfsV4 {
     }
 
     /// A file that was opened with another; `None` if it was not.
-    fn opened_beside(
+    fn decode_sibling_open(
         &self,
         results: &mut Results<'_>,
         owner: OpenOwner<'_>,
         sent: SentOpen,
         rights: Access,
-        sibling: SiblingToOpen<'_>,
-    ) -> Result<Option<FoundToOpen>, DecodeError> {
+        sibling: SiblingOpenRequest<'_>,
+    ) -> Result<Option<LookupOpenReply>, DecodeError> {
         if optional(results.0.next::<()>(Nfs4Operation::Putfh))?.is_none() {
             return Ok(None);
         }
@@ -224,8 +224,8 @@ impl NfsV4 {
         let granted = granted.map(|ok| Access::from_bits(ok.access).common(rights));
         let found = LookupReply { handle: sibling.file.clone(), attributes: results.attributes()? };
         let asked = usize::try_from(sibling.read).unwrap_or(usize::MAX);
-        let data = read_results::read_beside(results, asked)?;
-        Ok(Some(FoundToOpen { found, granted, data, was_opened: true, delegation }))
+        let data = read_results::decode_optional_read(results, asked)?;
+        Ok(Some(LookupOpenReply { found, granted, data, was_opened: true, delegation }))
     }
 
     /// A file is created by OPEN.
@@ -277,7 +277,7 @@ impl NfsV4 {
             lock: None,
             results_max: OPEN_RESULTS_MAX + RESULTS_SMALL,
             sink: None,
-            carries: true,
+            may_piggyback: true,
             keeps_reply: true,
         };
         let made = self.ask(&request, |results| {
@@ -344,7 +344,7 @@ impl FileOperations for NfsV4 {
         directory: &FileHandle,
         name: &[u8],
     ) -> Answer<LookupReply, Option<Attributes>> {
-        let answer = self.find_beside(caller, directory, name, None)?;
+        let answer = self.find_with_open(caller, directory, name, None)?;
         let NfsReply { sent_at, lost_at, outcome, attributes } = answer;
         Ok(NfsReply { sent_at, lost_at, outcome: outcome.map(|found| found.found), attributes })
     }
@@ -465,7 +465,7 @@ impl FileOperations for NfsV4 {
         let Ok(name) = Component::new(name) else {
             return Ok(self.refusal(Fault::Nametoolong));
         };
-        let directory_type = EncodedAttributes::of_type(Ftype4::Directory);
+        let directory_type = EncodedAttributes::directory_type();
         let compare = if is_directory { Nfs4Operation::Verify } else { Nfs4Operation::Nverify };
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);
@@ -659,7 +659,7 @@ impl FileOperations for NfsV4 {
             return Ok(None);
         }
         let mut judged = self.judged(&reply, |results| read_results::read_results(results, asked))?;
-        if judged.0 == Ok(read_results::ReadResult::Mode) {
+        if judged.0 == Ok(read_results::ReadOutcome::Mode) {
             // Opened for writing only: the anonymous stateid reads what the caller's rights allow.
             let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
                 put_fh(operations, file);
@@ -680,10 +680,10 @@ impl FileOperations for NfsV4 {
         let (outcome, attributes) = judged;
         let (sent_at, lost_at) = (reply.call.sent_at, reply.call.lost_at);
         let outcome = match outcome {
-            Ok(read_results::ReadResult::Data { length, end }) => {
+            Ok(read_results::ReadOutcome::Data { length, end }) => {
                 Ok(ReadData { bytes: bytes_of(reply.call.reply, length), end })
             }
-            Ok(read_results::ReadResult::Mode) => Err(Fault::Acces),
+            Ok(read_results::ReadOutcome::Mode) => Err(Fault::Acces),
             Err(fault) => Err(fault),
         };
         Ok(Some(NfsReply { sent_at, lost_at, outcome, attributes }))
@@ -792,9 +792,9 @@ impl OpenOperations for NfsV4 {
         file: &FileHandle,
         owner: OpenOwner<'_>,
         access: ShareAccess,
-        wanted: WantedWithOpen<'_>,
+        wanted: OpenExtras<'_>,
     ) -> Answer<OpenReply, Option<Attributes>> {
-        let WantedWithOpen { rights, read, siblings } = wanted;
+        let OpenExtras { rights, read, siblings } = wanted;
         let name = owner_name(owner.number);
         let (client, room) = {
             let session = self.session.lock();
@@ -823,13 +823,13 @@ impl OpenOperations for NfsV4 {
         };
         let asked = usize::try_from(read.unwrap_or(0)).unwrap_or(usize::MAX);
         let length = |asked| (OPEN_RESULTS_MAX + RESULTS_SMALL).saturating_add(asked);
-        let beside = siblings.iter().map(|sibling| length(usize::try_from(sibling.read).unwrap_or(0)));
-        let results_max = beside.fold(length(asked), usize::saturating_add);
+        let lengths = siblings.iter().map(|sibling| length(usize::try_from(sibling.read).unwrap_or(0)));
+        let results_max = lengths.fold(length(asked), usize::saturating_add);
         // Another OPEN of the same owner changes nothing, but is not sent for the sake of what
         // follows it.
         let question = question(caller, Nfs4Operation::Open, &append);
-        let carries = siblings.is_empty();
-        let request = CompoundRequest { results_max, main: 1, carries, ..question };
+        let may_piggyback = siblings.is_empty();
+        let request = CompoundRequest { results_max, main: 1, may_piggyback, ..question };
         let opening = wants_delegation.then(|| self.delegations.begin_opening());
         let answer = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
@@ -839,10 +839,13 @@ impl OpenOperations for NfsV4 {
             let granted: AccessOk4 = done!(results.next(Nfs4Operation::Access), None);
             let granted = Access::from_bits(granted.access).common(rights);
             let about = results.attributes()?;
-            let data = if read.is_some() { read_results::read_beside(results, asked)? } else { None };
+            let data =
+                if read.is_some() { read_results::decode_optional_read(results, asked)? } else { None };
             let mut opened = Vec::with_capacity(siblings.len());
             for sibling in siblings {
-                let Some(found) = self.opened_beside(results, owner, sent, rights, *sibling)? else { break };
+                let Some(found) = self.decode_sibling_open(results, owner, sent, rights, *sibling)? else {
+                    break;
+                };
                 opened.push(found);
             }
             Ok((Ok(OpenReply { granted, data, siblings: opened }), about))
@@ -869,9 +872,9 @@ impl OpenOperations for NfsV4 {
         caller: RpcCaller<'_>,
         directory: &FileHandle,
         name: &[u8],
-        beside: LookupToOpen<'_>,
-    ) -> Answer<FoundToOpen, Option<Attributes>> {
-        self.find_beside(caller, directory, name, Some(beside))
+        request: LookupOpenRequest<'_>,
+    ) -> Answer<LookupOpenReply, Option<Attributes>> {
+        self.find_with_open(caller, directory, name, Some(request))
     }
 }
 
@@ -961,7 +964,7 @@ fn question<'a>(
         lock: None,
         results_max,
         sink: None,
-        carries: true,
+        may_piggyback: true,
         keeps_reply: false,
     }
 }

@@ -35,7 +35,7 @@ use crate::{
 const PORT: u16 = 2049;
 
 /// Bytes of a compound beside the data of a READ or WRITE that a session's sizes include: headers,
-/// a credential, a handle, riders and two sets of attributes.
+/// a credential, a handle, piggybacked operations and two sets of attributes.
 const OVERHEAD: u32 = 2048;
 
 /// The most components that are looked up in one compound.
@@ -129,7 +129,7 @@ impl Callbacks {
     }
 }
 
-/// The same over a transport that is there.
+/// Mounts over a transport that is there.
 ///
 /// # Errors
 /// [`EstablishError`].

@@ -24,7 +24,7 @@ use std::{
 };
 
 use curt_policy::{
-    delegation::GrantOutcome,
+    delegation::DelegationReply,
     open::{IdleOpen, KEPT_FOR},
 };
 use curt_proto::nfs4::{
@@ -34,7 +34,7 @@ use curt_rpc::auth::RpcCredential;
 use curt_types::FileHandle;
 use parking_lot::Mutex;
 
-use super::{delegation::ReturnedDelegation, session::Generation};
+use super::{delegation::ReturnedDelegation, session::SessionGeneration};
 use crate::protocol::{HeldDelegation, OpenOwner, ShareAccess};
 
 /// An open: a file and an owner.
@@ -91,7 +91,7 @@ pub(super) struct SentOpen {
     pub(super) access: ShareAccess,
     pub(super) wants_delegation: bool,
     /// The session that has executed it.
-    pub(super) generation: Generation,
+    pub(super) generation: SessionGeneration,
 }
 
 /// The result of an OPEN.
@@ -102,7 +102,7 @@ pub(super) struct GrantedOpen {
     may_notify: bool,
     pub(super) delegation: Option<OfferedDelegation>,
     /// The server's answer about delegations.
-    pub(super) granting: GrantOutcome,
+    pub(super) granting: DelegationReply,
 }
 
 /// A delegation in the result of an OPEN.
@@ -116,13 +116,13 @@ pub(super) struct OfferedDelegation {
 impl From<&OpenOk4<'_>> for GrantedOpen {
     fn from(ok: &OpenOk4<'_>) -> Self {
         let offered = |stateid, is_read, is_recalled| {
-            (Some(OfferedDelegation { stateid, is_read, is_recalled }), GrantOutcome::Granted)
+            (Some(OfferedDelegation { stateid, is_read, is_recalled }), DelegationReply::Granted)
         };
         let (delegation, granting) = match ok.delegation {
             OpenDelegation::Read { stateid, recall, .. } => offered(stateid, true, recall),
             OpenDelegation::Write { stateid, recall, .. } => offered(stateid, false, recall),
-            OpenDelegation::NoneExt(NoDelegation::Contention(_)) => (None, GrantOutcome::Contended),
-            OpenDelegation::None | OpenDelegation::NoneExt(_) => (None, GrantOutcome::Refused),
+            OpenDelegation::NoneExt(NoDelegation::Contention(_)) => (None, DelegationReply::Contended),
+            OpenDelegation::None | OpenDelegation::NoneExt(_) => (None, DelegationReply::Refused),
         };
         let is_preserved = ok.flags.0 & OpenResultFlags::PRESERVE_UNLINKED != 0;
         let may_notify = ok.flags.0 & OpenResultFlags::MAY_NOTIFY_LOCK != 0;
@@ -186,12 +186,12 @@ struct Opens {
     idle: VecDeque<OpenKey>,
     /// Opens with fewer accesses in use than opened.
     too_wide: VecDeque<OpenKey>,
-    /// Riders whose compound was not executed.
+    /// Piggybacked operations whose compound was not executed.
     waiting: VecDeque<PiggybackedOperation>,
     /// The owners of the opens of each file.
     owners: HashMap<FileHandle, Vec<u32>>,
     /// The first session since the server has forgotten this client.
-    valid_since: Generation,
+    valid_since: SessionGeneration,
 }
 
 /// The share access on the wire.
@@ -268,8 +268,8 @@ impl Open {
             || access == ShareAccess::Both && both.into_iter().all(|part| self.has_opened(part))
     }
 
-    /// What makes the server's open as narrow as its users need: a CLOSE if the users that are left
-    /// can have a delayed open only.
+    /// The OPEN_DOWNGRADE that reduces the server's open to the accesses still used, or CLOSE if
+    /// the remaining users need only a delayed open.
     fn narrower(&self) -> Option<PiggybackedKind> {
         if self.pins > 0 {
             return None;
@@ -309,10 +309,10 @@ impl Opens {
         })
     }
 
-    /// Whether the open of a rider is in the table.
-    fn has_state_of(&self, rider: &PiggybackedOperation) -> bool {
-        let key = OpenKey { file: rider.file.clone(), owner: rider.owner };
-        self.opens.get(&key).is_some_and(|open| open.stateid.other == rider.stateid.other)
+    /// Whether the open of a piggybacked operation is in the table.
+    fn has_state_of(&self, operation: &PiggybackedOperation) -> bool {
+        let key = OpenKey { file: operation.file.clone(), owner: operation.owner };
+        self.opens.get(&key).is_some_and(|open| open.stateid.other == operation.stateid.other)
     }
 
     fn remove(&mut self, key: &OpenKey) {
@@ -450,7 +450,7 @@ impl OpenTable {
         }
     }
 
-    /// Removes a user. Returns whether a rider waits now.
+    /// Removes a user. Returns whether a piggybacked operation waits now.
     pub(super) fn release(&self, key: &OpenKey, access: ShareAccess, now: Instant) -> bool {
         let opens = &mut *self.0.lock();
         let Some(open) = opens.opens.get_mut(key) else { return false };
@@ -496,7 +496,7 @@ impl OpenTable {
         }
     }
 
-    /// A lock state has ended. Returns whether a rider waits now.
+    /// A lock state has ended. Returns whether a piggybacked operation waits now.
     pub(super) fn unpin(&self, key: &OpenKey, now: Instant) -> bool {
         let opens = &mut *self.0.lock();
         let Some(open) = opens.opens.get_mut(key) else { return false };
@@ -548,7 +548,7 @@ impl OpenTable {
 
     /// The server has no state of this client: opens without users are lost, the others have to be
     /// reclaimed in the session `next` or a later one.
-    pub(super) fn forgotten_by_server(&self, next: Generation) {
+    pub(super) fn forgotten_by_server(&self, next: SessionGeneration) {
         let opens = &mut *self.0.lock();
         opens.valid_since = next;
         opens.retain(Open::is_used);
@@ -605,24 +605,24 @@ impl OpenTable {
 
     /// The operations that ride in a compound of this credential, at most this number; without a
     /// time of all that wait.
-    pub(super) fn take_riders(
+    pub(super) fn take_piggybacked(
         &self,
         credential: &RpcCredential,
         now: Option<Instant>,
         most: usize,
     ) -> Vec<PiggybackedOperation> {
         let opens = &mut *self.0.lock();
-        let mut riders = Vec::new();
+        let mut piggybacked = Vec::new();
         for _ in 0..opens.waiting.len() {
-            let Some(rider) = opens.waiting.pop_front() else { break };
-            if rider.stateid.seqid == 0 && opens.has_state_of(&rider) {
+            let Some(operation) = opens.waiting.pop_front() else { break };
+            if operation.stateid.seqid == 0 && opens.has_state_of(&operation) {
                 // Somebody has opened the file again.
                 continue;
             }
-            if riders.len() < most && *rider.credential == *credential {
-                riders.push(rider);
+            if piggybacked.len() < most && *operation.credential == *credential {
+                piggybacked.push(operation);
             } else {
-                opens.waiting.push_back(rider);
+                opens.waiting.push_back(operation);
             }
         }
         while let Some(key) = opens.too_wide.pop_front() {
@@ -630,11 +630,11 @@ impl OpenTable {
                 && let Some(narrower) = open.narrower().filter(|_| open.is_used())
                 && open.standing == OpenValidity::Valid
             {
-                if riders.len() >= most || *open.credential != *credential {
+                if piggybacked.len() >= most || *open.credential != *credential {
                     opens.too_wide.push_front(key);
                     break;
                 }
-                riders.push(PiggybackedOperation::of(&key, open, narrower));
+                piggybacked.push(PiggybackedOperation::of(&key, open, narrower));
                 // From now on: who opens the file again before the reply needs an OPEN.
                 match narrower {
                     PiggybackedKind::Downgrade(to) => open.narrowed(to),
@@ -646,7 +646,7 @@ impl OpenTable {
             }
         }
         let mut passed = 0;
-        while riders.len() < most && passed < opens.idle.len() {
+        while piggybacked.len() < most && passed < opens.idle.len() {
             let Some(key) = opens.idle.get(passed) else { break };
             let is_idle = |open: &&Open| !open.is_used() && open.idle_since.is_some();
             let Some(open) = opens.opens.get(key).filter(is_idle) else {
@@ -663,20 +663,20 @@ impl OpenTable {
                 passed += 1;
                 continue;
             }
-            let rider = PiggybackedOperation::of(key, open, PiggybackedKind::Close);
+            let operation = PiggybackedOperation::of(key, open, PiggybackedKind::Close);
             if let Some(key) = opens.idle.remove(passed) {
                 opens.remove(&key);
             }
-            riders.push(rider);
+            piggybacked.push(operation);
         }
-        riders
+        piggybacked
     }
 
     /// The credential of an open that waits to be closed.
     pub(super) fn idle_credential(&self) -> Option<Arc<RpcCredential>> {
         let opens = &mut *self.0.lock();
-        if let Some(rider) = opens.waiting.front() {
-            return Some(Arc::clone(&rider.credential));
+        if let Some(operation) = opens.waiting.front() {
+            return Some(Arc::clone(&operation.credential));
         }
         let keys = opens.too_wide.iter().chain(&opens.idle);
         let mut waiting = keys.filter_map(|key| opens.opens.get(key));
@@ -684,12 +684,17 @@ impl OpenTable {
         waiting.find(is_waiting).map(|open| Arc::clone(&open.credential))
     }
 
-    /// A rider was executed, or refused with this status. Returns whether it must be sent again.
-    pub(super) fn rode(&self, rider: &PiggybackedOperation, outcome: Result<Stateid, NfsStat4>) {
-        match (rider.does, outcome) {
-            (_, Err(NfsStat4::Delay | NfsStat4::Grace)) => self.put_back(vec![rider.clone()]),
+    /// Records the result of a piggybacked operation. It is queued again after NFS4ERR_DELAY,
+    /// NFS4ERR_GRACE and NFS4ERR_OLD_STATEID.
+    pub(super) fn piggybacked_done(
+        &self,
+        operation: &PiggybackedOperation,
+        outcome: Result<Stateid, NfsStat4>,
+    ) {
+        match (operation.does, outcome) {
+            (_, Err(NfsStat4::Delay | NfsStat4::Grace)) => self.put_back(vec![operation.clone()]),
             (PiggybackedKind::Downgrade(_), Ok(stateid)) => {
-                let key = OpenKey { file: rider.file.clone(), owner: rider.owner };
+                let key = OpenKey { file: operation.file.clone(), owner: operation.owner };
                 if let Some(open) = self.0.lock().opens.get_mut(&key)
                     && open.stateid.other == stateid.other
                 {
@@ -697,11 +702,11 @@ impl OpenTable {
                 }
             }
             // An OPEN_DOWNGRADE or an OPEN was executed after the stateid was taken.
-            (PiggybackedKind::Close, Err(NfsStat4::OldStateid)) if rider.stateid.seqid != 0 => {
+            (PiggybackedKind::Close, Err(NfsStat4::OldStateid)) if operation.stateid.seqid != 0 => {
                 let opens = &mut *self.0.lock();
-                if !opens.has_state_of(rider) {
-                    let stateid = Stateid { seqid: 0, ..rider.stateid };
-                    opens.waiting.push_back(PiggybackedOperation { stateid, ..rider.clone() });
+                if !opens.has_state_of(operation) {
+                    let stateid = Stateid { seqid: 0, ..operation.stateid };
+                    opens.waiting.push_back(PiggybackedOperation { stateid, ..operation.clone() });
                 }
             }
             // A server that knows the stateid no more has closed the open already.
@@ -709,19 +714,22 @@ impl OpenTable {
         }
     }
 
-    /// Riders whose compound was not executed, or not known to be.
-    pub(super) fn put_back(&self, riders: Vec<PiggybackedOperation>) {
+    /// Piggybacked operations whose compound was not executed, or not known to be.
+    pub(super) fn put_back(&self, piggybacked: Vec<PiggybackedOperation>) {
         let opens = &mut *self.0.lock();
-        for rider in riders.into_iter().filter(|rider| !matches!(rider.does, PiggybackedKind::Downgrade(_))) {
-            opens.waiting.push_back(rider);
+        for operation in piggybacked
+            .into_iter()
+            .filter(|operation| !matches!(operation.does, PiggybackedKind::Downgrade(_)))
+        {
+            opens.waiting.push_back(operation);
         }
     }
 
-    /// Riders that are to go with the next compound of their credential.
-    pub(super) fn put_back_first(&self, riders: Vec<PiggybackedOperation>) {
+    /// Piggybacked operations that are to go with the next compound of their credential.
+    pub(super) fn put_back_first(&self, piggybacked: Vec<PiggybackedOperation>) {
         let opens = &mut *self.0.lock();
-        for rider in riders.into_iter().rev() {
-            opens.waiting.push_front(rider);
+        for operation in piggybacked.into_iter().rev() {
+            opens.waiting.push_front(operation);
         }
     }
 

@@ -8,7 +8,7 @@ use curt_xdr::DecodeError;
 
 use super::{
     results::{CompoundSink, Judged, Results, fault, optional, outcome},
-    session::Generation,
+    session::SessionGeneration,
 };
 use crate::{
     data::shared_bytes::SharedBytes,
@@ -17,7 +17,7 @@ use crate::{
 
 /// The result of a READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReadResult {
+pub(super) enum ReadOutcome {
     /// This number of bytes, which reach the end of the file or not.
     Data { length: usize, end: bool },
     /// The open does not allow reading.
@@ -27,11 +27,11 @@ pub(super) enum ReadResult {
 pub(super) fn read_results(
     results: &mut Results<'_>,
     asked: usize,
-) -> Judged<ReadResult, Option<Attributes>> {
+) -> Judged<ReadOutcome, Option<Attributes>> {
     let about = results.attributes()?;
     let ok = match outcome(results.0.next::<ReadOk4<'_>>(Nfs4Operation::Read))? {
         Ok(ok) => ok,
-        Err(NfsStat4::Openmode) => return Ok((Ok(ReadResult::Mode), about)),
+        Err(NfsStat4::Openmode) => return Ok((Ok(ReadOutcome::Mode), about)),
         Err(status) => return Ok((Err(fault(status)), about)),
     };
     let length = ok.data.bytes().len();
@@ -41,12 +41,15 @@ pub(super) fn read_results(
         let value = u32::try_from(length).unwrap_or(u32::MAX);
         return Err(DecodeError::BadValue { name: "READ4resok.data", value });
     }
-    Ok((Ok(ReadResult::Data { length, end: ok.eof }), about))
+    Ok((Ok(ReadOutcome::Data { length, end: ok.eof }), about))
 }
 
 /// The data of a READ that another operation did not need. Its failure says nothing: the reader
 /// asks again.
-pub(super) fn read_beside(results: &mut Results<'_>, asked: usize) -> Result<Option<ReadData>, DecodeError> {
+pub(super) fn decode_optional_read(
+    results: &mut Results<'_>,
+    asked: usize,
+) -> Result<Option<ReadData>, DecodeError> {
     let ok: Option<ReadOk4<'_>> = optional(results.0.next(Nfs4Operation::Read))?;
     Ok(ok.and_then(|ok| read_data(&ok, asked)))
 }
@@ -67,7 +70,7 @@ pub(super) struct ReadResultsSink {
 
 impl CompoundSink for ReadResultsSink {
     fn consume(&self, results: CompoundResults<'_>) -> bool {
-        let results = &mut Results(results, Generation::default());
+        let results = &mut Results(results, SessionGeneration::default());
         let Ok(about) = results.attributes() else { return false };
         let Ok(Ok(ok)) = results.next::<ReadOk4<'_>>(Nfs4Operation::Read) else { return false };
         let bytes = ok.data.bytes();
@@ -108,9 +111,9 @@ mod tests {
         reply
     }
 
-    fn read(reply: &[u8], asked: usize) -> Result<ReadResult, DecodeError> {
+    fn read(reply: &[u8], asked: usize) -> Result<ReadOutcome, DecodeError> {
         let mut results =
-            Results(CompoundResults::new(reply).expect("its header is right"), Generation::default());
+            Results(CompoundResults::new(reply).expect("its header is right"), SessionGeneration::default());
         let (read, about) = read_results(&mut results, asked)?;
         assert_eq!(about.expect("the file has attributes").fileid, 9);
         Ok(read.expect("the READ succeeded"))
@@ -119,7 +122,7 @@ mod tests {
     #[test]
     fn a_reply_with_bytes_behind_the_data_or_too_many_data_is_refused() {
         let right = reply(b"data", true);
-        assert_eq!(read(&right, 4), Ok(ReadResult::Data { length: 4, end: true }));
+        assert_eq!(read(&right, 4), Ok(ReadOutcome::Data { length: 4, end: true }));
         assert!(read(&[&right[..], b"more"].concat(), 4).is_err());
         assert!(read(&right, 3).is_err());
         assert!(read(&reply(b"", false), 4).is_err(), "nothing, and not the end");

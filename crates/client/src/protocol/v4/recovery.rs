@@ -25,7 +25,7 @@ use super::{
     delegation::DelegationToReclaim,
     open::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
     results::{Results, outcome},
-    session::{Need, SLOTS_MAX},
+    session::{RecoveryStep, SLOTS_MAX},
 };
 use crate::protocol::{OpenOwner, RpcCaller, ShareAccess};
 
@@ -37,8 +37,8 @@ const MESSAGE_MAX: u32 = (1 << 20) + 4096;
 /// have a handle and two sets of attributes.
 const CACHED_MAX: u32 = 4096;
 
-/// The most operations of a compound that the client sends: SEQUENCE, riders, a walk and a
-/// question.
+/// The most operations of a compound that the client sends: SEQUENCE, piggybacked operations,
+/// LOOKUPs of a path, and the operations of one request.
 const OPERATIONS_MAX: u32 = 64;
 
 /// Longest results of an OPEN, in bytes; a delegation has the name of a user.
@@ -84,7 +84,7 @@ pub(super) fn open_arguments<'a>(
     }
 }
 
-/// The same, which perhaps asks for a read delegation.
+/// Adds the wish for a read delegation to an OPEN.
 pub(super) fn with_wish(arguments: OpenArgs4<'_>, wants_delegation: bool) -> OpenArgs4<'_> {
     if !wants_delegation {
         return arguments;
@@ -114,17 +114,17 @@ impl NfsV4 {
         })
     }
 
-    /// The same for a mount, which wants to know why.
+    /// Runs the steps of recovery, and returns why one failed.
     pub(super) fn recover_steps(&self, interrupt: &Interrupt) -> Result<(), RecoveryError> {
         let caller = RpcCaller { credential: &self.machine, interrupt };
         for _ in 0..STEPS_MAX {
             let need = self.session.lock().need();
             match need {
-                Need::Nothing => return Ok(()),
-                Need::Client => self.exchange_id(caller)?,
-                Need::Session => self.create_session(caller)?,
-                Need::Reclaim => self.reclaim(caller)?,
-                Need::TestStates => self.test_states(caller)?,
+                RecoveryStep::None => return Ok(()),
+                RecoveryStep::Client => self.exchange_id(caller)?,
+                RecoveryStep::Session => self.create_session(caller)?,
+                RecoveryStep::Reclaim => self.reclaim(caller)?,
+                RecoveryStep::TestStates => self.test_states(caller)?,
             }
         }
         Err(RecoveryError::Refused(NfsStat4::Serverfault))
@@ -258,7 +258,7 @@ impl NfsV4 {
             lock: None,
             results_max: OPEN_RESULTS_MAX,
             sink: None,
-            carries: true,
+            may_piggyback: true,
             keeps_reply: true,
         };
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(()) };
@@ -266,7 +266,7 @@ impl NfsV4 {
         match self.decoded(outcome(results.next::<()>(Nfs4Operation::ReclaimComplete)))? {
             Ok(()) | Err(NfsStat4::CompleteAlready | NfsStat4::Notsupp) => {
                 self.delegations.end_reclaiming();
-                self.session.lock().satisfied(Need::Reclaim);
+                self.session.lock().satisfied(RecoveryStep::Reclaim);
                 Ok(())
             }
             Err(status) => Err(RecoveryError::Refused(status)),
@@ -297,7 +297,7 @@ impl NfsV4 {
             lock: None,
             results_max: OPEN_RESULTS_MAX,
             sink: None,
-            carries: true,
+            may_piggyback: true,
             keeps_reply: true,
         };
         let is_recovery = matches!(claim, OpenClaim::Previous(_));
@@ -379,7 +379,7 @@ impl NfsV4 {
             lock: None,
             results_max: 2 * OPEN_RESULTS_MAX * batch.len(),
             sink: None,
-            carries: false,
+            may_piggyback: false,
             keeps_reply: false,
         };
         let _opening = self.delegations.begin_opening();
@@ -421,7 +421,7 @@ impl NfsV4 {
             }
         }
         if open.accesses.is_empty() {
-            // What is late is written without an open.
+            // Data that are written later use the anonymous stateid.
             self.opens.forget(key);
         }
         Ok(())
@@ -447,7 +447,7 @@ impl NfsV4 {
                 lock: None,
                 results_max: OPEN_RESULTS_MAX,
                 sink: None,
-                carries: true,
+                may_piggyback: true,
                 keeps_reply: false,
             };
             let Some(reply) = self.send_in_recovery(&request)? else { return Ok(()) };
@@ -468,7 +468,7 @@ impl NfsV4 {
                 }
             }
         }
-        self.session.lock().satisfied(Need::TestStates);
+        self.session.lock().satisfied(RecoveryStep::TestStates);
         Ok(())
     }
 
@@ -484,7 +484,7 @@ impl NfsV4 {
             lock: None,
             results_max: OPEN_RESULTS_MAX,
             sink: None,
-            carries: true,
+            may_piggyback: true,
             keeps_reply: true,
         };
         self.send_in_recovery(&request).map(drop)

@@ -8,12 +8,12 @@ use curt_xdr::{Decode, DecodeError};
 
 use super::{
     attributes::{self, object_of},
-    session::Generation,
+    session::SessionGeneration,
 };
 
 /// The results of a compound, operation by operation, and the number of the session that executed
 /// it.
-pub(super) struct Results<'a>(pub(super) CompoundResults<'a>, pub(super) Generation);
+pub(super) struct Results<'a>(pub(super) CompoundResults<'a>, pub(super) SessionGeneration);
 
 /// The outcome of a compound: a value or a fault, and attributes.
 pub(super) type Judged<T, A> = Result<(Result<T, Fault>, A), DecodeError>;
@@ -79,8 +79,7 @@ pub(super) fn outcome<T>(result: Result<T, ResultError>) -> Result<Result<T, Nfs
     }
 }
 
-/// The same for what only describes the result of an operation that has succeeded: it may be
-/// missing.
+/// The result of an operation that only describes one that has succeeded: it may be missing.
 pub(super) fn optional<T>(result: Result<T, ResultError>) -> Result<Option<T>, DecodeError> {
     outcome(result).map(Result::ok)
 }

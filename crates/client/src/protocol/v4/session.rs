@@ -28,20 +28,20 @@ const LEASE_DEFAULT: Duration = Duration::from_secs(90);
 
 /// Counts the sessions of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Generation(u64);
+pub(super) struct SessionGeneration(u64);
 
-impl Generation {
-    /// That of the next session.
+impl SessionGeneration {
+    /// The number of the next session.
     pub(super) const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 }
 
-/// What must be done before requests can be sent. Each includes those before it.
+/// The recovery that is necessary before requests can be sent. Each step includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Need {
+pub(super) enum RecoveryStep {
     /// Nothing.
-    Nothing,
+    None,
     /// The server has revoked state: opens are tested.
     TestStates,
     /// Opens are reclaimed, and RECLAIM_COMPLETE is sent.
@@ -52,12 +52,12 @@ pub(super) enum Need {
     Client,
 }
 
-/// Whether a request has to wait until nothing is needed.
+/// Whether a compound waits for recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// It does.
+pub(super) enum CompoundPurpose {
+    /// Waits until recovery has ended.
     Ordinary,
-    /// It is part of what is needed.
+    /// Is part of recovery.
     Recovery,
 }
 
@@ -71,14 +71,14 @@ pub(super) struct SessionMonitor {
 /// What is known of the client and its session.
 #[derive(Debug)]
 pub(super) struct SessionState {
-    need: Need,
+    need: RecoveryStep,
     /// After the session is created, opens have to be reclaimed.
     must_reclaim: bool,
     /// A thread does what is needed.
     is_recovering: bool,
-    generation: Generation,
+    generation: SessionGeneration,
     pub(super) client: Clientid,
-    /// That of the next CREATE_SESSION.
+    /// The sequence number of the next CREATE_SESSION.
     pub(super) create_sequence: SequenceId,
     pub(super) session: SessionId,
     slots: Vec<Slot>,
@@ -116,7 +116,7 @@ struct Slot {
 #[derive(Debug)]
 pub(super) struct SlotGuard<'a> {
     monitor: &'a SessionMonitor,
-    generation: Generation,
+    generation: SessionGeneration,
     index: usize,
     pub(super) arguments: SequenceArgs4,
     /// The most operations of a compound.
@@ -138,10 +138,10 @@ pub(super) enum SlotTurn<'a> {
 impl Default for SessionMonitor {
     fn default() -> Self {
         let state = SessionState {
-            need: Need::Client,
+            need: RecoveryStep::Client,
             must_reclaim: true,
             is_recovering: false,
-            generation: Generation::default(),
+            generation: SessionGeneration::default(),
             client: Clientid(0),
             create_sequence: SequenceId(0),
             session: SessionId([0; 16]),
@@ -182,18 +182,21 @@ impl SessionMonitor {
     /// [`CallError::Interrupted`].
     pub(super) fn take_slot(
         self: &Arc<Self>,
-        purpose: Purpose,
+        purpose: CompoundPurpose,
         cache_this: bool,
         interrupt: &Interrupt,
     ) -> Result<SlotTurn<'_>, CallError> {
         let mut state = self.state.lock();
         let mut registration = None;
         loop {
-            if purpose == Purpose::Ordinary && state.need != Need::Nothing && !state.is_recovering {
+            if purpose == CompoundPurpose::Ordinary
+                && state.need != RecoveryStep::None
+                && !state.is_recovering
+            {
                 state.is_recovering = true;
                 return Ok(SlotTurn::Recover);
             }
-            let may_send = purpose == Purpose::Recovery || state.need == Need::Nothing;
+            let may_send = purpose == CompoundPurpose::Recovery || state.need == RecoveryStep::None;
             if may_send && let Some(guard) = self.free_slot(&mut state, cache_this) {
                 return Ok(SlotTurn::Slot(guard));
             }
@@ -239,7 +242,7 @@ impl SessionMonitor {
     }
 
     /// A request of this session has shown that something is needed.
-    pub(super) fn demand(&self, need: Need, generation: Generation) {
+    pub(super) fn require_recovery(&self, need: RecoveryStep, generation: SessionGeneration) {
         let mut state = self.state.lock();
         if state.generation == generation {
             state.need = state.need.max(need);
@@ -250,12 +253,12 @@ impl SessionMonitor {
 }
 
 impl SessionState {
-    pub(super) const fn need(&self) -> Need {
+    pub(super) const fn need(&self) -> RecoveryStep {
         self.need
     }
 
     /// The number of the session.
-    pub(super) const fn generation(&self) -> Generation {
+    pub(super) const fn generation(&self) -> SessionGeneration {
         self.generation
     }
 
@@ -271,10 +274,10 @@ impl SessionState {
     /// EXCHANGE_ID was answered. The server knows nothing of the client's state if it has given a
     /// new number.
     pub(super) fn exchanged(&mut self, client: Clientid, sequence: SequenceId) -> bool {
-        let is_new = self.generation == Generation::default() || client != self.client;
+        let is_new = self.generation == SessionGeneration::default() || client != self.client;
         (self.client, self.create_sequence) = (client, sequence);
         self.must_reclaim |= is_new;
-        self.need = Need::Session;
+        self.need = RecoveryStep::Session;
         is_new
     }
 
@@ -294,21 +297,21 @@ impl SessionState {
         self.bound_at = Some(now);
         self.is_unbound = false;
         self.has_backchannel = ok.flags.0 & CreateSessionFlags::CONN_BACK_CHAN != 0;
-        self.need = if self.must_reclaim { Need::Reclaim } else { Need::Nothing };
+        self.need = if self.must_reclaim { RecoveryStep::Reclaim } else { RecoveryStep::None };
     }
 
     /// EXCHANGE_ID has to be sent next.
     pub(super) const fn client_unknown(&mut self) {
-        self.need = Need::Client;
+        self.need = RecoveryStep::Client;
     }
 
     /// A step of recovery is done; a later need stands.
-    pub(super) fn satisfied(&mut self, need: Need) {
-        if need == Need::Reclaim {
+    pub(super) fn satisfied(&mut self, need: RecoveryStep) {
+        if need == RecoveryStep::Reclaim {
             self.must_reclaim = false;
         }
         if self.need == need {
-            self.need = Need::Nothing;
+            self.need = RecoveryStep::None;
         }
     }
 
@@ -353,7 +356,7 @@ impl SessionState {
             self.delegations_tested_at = Some(sent_at);
         }
         if flags & revoked != 0 || must_test {
-            self.need = self.need.max(Need::TestStates);
+            self.need = self.need.max(RecoveryStep::TestStates);
         }
         if flags & (revoked | delegations_revoked | unbound) != 0 {
             self.lease_doubts += 1;
@@ -371,7 +374,7 @@ impl SessionState {
 
 impl SlotGuard<'_> {
     /// The session of the slot.
-    pub(super) const fn generation(&self) -> Generation {
+    pub(super) const fn generation(&self) -> SessionGeneration {
         self.generation
     }
 
@@ -398,7 +401,7 @@ impl SlotGuard<'_> {
             state.judge_lease(flags, sent_at, self.lease_doubts);
             if flags & SequenceStatusFlags::RESTART_RECLAIM_NEEDED != 0 && !state.must_reclaim {
                 state.must_reclaim = true;
-                state.need = state.need.max(Need::Reclaim);
+                state.need = state.need.max(RecoveryStep::Reclaim);
             }
             must_bind = state.must_bind(sent_at);
         }
@@ -457,7 +460,7 @@ mod tests {
     use crate::protocol::HeldDelegation;
 
     fn slot(monitor: &Arc<SessionMonitor>) -> SlotGuard<'_> {
-        match monitor.take_slot(Purpose::Recovery, false, &Interrupt::never()) {
+        match monitor.take_slot(CompoundPurpose::Recovery, false, &Interrupt::never()) {
             Ok(SlotTurn::Slot(guard)) => guard,
             _ => panic!("there is a free slot"),
         }

@@ -23,12 +23,12 @@ use curt_xdr::{Encode, VarArray};
 
 use super::{
     callback::{self, CallbackService},
-    lock_states::{self, LockPlace, LockStateTable, LockUse, StateidRejection, Unlockable},
+    lock_states::{self, LockStateRef, LockStateTable, LockUse, StateidRejection, UnlockTarget},
     open::{GrantedOpen, OpenKey, OpenTable, PiggybackedKind, SentOpen, UsableOpen},
-    session::Generation,
+    session::SessionGeneration,
 };
 use crate::protocol::{
-    CallbackId, HeldDelegation, LockEvents, OpenContext, OpenOwner, ShareAccess, WireLock, WireOwner,
+    HeldDelegation, LockCallbackId, LockEvents, OpenContext, OpenOwner, ShareAccess, WireLock, WireOwner,
 };
 use parking_lot::Mutex;
 
@@ -37,7 +37,7 @@ struct Rig {
     credential: Arc<RpcCredential>,
     file: FileHandle,
     now: Instant,
-    generation: Cell<Generation>,
+    generation: Cell<SessionGeneration>,
 }
 
 impl Rig {
@@ -74,9 +74,9 @@ impl Rig {
         self.table.opened(&self.file, owner, sent, GrantedOpen::from(&ok), self.now)
     }
 
-    fn riders(&self, after: Duration) -> Vec<(PiggybackedKind, u32)> {
-        let riders = self.table.take_riders(&self.credential, Some(self.now + after), 4);
-        riders.iter().map(|rider| (rider.does, rider.stateid.seqid)).collect()
+    fn piggybacked(&self, after: Duration) -> Vec<(PiggybackedKind, u32)> {
+        let piggybacked = self.table.take_piggybacked(&self.credential, Some(self.now + after), 4);
+        piggybacked.iter().map(|operation| (operation.does, operation.stateid.seqid)).collect()
     }
 }
 
@@ -87,12 +87,12 @@ fn an_open_is_closed_after_its_last_user_and_used_again_before() {
     rig.opened(3, 1, ShareAccess::Read);
     assert!(rig.table.share(&rig.key(), ShareAccess::Read));
     assert!(!rig.table.share(&rig.key(), ShareAccess::Write), "it is not for writing");
-    assert_eq!(rig.riders(Duration::from_secs(9)), [], "it is used");
+    assert_eq!(rig.piggybacked(Duration::from_secs(9)), [], "it is used");
     assert!(rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
-    assert_eq!(rig.riders(Duration::ZERO), [], "it may be used again");
+    assert_eq!(rig.piggybacked(Duration::ZERO), [], "it may be used again");
     assert!(rig.table.share(&rig.key(), ShareAccess::Read));
     rig.table.release(&rig.key(), ShareAccess::Read, rig.now);
-    assert_eq!(rig.riders(Duration::from_secs(1)), [(PiggybackedKind::Close, 1)]);
+    assert_eq!(rig.piggybacked(Duration::from_secs(1)), [(PiggybackedKind::Close, 1)]);
     assert_eq!(rig.table.usable(&rig.key()), UsableOpen::None);
 }
 
@@ -100,14 +100,14 @@ fn an_open_is_closed_after_its_last_user_and_used_again_before() {
 fn an_open_for_writing_is_kept_for_who_sent_the_open() {
     let rig = Rig::new();
     rig.opened(3, 1, ShareAccess::Both);
-    assert_eq!(rig.riders(Duration::ZERO), [], "another request closes what is idle");
+    assert_eq!(rig.piggybacked(Duration::ZERO), [], "another request closes what is idle");
     assert!(rig.table.share(&rig.key(), ShareAccess::Both));
     rig.opened(3, 2, ShareAccess::Both);
     rig.table.release(&rig.key(), ShareAccess::Both, rig.now);
-    assert_eq!(rig.riders(Duration::ZERO), [(PiggybackedKind::Close, 2)]);
+    assert_eq!(rig.piggybacked(Duration::ZERO), [(PiggybackedKind::Close, 2)]);
     rig.opened(4, 1, ShareAccess::Both);
-    assert_eq!(rig.riders(Duration::ZERO), []);
-    assert_eq!(rig.riders(Duration::from_secs(1)), [(PiggybackedKind::Close, 1)], "it is not used");
+    assert_eq!(rig.piggybacked(Duration::ZERO), []);
+    assert_eq!(rig.piggybacked(Duration::from_secs(1)), [(PiggybackedKind::Close, 1)], "it is not used");
 }
 
 #[test]
@@ -118,14 +118,14 @@ fn an_open_is_kept_as_long_as_its_delegation_and_closed_with_it() {
     rig.table.delegated(&rig.key(), &held);
     assert!(rig.table.share(&rig.key(), ShareAccess::Read));
     assert!(!rig.table.release(&rig.key(), ShareAccess::Read, rig.now), "nothing waits");
-    assert_eq!(rig.riders(Duration::from_secs(99)), []);
+    assert_eq!(rig.piggybacked(Duration::from_secs(99)), []);
     assert!(rig.table.share(&rig.key(), ShareAccess::Read), "it is still there");
     held.end();
     rig.table.undelegated(&rig.key(), rig.now);
-    assert_eq!(rig.riders(Duration::ZERO), [], "it is used");
+    assert_eq!(rig.piggybacked(Duration::ZERO), [], "it is used");
     assert!(rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
     rig.table.undelegated(&rig.key(), rig.now);
-    assert_eq!(rig.riders(Duration::ZERO), [(PiggybackedKind::Close, 1)], "at once");
+    assert_eq!(rig.piggybacked(Duration::ZERO), [(PiggybackedKind::Close, 1)], "at once");
     assert!(!rig.table.share(&rig.key(), ShareAccess::Read));
 }
 
@@ -138,7 +138,7 @@ fn a_delegation_does_not_keep_an_open_for_writing() {
     assert!(rig.table.is_written(&rig.file));
     assert!(rig.table.share(&rig.key(), ShareAccess::Both));
     assert!(rig.table.release(&rig.key(), ShareAccess::Both, rig.now));
-    assert_eq!(rig.riders(Duration::ZERO), [(PiggybackedKind::Close, 1)]);
+    assert_eq!(rig.piggybacked(Duration::ZERO), [(PiggybackedKind::Close, 1)]);
     assert!(!rig.table.is_written(&rig.file));
 }
 
@@ -151,15 +151,15 @@ fn an_open_with_fewer_accesses_in_use_is_downgraded() {
         assert!(rig.table.share(&rig.key(), access));
     }
     assert!(rig.table.release(&rig.key(), ShareAccess::Both, rig.now));
-    let riders = rig.table.take_riders(&rig.credential, Some(rig.now), 4);
+    let piggybacked = rig.table.take_piggybacked(&rig.credential, Some(rig.now), 4);
     assert_eq!(
-        riders.iter().map(|rider| rider.does).collect::<Vec<_>>(),
+        piggybacked.iter().map(|operation| operation.does).collect::<Vec<_>>(),
         [PiggybackedKind::Downgrade(ShareAccess::Read)]
     );
-    rig.table.rode(&riders[0], Ok(Stateid { seqid: 3, other: [3; 12] }));
+    rig.table.piggybacked_done(&piggybacked[0], Ok(Stateid { seqid: 3, other: [3; 12] }));
     assert!(!rig.table.share(&rig.key(), ShareAccess::Both), "another OPEN is needed");
     rig.table.release(&rig.key(), ShareAccess::Read, rig.now);
-    assert_eq!(rig.riders(Duration::from_secs(1)), [(PiggybackedKind::Close, 3)]);
+    assert_eq!(rig.piggybacked(Duration::from_secs(1)), [(PiggybackedKind::Close, 3)]);
 }
 
 #[test]
@@ -169,16 +169,16 @@ fn who_opens_a_file_while_its_downgrade_is_in_flight_needs_an_open() {
     rig.opened(3, 2, ShareAccess::Both);
     assert!(rig.table.share(&rig.key(), ShareAccess::Read) && rig.table.share(&rig.key(), ShareAccess::Both));
     assert!(rig.table.release(&rig.key(), ShareAccess::Both, rig.now));
-    let riders = rig.table.take_riders(&rig.credential, Some(rig.now), 4);
+    let piggybacked = rig.table.take_piggybacked(&rig.credential, Some(rig.now), 4);
     assert!(!rig.table.share(&rig.key(), ShareAccess::Both), "the server may deny its WRITEs");
     // The replies to both arrive in the other order.
     rig.opened(3, 4, ShareAccess::Both);
-    rig.table.rode(&riders[0], Ok(Stateid { seqid: 3, other: [3; 12] }));
+    rig.table.piggybacked_done(&piggybacked[0], Ok(Stateid { seqid: 3, other: [3; 12] }));
     assert!(rig.table.share(&rig.key(), ShareAccess::Both));
     for access in [ShareAccess::Read, ShareAccess::Both] {
         rig.table.release(&rig.key(), access, rig.now);
     }
-    assert_eq!(rig.riders(Duration::from_secs(1)), [(PiggybackedKind::Close, 4)]);
+    assert_eq!(rig.piggybacked(Duration::from_secs(1)), [(PiggybackedKind::Close, 4)]);
 }
 
 #[test]
@@ -187,18 +187,18 @@ fn a_close_that_was_overtaken_is_sent_again_unless_the_file_is_open_again() {
         let rig = Rig::new();
         rig.opened(3, 1, ShareAccess::Read);
         let late = rig.now + Duration::from_secs(1);
-        let riders = rig.table.take_riders(&rig.credential, Some(late), 4);
-        rig.table.rode(&riders[0], Err(NfsStat4::OldStateid));
+        let piggybacked = rig.table.take_piggybacked(&rig.credential, Some(late), 4);
+        rig.table.piggybacked_done(&piggybacked[0], Err(NfsStat4::OldStateid));
         if is_open_again {
             rig.opened(3, 2, ShareAccess::Read);
             assert!(rig.table.share(&rig.key(), ShareAccess::Read));
-            assert_eq!(rig.riders(Duration::ZERO), []);
+            assert_eq!(rig.piggybacked(Duration::ZERO), []);
             continue;
         }
-        let riders = rig.table.take_riders(&rig.credential, Some(rig.now), 4);
-        assert_eq!((riders[0].does, riders[0].stateid.seqid), (PiggybackedKind::Close, 0));
-        rig.table.rode(&riders[0], Err(NfsStat4::OldStateid));
-        assert_eq!(rig.riders(Duration::ZERO), [], "not for ever");
+        let piggybacked = rig.table.take_piggybacked(&rig.credential, Some(rig.now), 4);
+        assert_eq!((piggybacked[0].does, piggybacked[0].stateid.seqid), (PiggybackedKind::Close, 0));
+        rig.table.piggybacked_done(&piggybacked[0], Err(NfsStat4::OldStateid));
+        assert_eq!(rig.piggybacked(Duration::ZERO), [], "not for ever");
     }
 }
 
@@ -212,13 +212,13 @@ fn the_server_learns_of_a_delayed_open_when_it_is_used() {
     assert!(rig.table.next_to_reclaim().is_none(), "nor to reclaim");
     assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Delayed(_)), "it is still used");
     assert!(!rig.table.release(&rig.key(), ShareAccess::Read, rig.now), "nothing is closed");
-    assert_eq!(rig.riders(Duration::from_secs(9)), []);
+    assert_eq!(rig.piggybacked(Duration::from_secs(9)), []);
     assert_eq!(rig.table.usable(&rig.key()), UsableOpen::None);
     assert!(rig.table.delay(&rig.key(), &rig.credential));
     rig.opened(3, 1, ShareAccess::Read);
     assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Stateid(_)));
     assert!(rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
-    assert_eq!(rig.riders(Duration::from_secs(1)), [(PiggybackedKind::Close, 1)]);
+    assert_eq!(rig.piggybacked(Duration::from_secs(1)), [(PiggybackedKind::Close, 1)]);
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn an_open_for_writing_is_closed_although_a_delayed_one_is_left() {
         let covers = opened == ShareAccess::Both;
         assert_eq!(matches!(rig.table.usable(&rig.key()), UsableOpen::Stateid(_)), covers);
         assert!(rig.table.release(&rig.key(), opened, rig.now));
-        assert_eq!(rig.riders(Duration::ZERO), [(PiggybackedKind::Close, 1)], "others may see it");
+        assert_eq!(rig.piggybacked(Duration::ZERO), [(PiggybackedKind::Close, 1)], "others may see it");
         assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Delayed(_)));
         assert!(!rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
     }
@@ -257,7 +257,7 @@ fn replies_to_concurrent_opens_leave_the_newest_stateid() {
     let rig = Rig::new();
     rig.opened(3, 2, ShareAccess::Both);
     rig.opened(3, 1, ShareAccess::Read);
-    assert_eq!(rig.riders(Duration::from_secs(1)), [(PiggybackedKind::Close, 2)]);
+    assert_eq!(rig.piggybacked(Duration::from_secs(1)), [(PiggybackedKind::Close, 2)]);
 }
 
 #[test]
@@ -368,7 +368,7 @@ struct Waiting {
 }
 
 impl LockEvents for Waiting {
-    fn granted(&self, _: &FileHandle, _: &WireLock, _: CallbackId) -> bool {
+    fn granted(&self, _: &FileHandle, _: &WireLock, _: LockCallbackId) -> bool {
         panic!("a server of NFSv4 grants by replies alone")
     }
 
@@ -403,7 +403,7 @@ impl LockRig {
     }
 
     /// The place of a LOCK, which is in progress until the second value is dropped.
-    fn lock(&self, owner: u32) -> (LockPlace, LockUse<'_>) {
+    fn lock(&self, owner: u32) -> (LockStateRef, LockUse<'_>) {
         let (place, used, _) = self.table.begin(&self.file, &self.open, WireOwner(owner));
         (place, used)
     }
@@ -458,11 +458,11 @@ fn owners_that_take_turns_share_a_lock_state() {
     drop(used);
     let (other, _used) = rig.lock(2);
     assert_ne!(other.name, whole.name, "the state is in use");
-    let Unlockable::Held(held) = rig.table.unlockable(&rig.file, WireOwner(1), ByteRange::WHOLE) else {
+    let UnlockTarget::State(held) = rig.table.unlockable(&rig.file, WireOwner(1), ByteRange::WHOLE) else {
         panic!("it is held")
     };
     assert!(rig.table.unlocked(&held, stateid(1), ByteRange::WHOLE));
-    assert!(matches!(rig.table.unlockable(&rig.file, WireOwner(1), ByteRange::WHOLE), Unlockable::Nothing));
+    assert!(matches!(rig.table.unlockable(&rig.file, WireOwner(1), ByteRange::WHOLE), UnlockTarget::None));
     let (next, _used) = rig.lock(3);
     assert_eq!((next.name, next.stateid), (whole.name, Some(Stateid { seqid: 0, ..stateid(1) })));
     // Another credential has another open.
@@ -519,8 +519,8 @@ fn an_open_is_closed_after_its_last_lock_state() {
     assert!(rig.table.share(&rig.key(), ShareAccess::Both));
     rig.table.pin(&rig.key());
     assert!(!rig.table.release(&rig.key(), ShareAccess::Both, rig.now));
-    assert_eq!(rig.riders(Duration::from_secs(9)), []);
+    assert_eq!(rig.piggybacked(Duration::from_secs(9)), []);
     assert!(!rig.table.has_users(&rig.key()));
     assert!(rig.table.unpin(&rig.key(), rig.now));
-    assert_eq!(rig.riders(Duration::from_secs(9)), [(PiggybackedKind::Close, 1)]);
+    assert_eq!(rig.piggybacked(Duration::from_secs(9)), [(PiggybackedKind::Close, 1)]);
 }

@@ -130,7 +130,7 @@ impl LockManager {
         let owner = curt_client::protocol::WireOwner(first_owner);
         let lock = curt_client::protocol::WireLock { owner, range, lock_type: LockType::Write };
         let cookie = self.state.lock().cookies.to_be_bytes();
-        let callback = curt_client::protocol::CallbackId::of_cookie(&cookie);
+        let callback = curt_client::protocol::LockCallbackId::of_cookie(&cookie);
         events.granted(&FileHandle::new(file).unwrap(), &lock, callback)
     }
 

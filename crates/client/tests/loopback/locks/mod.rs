@@ -7,7 +7,8 @@ mod nfs4;
 use std::sync::{Arc, Barrier, mpsc};
 
 use curt_client::{
-    Caller, ClientOptions, LockArguments, LockOwner, OpenFile, OpenFlags, ops, threads::BackgroundThreads,
+    Caller, ClientOptions, LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops,
+    threads::BackgroundThreads,
 };
 use curt_observe::ClientCounter;
 use curt_policy::{
@@ -40,7 +41,7 @@ fn range(first: u64, last: u64) -> ByteRange {
 }
 
 fn want(owner: u64, range: ByteRange, lock_type: LockType, wait: bool) -> LockArguments {
-    LockArguments { owner: LockOwner::Posix(owner), pid: 0, range, lock_type, wait }
+    LockArguments { owner: LocalLockOwner::Posix(owner), pid: 0, range, lock_type, wait }
 }
 
 impl LockingMount {
@@ -79,7 +80,12 @@ impl LockingMount {
     }
 
     fn unlock(&self, owner: u64, range: ByteRange) -> Result<(), Errno> {
-        ops::unlock_and_wait(&self.mounted.client.op(&root()), &self.file, LockOwner::Posix(owner), range)
+        ops::unlock_and_wait(
+            &self.mounted.client.op(&root()),
+            &self.file,
+            LocalLockOwner::Posix(owner),
+            range,
+        )
     }
 
     fn waits(&self, owner: u64, range: ByteRange) -> Pending {
@@ -373,7 +379,7 @@ fn written_bytes_are_at_the_server_before_their_lock_is_free() {
     // The same at close.
     assert_eq!(ops::write(&op, &mount.file, 0, b"efgh"), Ok(4));
     mount.manager.calls();
-    assert_eq!(ops::flush_and_unlock(&op, &mount.file, LockOwner::Posix(1)), Ok(()));
+    assert_eq!(ops::flush_and_unlock(&op, &mount.file, LocalLockOwner::Posix(1)), Ok(()));
     assert_eq!(mount.manager.calls(), ["UNLOCK 5..=9"]);
     let found = other.lookup(&root(), other.client.root(), "f").unwrap();
     assert!(other.cat(&root(), found.id).unwrap().starts_with(b"efgh456789"));
@@ -424,7 +430,7 @@ fn a_killed_process_closes_its_files_while_the_lock_manager_does_not_reply() {
     assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
     mount.manager.hold(Some(NlmProcedure::Unlock));
     caller.interrupt.raise();
-    let closed = ops::flush_and_unlock(&interrupted, &mount.file, LockOwner::Posix(1));
+    let closed = ops::flush_and_unlock(&interrupted, &mount.file, LocalLockOwner::Posix(1));
     assert_eq!(closed, Err(Errno::INTR));
     mount.manager.hold(None);
     let again = mount.waits(1, range(0, 9));
@@ -437,16 +443,16 @@ fn closing_ends_the_locks_of_the_process_and_the_last_close_those_of_the_open_fi
     let mount = LockingMount::new();
     let second = open(&mount.mounted, "f", OpenFlags::writing());
     let op = mount.mounted.client.op(&root());
-    for (owner, first) in [(LockOwner::Posix(1), 0), (LockOwner::Posix(2), 10)] {
+    for (owner, first) in [(LocalLockOwner::Posix(1), 0), (LocalLockOwner::Posix(2), 10)] {
         let arguments = LockArguments { owner, ..want(0, range(first, first), W, false) };
         assert_eq!(ops::lock_and_wait(&op, &mount.file, arguments), Ok(()));
     }
-    let ofd = LockArguments { owner: LockOwner::Posix(3), ..want(0, range(20, 20), W, false) };
+    let ofd = LockArguments { owner: LocalLockOwner::Posix(3), ..want(0, range(20, 20), W, false) };
     assert_eq!(ops::lock_and_wait(&op, &second, ofd), Ok(()));
     mount.manager.calls();
-    assert_eq!(ops::flush_and_unlock(&op, &second, LockOwner::Posix(1)), Ok(()));
+    assert_eq!(ops::flush_and_unlock(&op, &second, LocalLockOwner::Posix(1)), Ok(()));
     assert_eq!(mount.manager.calls(), ["UNLOCK 0..=0"], "whichever descriptor it is");
-    assert_eq!(ops::flush_and_unlock(&op, &second, LockOwner::Posix(1)), Ok(()));
+    assert_eq!(ops::flush_and_unlock(&op, &second, LocalLockOwner::Posix(1)), Ok(()));
     assert!(mount.manager.calls().is_empty());
     ops::release(&mount.mounted.client, &second);
     assert_eq!(mount.manager.calls(), ["UNLOCK 20..=20"]);
@@ -464,7 +470,7 @@ fn a_close_has_unlocked_when_it_returns_although_another_process_writes() {
     assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
     assert_eq!(ops::write(&op, &written, 20, b"x"), Ok(1));
     mount.manager.calls();
-    assert_eq!(ops::flush_and_unlock(&op, &read_only, LockOwner::Posix(1)), Ok(()));
+    assert_eq!(ops::flush_and_unlock(&op, &read_only, LocalLockOwner::Posix(1)), Ok(()));
     assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
     assert_eq!(mount.manager.calls(), ["UNLOCK 0..=9", "LOCK w 0..=9"]);
     assert!(mount.manager.holds_something());
@@ -481,7 +487,7 @@ fn an_interrupted_close_unlocks_after_its_data_and_no_lock_that_comes_later() {
     mount.manager.calls();
     mount.manager.hold(Some(NlmProcedure::Unlock));
     caller.interrupt.raise();
-    let closed = ops::flush_and_unlock(&interrupted, &mount.file, LockOwner::Posix(1));
+    let closed = ops::flush_and_unlock(&interrupted, &mount.file, LocalLockOwner::Posix(1));
     assert_eq!(closed, Err(Errno::INTR));
     let again = mount.waits(1, range(0, 9));
     assert_eq!(again.try_recv(), Err(mpsc::TryRecvError::Empty));
@@ -672,7 +678,7 @@ fn a_grant_that_completes_a_cycle_is_a_deadlock_for_who_waits_for_it() {
     assert_eq!(mount.unlock(1, range(0, 9)), Ok(()));
     assert_eq!(granted.recv_timeout(SOON), Ok(Ok(())));
     assert_eq!(fails.recv_timeout(SOON), Ok(Err(Errno::DEADLK)));
-    assert_eq!(ops::unlock_and_wait(&op, &other, LockOwner::Posix(2), ByteRange::WHOLE), Ok(()));
+    assert_eq!(ops::unlock_and_wait(&op, &other, LocalLockOwner::Posix(2), ByteRange::WHOLE), Ok(()));
     assert_eq!(waits.recv_timeout(SOON), Ok(Ok(())));
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use curt_client::{LockArguments, LockOwner, OpenFile, OpenFlags, ops};
+use curt_client::{LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops};
 use curt_observe::ClientCounter;
 use curt_policy::{CacheOptions, locks::LockOptions};
 use curt_types::{ByteRange, LockType};
@@ -50,7 +50,7 @@ impl Locking {
 
     fn unlock(&self, owner: u64, range: ByteRange) -> Result<(), Errno> {
         let op = self.mounted.client.op(&root());
-        ops::unlock_and_wait(&op, &self.file, LockOwner::Posix(owner), range)
+        ops::unlock_and_wait(&op, &self.file, LocalLockOwner::Posix(owner), range)
     }
 
     fn write(&self, bytes: &[u8]) -> Result<(), Errno> {
@@ -127,7 +127,7 @@ fn a_file_is_locked_only_as_it_is_open() {
         ops::open(&op, one.file.id(), flags).unwrap().file
     };
     let flock = |file: &Arc<OpenFile>, lock_type| {
-        let owner = LockOwner::Flock(7);
+        let owner = LocalLockOwner::Flock(7);
         let arguments = LockArguments { owner, lock_type, ..want(7, ByteRange::WHOLE, W, false) };
         ops::lock_and_wait(&one.mounted.client.op(&root()), file, arguments)
     };

@@ -6,7 +6,7 @@ use curt_observe::events::RingLevel;
 use curt_policy::locks::LockOrder;
 use curt_policy::{AccessMode, FillMode, ListingMode, RacyGuard};
 
-use super::super::values::{number, one_of, port, seconds, short_time, size};
+use super::super::value_syntax::{number, one_of, port, seconds, short_time, size};
 use super::row::{OptionRow, flag, refused, set, valued_own};
 
 /// Consecutive hand-offs of a lock: beyond it other machines would wait too long.

@@ -6,7 +6,7 @@ use curt_policy::{LookupCache, PlusMode, TimeoutRange};
 use curt_rpc::client::{AddressFamily, RecoveryMode};
 
 use super::super::settings::{LocalLocks, NfsVersion, SecurityFlavor};
-use super::super::values::{number, one_of, port, seconds, transfer};
+use super::super::value_syntax::{number, one_of, port, seconds, transfer};
 use super::row::{OptionArity, OptionRow, flag, ignored, refused, refused_as, set, valued, valued_as};
 
 const NOT_4_0: &str = "NFSv4.0 has no sessions and is not supported; mount with vers=4.1 or vers=4.2";

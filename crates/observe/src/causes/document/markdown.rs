@@ -24,7 +24,7 @@ causes and rules by a test, which also keeps the two equal.
 | number | what it is |
 |---|---|
 | sent | **Exact.** Each request has one cause, and the rows add up to what `curt stat` counts for the mount between the command's begin and end. Requests caused by other processes meanwhile are shown separately. |
-| spared | **Exact decisions, not requests of another client.** Each is a point at which a request would have been sent without a rule. If two rules apply, the one that was checked first is counted. A request that was not considered because an earlier one was saved is not counted. |
+| saved | **Exact decisions, not requests of another client.** Each is a point at which a request would have been sent without a rule. If two rules apply, the one that was checked first is counted. A request that was not considered because an earlier one was saved is not counted. |
 | Linux | **A model**: what Linux 6.1 would send by its rules for the same operations at the same times, if it had mounted when the command began. Tests keep it within 5 % of a real kernel's counts ([how, and what it leaves out](decisions/explaining.md)). |
 | by path, by process | Exact for listed paths and processes. The smaller ones are combined into one sum, so that the totals add up. |
 

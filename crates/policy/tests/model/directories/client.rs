@@ -129,7 +129,7 @@ impl Directories {
         let mut absent = of(None, complete.label);
         absent.same_contents |= self.planted == Planted::EpochIgnored;
         if self.planted == Planted::GuardLeftOut {
-            absent.solidity = RacyState::Solid;
+            absent.racy_state = RacyState::NotRacy;
         }
         if is_unknown(&absent) { (object, view) } else { (None, absent) }
     }

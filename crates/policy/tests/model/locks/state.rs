@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use curt_policy::locks::{
-    LockAgent, LockCall, LockCallId, LockError, LockOwner, LockProcedure, LockRanges, LockReply,
+    LocalLockOwner, LockAgent, LockCallId, LockError, LockProcedure, LockRanges, LockReply, LockServerCall,
 };
 use curt_types::{ByteRange, LockType};
 
@@ -66,7 +66,7 @@ pub(crate) enum Message {
 /// A callback, in an order that means nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct OrderedCallback {
-    pub(crate) wire_owner: LockOwner,
+    pub(crate) wire_owner: LocalLockOwner,
     pub(crate) range: ByteRange,
     pub(crate) lock_type: LockType,
     /// It was delivered before.
@@ -77,7 +77,7 @@ pub(crate) struct OrderedCallback {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct OrderedCall {
     pub(crate) id: LockCallId,
-    pub(crate) wire_owner: LockOwner,
+    pub(crate) wire_owner: LocalLockOwner,
     pub(crate) range: ByteRange,
     /// LOCK, and whether it blocks; or CANCEL; or UNLOCK.
     pub(crate) lock: Option<(LockType, bool)>,
@@ -106,9 +106,9 @@ impl From<OrderedReply> for LockReply {
     }
 }
 
-impl From<LockCall> for OrderedCall {
-    fn from(call: LockCall) -> Self {
-        let LockCall { id, wire_owner, range, procedure, .. } = call;
+impl From<LockServerCall> for OrderedCall {
+    fn from(call: LockServerCall) -> Self {
+        let LockServerCall { id, wire_owner, range, procedure, .. } = call;
         let (lock, is_cancel) = match procedure {
             LockProcedure::Lock { lock_type, block } => (Some((lock_type, block)), false),
             LockProcedure::Cancel { lock_type } => (Some((lock_type, true)), true),
@@ -123,13 +123,13 @@ impl From<LockCall> for OrderedCall {
 /// A server of NLM or NFSv4.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Server {
-    pub(crate) locks: BTreeMap<(usize, LockOwner), LockRanges>,
-    pub(crate) blocked: Vec<(usize, LockOwner, ByteRange, LockType)>,
+    pub(crate) locks: BTreeMap<(usize, LocalLockOwner), LockRanges>,
+    pub(crate) blocked: Vec<(usize, LocalLockOwner, ByteRange, LockType)>,
     pub(crate) is_in_grace: bool,
 }
 
 impl Server {
-    fn conflicts(&self, owner: (usize, LockOwner), range: ByteRange, lock_type: LockType) -> bool {
+    fn conflicts(&self, owner: (usize, LocalLockOwner), range: ByteRange, lock_type: LockType) -> bool {
         self.locks.iter().any(|(other, locks)| {
             *other != owner && locks.overlapping(range).any(|(_, held)| held.conflicts(lock_type))
         })

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use curt_policy::{
     MonotonicTime,
     locks::{
-        LockAction, LockAgent, LockCall, LockCallId, LockCallback, LockError, LockFileId, LockOpenId,
-        LockOptions, LockOwner, LockProcedure, LockRanges, LockReply, LockRequest, LockRequestId,
+        GrantedCallback, LocalLockOwner, LocalLockRequest, LockAction, LockAgent, LockCallId, LockError,
+        LockFileId, LockOpenId, LockOptions, LockProcedure, LockRanges, LockReply, LockRequestId,
+        LockServerCall,
     },
 };
 use curt_types::{ByteRange, Fault, LockType};
@@ -91,12 +92,12 @@ pub(crate) enum Step {
     Lock(usize, Wanted),
     Unlock(usize),
     Interrupt(usize),
-    Executes(usize, LockOwner, LockProcedure),
+    Executes(usize, LocalLockOwner, LockProcedure),
     Reply(usize, LockCallId, LockReply),
-    Granted(usize, LockOwner),
+    Granted(usize, LocalLockOwner),
     Timer(usize, LockCallId),
-    Refuses(usize, LockOwner),
-    Repeats(usize, LockOwner),
+    Refuses(usize, LocalLockOwner),
+    Repeats(usize, LocalLockOwner),
     Loses(usize, LockCallId),
     Restart,
     FalseRestart(usize),
@@ -104,8 +105,8 @@ pub(crate) enum Step {
 }
 
 impl Bounds {
-    fn owner(&self, process: usize) -> LockOwner {
-        LockOwner::Posix(if self.are_threads && process == 1 { 0 } else { process as u64 })
+    fn owner(&self, process: usize) -> LocalLockOwner {
+        LocalLockOwner::Posix(if self.are_threads && process == 1 { 0 } else { process as u64 })
     }
 
     /// The processes whose locks are not those of `process`.
@@ -256,7 +257,7 @@ impl Locks {
             own.held.set(part, held.min(Some(wanted.lock_type)));
         }
         own.call = Some(SystemCall::Lock { wanted, before, is_excused: false });
-        let request = LockRequest {
+        let request = LocalLockRequest {
             id: request_id(process, own.calls),
             file: FILE,
             owner: self.bounds.owner(process),
@@ -341,7 +342,7 @@ impl Locks {
 
     fn call_back(&self, next: &mut State, client: usize, callback: OrderedCallback) -> Option<String> {
         let OrderedCallback { wire_owner, range, lock_type, is_repeated } = callback;
-        let LockOwner::Posix(process) = wire_owner else { return None };
+        let LocalLockOwner::Posix(process) = wire_owner else { return None };
         if self.bounds.callbacks == Callbacks::Notify {
             let before = next.agents[client].clone();
             let (_, actions) = next.agents[client].available(FILE, wire_owner);
@@ -352,7 +353,7 @@ impl Locks {
         }
         let id = LockRequestId(100 * (process + 1) + 50);
         let is_repeated = is_repeated && self.planted != Planted::RepeatedCallbackBelieved;
-        let callback = LockCallback { wire_owner, range, lock_type, is_repeated };
+        let callback = GrantedCallback { wire_owner, range, lock_type, is_repeated };
         let (_, actions) = next.agents[client].granted(id, FILE, callback);
         self.act(next, client, actions)
     }
@@ -431,7 +432,7 @@ impl Locks {
     }
 
     /// Whether a call is sent, and whether the agent is told at once that it is done.
-    fn planted(&self, next: &State, call: LockCall) -> (bool, bool) {
+    fn planted(&self, next: &State, call: LockServerCall) -> (bool, bool) {
         if call.id.request == RECLAIM {
             return (true, false);
         }
@@ -463,7 +464,7 @@ impl State {
 
 impl Bounds {
     /// The processes of an owner are told that they hold a range no more.
-    fn lose(&self, next: &mut State, client: usize, owner: LockOwner, range: ByteRange) {
+    fn lose(&self, next: &mut State, client: usize, owner: LocalLockOwner, range: ByteRange) {
         for process in (0..3).filter(|process| CLIENT_OF[*process] == client && self.owner(*process) == owner)
         {
             let own = &mut next.processes[process];

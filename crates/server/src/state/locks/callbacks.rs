@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::queue::{Transmission, WaiterState};
 use super::ranges::RangeSet;
+use super::requests::{CallbackAnswer, CallbackId, LockCallback, LockClient};
 use super::table::{FileSlot, LockTable};
-use super::values::{CallbackAnswer, CallbackId, LockCallback, LockClient};
 
 /// How long a range is reserved for a waiter that was notified: this many round trips of its
 /// callback, within [`RESERVATION_MIN`] and [`RESERVATION_MAX`].

@@ -49,7 +49,7 @@ struct Links {
     right: u32,
 }
 
-/// Which treap.
+/// The treap's order of locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Position,
@@ -100,8 +100,8 @@ impl HeldLocks {
         self.len
     }
 
-    /// A lock of another owner that does not allow `owner` (none: one without locks) a lock of this
-    /// type and range.
+    /// A lock of another owner that conflicts with a lock of this type and range by `owner`;
+    /// `None`: an owner without locks.
     pub(super) fn conflict(
         &self,
         owner: Option<OwnerId>,
@@ -150,7 +150,7 @@ impl HeldLocks {
         next.is_none_or(|first| first > range.last())
     }
 
-    /// What it takes for `owner` to hold the range with this type (none: not at all).
+    /// Computes the change that gives `owner` the range with this type, or unlocks it if `None`.
     pub(super) fn change(&self, owner: OwnerId, lock_type: Option<LockType>, range: ByteRange) -> Change {
         let touching = ByteRange::new(range.first().saturating_sub(1), range.last().saturating_add(1));
         let mut change = Change { removed: Vec::new(), added: ArrayVec::new(), replaced: Vec::new() };

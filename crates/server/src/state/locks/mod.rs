@@ -28,14 +28,14 @@ mod owners;
 mod promotion;
 mod queue;
 mod ranges;
+mod requests;
 mod table;
 #[cfg(test)]
 mod tests;
-mod values;
 
 pub use owners::{ClientAccount, ClientLimits};
-pub use table::{LockTable, LockTableOptions};
-pub use values::{
+pub use requests::{
     CallbackAnswer, CallbackId, CallbackStyle, CancelOutcome, HeldLock, LockCallback, LockClient, LockDenial,
     LockFile, LockHolder, LockOutcome, LockOwner, LockRequest, LockTableCounts, LockWait, OWNER_NAME_MAX,
 };
+pub use table::{LockTable, LockTableOptions};

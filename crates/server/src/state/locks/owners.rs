@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use arrayvec::ArrayVec;
 
 use super::held::HeldPart;
-use super::values::{LockClient, LockHolder, LockOwner, OWNER_NAME_MAX};
+use super::requests::{LockClient, LockHolder, LockOwner, OWNER_NAME_MAX};
 
 /// An owner in one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,8 +10,8 @@ use super::queue::{
     ClientQueue, LocalPoll, PendingGrant, Transmission, WaitQueue, Waiter, WaiterState, exclude,
 };
 use super::ranges::{Barrier, RangeSet};
+use super::requests::{CallbackStyle, LockCallback};
 use super::table::{FileSlot, LockTable, NotGranted, local_holder, weakened};
-use super::values::{CallbackStyle, LockCallback};
 
 /// The first interval at which a lock that a local process holds is tried again. Each further one
 /// is twice as long.
@@ -143,8 +143,8 @@ impl LockTable {
         pass.barrier.closes(freed) && !*pass.may_pass.get_or_insert_with(may_pass)
     }
 
-    /// Whether an owner that waits in the queue may hold a lock of the file. Looks at the fewer:
-    /// the locks, or the waiters.
+    /// Whether an owner that waits in the queue may hold a lock of the file. Iterates over the
+    /// smaller set: the locks or the waiters.
     pub(super) fn any_holder_waits(&self, slot: FileSlot, queue: &WaitQueue) -> bool {
         let held = &self.files[slot.0 as usize].held;
         if held.len() > queue.len {

@@ -1,9 +1,8 @@
 //! The requests that wait for locks of one file, and the grants that are not answered yet.
 //!
-//! Requests wait in a queue for each client; the clients take turns. A client whose request is
-//! granted is last among the clients from then on, also behind those that begin to wait during its
-//! turn. So one with a single waiter gets as much as one with hundreds, even if it asks for its
-//! next lock only after it has unlocked the last one, when the turn is the other's.
+//! Requests are queued per client, and clients are served round-robin. After a grant the client
+//! moves to the end, behind clients that arrive during its turn. A client with one waiter therefore
+//! gets as many grants as a client with hundreds.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -14,7 +13,7 @@ use curt_types::{ByteRange, FileHandle, LockType};
 use super::held::{HeldLocks, HeldPart};
 use super::owners::OwnerId;
 use super::ranges::RangeSet;
-use super::values::{CallbackId, CallbackStyle, LockCallback, LockClient, LockFile, LockHolder};
+use super::requests::{CallbackId, CallbackStyle, LockCallback, LockClient, LockFile, LockHolder};
 
 /// A request that is repeated keeps its place, or a range, for this number of the client's
 /// intervals, within [`REPEAT_MIN`] and [`REPEAT_MAX`]. Its next interval may be longer.

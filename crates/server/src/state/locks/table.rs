@@ -12,7 +12,7 @@ use super::owners::{ClientAccount, Counted, OwnerId, Owners};
 use super::promotion::LOCAL_POLL_MIN;
 use super::queue::{LocalPoll, PendingGrant, Timers, WaitQueue, Waiter, WaiterState, repeat_time};
 use super::ranges::RangeSet;
-use super::values::{
+use super::requests::{
     CallbackStyle, CancelOutcome, HeldLock, LockCallback, LockClient, LockDenial, LockFile, LockHolder,
     LockOutcome, LockOwner, LockRequest, LockTableCounts, LockWait,
 };
@@ -620,7 +620,8 @@ impl LockTable {
     }
 }
 
-/// What others may lock after a change of an owner's locks to this type (none: unlocked).
+/// The ranges that others may lock after a change of an owner's locks to this type; `None`:
+/// unlocked.
 pub(super) fn weakened(change: &Change, lock_type: Option<LockType>) -> RangeSet {
     let mut ranges = RangeSet::default();
     let is_weaker = |part: &&HeldPart| match lock_type {

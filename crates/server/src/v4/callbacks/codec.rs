@@ -138,7 +138,7 @@ pub(super) fn credential_size(credential: &RpcCredential) -> usize {
 
 /// How a client answered a call.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum CallbackResult {
     /// The operation after CB_SEQUENCE has this status.
     Executed(NfsStat4),
     /// CB_SEQUENCE, or the compound, failed with this status.
@@ -151,18 +151,18 @@ pub(super) fn answer(
     session: SessionId,
     route: &CallbackRoute,
     operation: CallbackOperation,
-) -> Result<Answer, DecodeError> {
+) -> Result<CallbackResult, DecodeError> {
     let decoder = &mut Decoder::new(results);
     let header: CompoundReplyHeader<'_> = decoder.get()?;
     if header.results == 0 {
-        return Ok(Answer::NoSlot(match header.status {
+        return Ok(CallbackResult::NoSlot(match header.status {
             NfsStat4::Ok => NfsStat4::Serverfault,
             status => status,
         }));
     }
     match status_of(CallbackOperation::Sequence, decoder)? {
         NfsStat4::Ok => {}
-        status => return Ok(Answer::NoSlot(status)),
+        status => return Ok(CallbackResult::NoSlot(status)),
     }
     let ok: CbSequenceOk4 = decoder.get()?;
     // A client that executed CB_SEQUENCE only has refused the rest.
@@ -171,7 +171,11 @@ pub(super) fn answer(
         _ => status_of(operation, decoder)?,
     };
     let is_of_this = ok.session == session && ok.sequence == route.sequence && ok.slot == route.slot;
-    Ok(if is_of_this { Answer::Executed(status) } else { Answer::NoSlot(NfsStat4::Serverfault) })
+    Ok(if is_of_this {
+        CallbackResult::Executed(status)
+    } else {
+        CallbackResult::NoSlot(NfsStat4::Serverfault)
+    })
 }
 
 fn status_of(operation: CallbackOperation, decoder: &mut Decoder<'_>) -> Result<NfsStat4, DecodeError> {

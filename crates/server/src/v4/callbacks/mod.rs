@@ -17,10 +17,10 @@ use curt_rpc::client::{CallError, RpcRequest};
 use curt_types::Fault;
 use curt_vfs::LeaseWatcher;
 
-use self::codec::{Answer, CallbackArguments, Encoded};
+use self::codec::{CallbackArguments, CallbackResult, Encoded};
 use self::queue::{CallbackQueue, THREADS};
 use crate::delegations::RecallSender;
-use crate::locking::LockCallbacks;
+use crate::lock_service::LockCallbacks;
 use crate::service::{NfsService, SetupError};
 use crate::state::locks::{CallbackAnswer, LockCallback, LockClient};
 use crate::state::{CallbackRoute, CallbackRouting, Client, Recall, Session};
@@ -208,9 +208,9 @@ impl NfsService {
             let is_executed = matches!(
                 &sent,
                 Ok(Some(
-                    Answer::Executed(_)
+                    CallbackResult::Executed(_)
                     // An earlier reply was lost: the slot is further than it seemed.
-                    | Answer::NoSlot(
+                    | CallbackResult::NoSlot(
                         NfsStat4::SeqMisordered | NfsStat4::SeqFalseRetry | NfsStat4::RetryUncachedRep
                     )
                 ))
@@ -218,13 +218,13 @@ impl NfsService {
             session.release_callback_slot(&route, is_executed);
             match sent {
                 Ok(None) => return Ok(Delivery::TooLarge),
-                Ok(Some(Answer::Executed(status))) => {
+                Ok(Some(CallbackResult::Executed(status))) => {
                     let round_trip = self.clock.now().saturating_duration_since(begun);
                     return Ok(Delivery::Answered(status, round_trip));
                 }
-                Ok(Some(Answer::NoSlot(_))) if is_executed => {}
-                Ok(Some(Answer::NoSlot(NfsStat4::Delay))) => thread::sleep(PAUSE),
-                Ok(Some(Answer::NoSlot(_))) | Err(_) => {
+                Ok(Some(CallbackResult::NoSlot(_))) if is_executed => {}
+                Ok(Some(CallbackResult::NoSlot(NfsStat4::Delay))) => thread::sleep(PAUSE),
+                Ok(Some(CallbackResult::NoSlot(_))) | Err(_) => {
                     session.callback_failed(&route.connection);
                     self.held.check_callback_path(client);
                     // The call may have arrived, if there was no reply.
@@ -245,7 +245,7 @@ fn call(
     session: &Session,
     route: &CallbackRoute,
     callback: &CallbackArguments<'_>,
-) -> Result<Option<Answer>, CallError> {
+) -> Result<Option<CallbackResult>, CallError> {
     let arguments = callback.encoded(session, route);
     let credential = codec::credential(&route.security);
     if CALL_HEADER + codec::credential_size(&credential) + arguments.len() > size(session.back.request) {

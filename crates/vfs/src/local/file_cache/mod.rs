@@ -90,13 +90,13 @@ pub(super) enum FileCacheLookup<'a> {
 
 /// What is to be opened, by whom and for what.
 #[derive(Clone, Copy)]
-pub(super) struct OpenRequest<'a> {
+pub(super) struct DescriptorRequest<'a> {
     pub(super) caller: &'a FsCred<'a>,
     pub(super) handle: &'a NodeHandle,
     pub(super) purpose: OpenAccess,
 }
 
-impl<'a> OpenRequest<'a> {
+impl<'a> DescriptorRequest<'a> {
     pub(super) const fn new(caller: &'a FsCred<'a>, handle: &'a NodeHandle, purpose: OpenAccess) -> Self {
         Self { caller, handle, purpose }
     }
@@ -129,7 +129,7 @@ impl FileCache {
 
     /// Returns the open file with exactly this access mode and caller, or has the calling thread
     /// open it. Waits while another thread opens it.
-    pub(super) fn find(&self, request: OpenRequest<'_>) -> FileCacheLookup<'_> {
+    pub(super) fn find(&self, request: DescriptorRequest<'_>) -> FileCacheLookup<'_> {
         let hash = self.hasher.hash_one(request.handle);
         let part = self.part(hash);
         let mut shard = part.shard.lock();
@@ -142,7 +142,7 @@ impl FileCache {
     }
 
     /// As [`FileCache::find`]; `None` if another thread is opening it.
-    pub(super) fn find_nowait(&self, request: OpenRequest<'_>) -> Option<FileCacheLookup<'_>> {
+    pub(super) fn find_nowait(&self, request: DescriptorRequest<'_>) -> Option<FileCacheLookup<'_>> {
         let hash = self.hasher.hash_one(request.handle);
         let mut shard = self.part(hash).shard.lock();
         self.search(&mut shard, hash, request)
@@ -152,7 +152,7 @@ impl FileCache {
         &self,
         shard: &mut FileCacheShard,
         hash: u64,
-        request: OpenRequest<'_>,
+        request: DescriptorRequest<'_>,
     ) -> Option<FileCacheLookup<'_>> {
         if !self.caching {
             shard.counters.misses += 1;
@@ -172,7 +172,12 @@ impl FileCache {
         }
     }
 
-    fn begin(&self, shard: &mut FileCacheShard, hash: u64, request: OpenRequest<'_>) -> OpenReservation<'_> {
+    fn begin(
+        &self,
+        shard: &mut FileCacheShard,
+        hash: u64,
+        request: DescriptorRequest<'_>,
+    ) -> OpenReservation<'_> {
         shard.tickets += 1;
         let number = shard.tickets;
         let file = shard.file_or_new(hash, request.handle);

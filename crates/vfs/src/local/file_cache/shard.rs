@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use hashbrown::HashTable;
 
-use super::OpenRequest;
+use super::DescriptorRequest;
 use super::counters::FileCacheCounters;
 use super::permission_stamp::{OpenLocalFile, SharedPermissionStamp};
 use crate::caller::FsCred;
@@ -90,8 +90,8 @@ pub(super) enum ShardLookup {
 
 impl FileCacheShard {
     /// Looks up the descriptor with exactly this access mode and caller, and counts the result.
-    pub(super) fn search(&mut self, hash: u64, request: OpenRequest<'_>) -> ShardLookup {
-        let OpenRequest { caller, handle, purpose } = request;
+    pub(super) fn search(&mut self, hash: u64, request: DescriptorRequest<'_>) -> ShardLookup {
+        let DescriptorRequest { caller, handle, purpose } = request;
         let tally = &mut self.counters;
         let file = self.files.find_mut(hash, |file| file.handle == *handle);
         let slot = file.and_then(|file| {

@@ -55,7 +55,7 @@ fn open(
     purpose: OpenAccess,
     caller: &FsCred<'_>,
 ) -> (Arc<OpenLocalFile>, bool) {
-    match cache.find(OpenRequest::new(caller, &handle(number), purpose)) {
+    match cache.find(DescriptorRequest::new(caller, &handle(number), purpose)) {
         FileCacheLookup::Open(file) => (file, false),
         FileCacheLookup::Missing(ticket) => (ticket.opened(descriptor(), stamp(1)).0, true),
     }
@@ -97,7 +97,7 @@ fn many_who_want_a_file_at_once_open_it_once() {
             scope.spawn(|| {
                 begin.wait();
                 if let FileCacheLookup::Missing(ticket) =
-                    cache.find(OpenRequest::new(&USER, &handle(1), OpenAccess::Read))
+                    cache.find(DescriptorRequest::new(&USER, &handle(1), OpenAccess::Read))
                 {
                     opened.fetch_add(1, Ordering::SeqCst);
                     // The others begin to wait meanwhile, or later.
@@ -114,7 +114,8 @@ fn many_who_want_a_file_at_once_open_it_once() {
 #[test]
 fn who_waits_for_an_open_that_fails_opens_itself() {
     let cache = unbounded(true);
-    let FileCacheLookup::Missing(first) = cache.find(OpenRequest::new(&USER, &handle(1), OpenAccess::Read))
+    let FileCacheLookup::Missing(first) =
+        cache.find(DescriptorRequest::new(&USER, &handle(1), OpenAccess::Read))
     else {
         panic!("nothing is open yet");
     };
@@ -168,7 +169,8 @@ fn a_released_file_is_closed_at_once_even_while_it_is_being_opened() {
     let cache = unbounded(true);
     let reader = Arc::downgrade(&open(&cache, 1, OpenAccess::Read, &USER).0);
     let other = Arc::downgrade(&open(&cache, 2, OpenAccess::Read, &USER).0);
-    let FileCacheLookup::Missing(ticket) = cache.find(OpenRequest::new(&USER, &handle(1), OpenAccess::Write))
+    let FileCacheLookup::Missing(ticket) =
+        cache.find(DescriptorRequest::new(&USER, &handle(1), OpenAccess::Write))
     else {
         panic!("it is not open to write");
     };
@@ -302,7 +304,7 @@ fn a_write_of_ours_carries_the_check_on_and_nothing_else_does() {
 #[test]
 fn a_caller_that_must_not_wait_learns_that_another_thread_opens_the_file() {
     let cache = unbounded(true);
-    let find = |number| cache.find_nowait(OpenRequest::new(&USER, &handle(number), OpenAccess::Read));
+    let find = |number| cache.find_nowait(DescriptorRequest::new(&USER, &handle(number), OpenAccess::Read));
     let Some(FileCacheLookup::Missing(ticket)) = find(1) else {
         panic!("nobody has opened it");
     };

@@ -9,7 +9,7 @@ use curt_rpc::record;
 use curt_tests::curt::{CurtMount, CurtServe};
 use curt_tests::network::{ADDRESS, Network};
 use curt_tests::process;
-use curt_tests::relay::{CountingRelay, ReplyRewrite};
+use curt_tests::relay::{LossyRelay, ReplyRewrite};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -46,7 +46,7 @@ const LIES: [(&str, ReplyRewrite); 7] = [
 ];
 
 struct Bed {
-    relay: CountingRelay,
+    relay: LossyRelay,
     mount: CurtMount,
     _server: CurtServe,
     network: Network,
@@ -60,7 +60,7 @@ impl Bed {
         let export = network.make_directory("export")?;
         std::fs::write(export.join("file"), "some text")?;
         let server = CurtServe::start(&network, &export, &[])?;
-        let relay = CountingRelay::start(&network, SocketAddr::new(ADDRESS.parse()?, CurtServe::PORT), &[])?;
+        let relay = LossyRelay::start(&network, SocketAddr::new(ADDRESS.parse()?, CurtServe::PORT), &[])?;
         let options = format!(
             "acregmin=0,acregmax=0,acdirmin=600,acdirmax=600,port={},mountport={}",
             relay.port(),

@@ -19,7 +19,7 @@ pub struct LockOpenId(pub u64);
 
 /// Who owns a lock. Locks of one owner do not conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LockOwner {
+pub enum LocalLockOwner {
     /// A process, by fcntl(2) `F_SETLK`; or an open file description, by `F_OFD_SETLK`.
     Posix(u64),
     /// An open file description, by flock(2).
@@ -28,13 +28,13 @@ pub enum LockOwner {
 
 /// A lock that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LockRequest {
+pub struct LocalLockRequest {
     /// The caller.
     pub id: LockRequestId,
     /// The file.
     pub file: LockFileId,
     /// Who will own the lock.
-    pub owner: LockOwner,
+    pub owner: LocalLockOwner,
     /// The open file description that is used; its last close ends the lock.
     pub open: LockOpenId,
     /// The bytes; for flock(2) always all.
@@ -92,7 +92,7 @@ pub struct LockCallId {
     /// The request that it is sent for.
     pub request: LockRequestId,
     /// Whose lock it concerns: the close of an open file may concern several owners.
-    pub owner: LockOwner,
+    pub owner: LocalLockOwner,
 }
 
 /// What is asked of the server.
@@ -122,11 +122,11 @@ pub enum LockProcedure {
 
 /// A request to the server. Each is answered by one [`LockReply`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LockCall {
+pub struct LockServerCall {
     /// Identifies the reply. At most one call of an id is in progress.
     pub id: LockCallId,
     /// The owner for the server: that of this mount for which the lock was first granted.
-    pub wire_owner: LockOwner,
+    pub wire_owner: LocalLockOwner,
     /// The bytes.
     pub range: ByteRange,
     /// What is asked.
@@ -138,9 +138,9 @@ pub struct LockCall {
 
 /// A callback of the server: it has granted a LOCK that was blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LockCallback {
+pub struct GrantedCallback {
     /// The owner, as the server knows it.
-    pub wire_owner: LockOwner,
+    pub wire_owner: LocalLockOwner,
     /// The bytes.
     pub range: ByteRange,
     /// How they are locked.
@@ -149,7 +149,7 @@ pub struct LockCallback {
     pub is_repeated: bool,
 }
 
-/// What came of a [`LockCall`].
+/// What came of a [`LockServerCall`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockReply {
     /// It was done.
@@ -175,7 +175,7 @@ pub enum LockReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockAction {
     /// Send a request.
-    Send(LockCall),
+    Send(LockServerCall),
     /// Answer a caller. After a grant what is known of the file has expired: others may have
     /// changed it while they held the lock.
     Answer {
@@ -194,7 +194,7 @@ pub enum LockAction {
         /// The file.
         file: LockFileId,
         /// Whose lock it was.
-        owner: LockOwner,
+        owner: LocalLockOwner,
         /// The bytes.
         range: ByteRange,
     },
@@ -212,7 +212,7 @@ pub enum LockAction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockTest {
     /// It could as far as this mount is concerned: TEST has to ask the server, as this owner.
-    AskServer(LockOwner),
+    AskServer(LocalLockOwner),
     /// Another owner of this mount holds this lock.
-    Held(LockOwner, ByteRange, LockType),
+    Held(LocalLockOwner, ByteRange, LockType),
 }

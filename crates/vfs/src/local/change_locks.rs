@@ -16,7 +16,7 @@ use crate::handle::NodeHandle;
 
 const STRIPES: usize = 4096;
 
-pub(super) struct FileLocks {
+pub(super) struct ChangeLocks {
     stripes: Box<[LockStripe]>,
     hasher: HandleHashBuilder,
 }
@@ -26,7 +26,7 @@ struct LockStripe {
     lock: Mutex<()>,
     /// Number of times it was taken together with others, as changes of names do. Incremented
     /// before the lock is released: the Release there pairs with the Acquire of
-    /// [`FileLocks::name_changes`] and of the next owner of the lock.
+    /// [`ChangeLocks::name_changes`] and of the next owner of the lock.
     name_changes: AtomicU32,
 }
 
@@ -35,9 +35,9 @@ const TOGETHER_MAX: usize = 4;
 
 /// Locks that prevent other changes until dropped.
 #[must_use]
-pub(super) struct HeldLocks<'a>(ArrayVec<(&'a LockStripe, MutexGuard<'a, ()>), TOGETHER_MAX>);
+pub(super) struct ChangeGuard<'a>(ArrayVec<(&'a LockStripe, MutexGuard<'a, ()>), TOGETHER_MAX>);
 
-impl Drop for HeldLocks<'_> {
+impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
         for (stripe, _) in &self.0 {
             stripe.name_changes.fetch_add(1, Ordering::Release);
@@ -45,7 +45,7 @@ impl Drop for HeldLocks<'_> {
     }
 }
 
-impl FileLocks {
+impl ChangeLocks {
     pub(super) fn new() -> Self {
         let stripes = std::iter::repeat_with(LockStripe::default).take(STRIPES).collect();
         Self { stripes, hasher: HandleHashBuilder::new() }
@@ -61,7 +61,7 @@ impl FileLocks {
         self.stripes[self.stripe(handle)].lock.lock()
     }
 
-    /// As [`FileLocks::hold`]; `None` if another thread holds the lock.
+    /// As [`ChangeLocks::hold`]; `None` if another thread holds the lock.
     pub(super) fn try_hold(&self, handle: &NodeHandle) -> Option<MutexGuard<'_, ()>> {
         self.stripes[self.stripe(handle)].lock.try_lock()
     }
@@ -74,7 +74,7 @@ impl FileLocks {
     }
 
     /// Locks several objects, at most four.
-    pub(super) fn hold_all<'h>(&self, handles: impl IntoIterator<Item = &'h NodeHandle>) -> HeldLocks<'_> {
+    pub(super) fn hold_all<'h>(&self, handles: impl IntoIterator<Item = &'h NodeHandle>) -> ChangeGuard<'_> {
         let mut stripes: ArrayVec<usize, TOGETHER_MAX> =
             handles.into_iter().map(|handle| self.stripe(handle)).collect();
         stripes.sort_unstable();
@@ -87,7 +87,7 @@ impl FileLocks {
             }
             last = Some(stripe);
         }
-        HeldLocks(guards)
+        ChangeGuard(guards)
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_change_of_names_shows_once_its_lock_is_free_and_a_write_never() {
-        let locks = FileLocks::new();
+        let locks = ChangeLocks::new();
         let handle = |byte: u8| NodeHandle::new(HandleScheme::Kernel, 1, &[byte; 8]).expect("it is short");
         let (directory, file) = (handle(1), handle(2));
         let before = locks.name_changes(&directory);
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn several_in_any_order_and_one_file_twice_do_not_block_each_other_forever() {
-        let locks = FileLocks::new();
+        let locks = ChangeLocks::new();
         let handles: Vec<_> =
             (0..20).filter_map(|n| NodeHandle::new(HandleScheme::Kernel, 1, &[n; 8])).collect();
         std::thread::scope(|scope| {

@@ -5,8 +5,8 @@
 //! the thread for what is due later. Callbacks are handed to the protocol of their client with no
 //! mutex held.
 //!
-//! An account's `is_recorded`, the map of accounts and a shard are each locked alone. Only
-//! `is_recorded`, which is that of one client, is held while a protocol does I/O.
+//! No two of these locks are held together: `is_recorded` of an account, the map of accounts, a
+//! shard. Only `is_recorded` is held during I/O; it blocks one client.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -152,8 +152,7 @@ impl LockService {
                 let mut state = alarm.state.lock();
                 let next = state.at.into_iter().chain(next).min();
                 state.at = next;
-                // An earlier alarm ends the wait; then the loop finds nothing due but what it is
-                // for.
+                // A shorter deadline wakes the thread; the loop then runs only what is due.
                 match next {
                     _ if state.is_over => {}
                     Some(next) => drop(alarm.changed.wait_until(&mut state, next)),

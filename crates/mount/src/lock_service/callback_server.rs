@@ -12,7 +12,7 @@ use curt_rpc::server::{DatagramServer, DatagramServerHandle, Limits, RpcServer, 
 use curt_xdr::Opaque;
 use tracing::{debug, warn};
 
-use super::membership::HostLockService;
+use super::host_service::HostLockService;
 use super::programs::{CallbackPrograms, MONITOR_CALLBACK, may_wait, record_of};
 use super::registration::{self, LocalPortmapper};
 
@@ -20,7 +20,7 @@ use super::registration::{self, LocalPortmapper};
 const LIMITS: (usize, usize, usize) = (64, 8, 4);
 
 /// The registered programs.
-pub(super) struct CallbackService {
+pub(super) struct NlmCallbackServer {
     portmapper: LocalPortmapper,
     ports: [u16; 2],
     /// `None`: a server serves and registers them.
@@ -32,7 +32,7 @@ pub(super) struct CallbackService {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemMonitor(u16);
 
-impl CallbackService {
+impl NlmCallbackServer {
     /// Serves and registers the programs. `None` if servers cannot call them.
     pub(super) fn start(service: &Arc<HostLockService>) -> Option<Self> {
         let portmapper = LocalPortmapper::find()?;

@@ -14,7 +14,7 @@ pub(super) const CALLBACK_MAX: usize = CALL_HEADER_MAX + (64 << 10);
 const CALLBACKS_MAX: usize = 64;
 
 #[derive(Default)]
-pub(super) struct CallbackQueue {
+pub(super) struct BackchannelQueue {
     calls: VecDeque<Vec<u8>>,
     /// The thread that executes the calls, if there is one.
     waiter: Option<Arc<CallWaiter>>,
@@ -23,7 +23,7 @@ pub(super) struct CallbackQueue {
 
 /// The result of receiving a call of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CallbackAdmission {
+pub(super) enum BackchannelAdmission {
     Queued,
     /// There is no service for such calls.
     NoService,
@@ -31,7 +31,7 @@ pub(super) enum CallbackAdmission {
     TooMany,
 }
 
-impl CallbackQueue {
+impl BackchannelQueue {
     /// Calls are queued from now on.
     pub(super) const fn open(&mut self) {
         self.has_service = true;
@@ -45,16 +45,16 @@ impl CallbackQueue {
         self.has_service
     }
 
-    pub(super) fn push(&mut self, call: &[u8]) -> CallbackAdmission {
+    pub(super) fn push(&mut self, call: &[u8]) -> BackchannelAdmission {
         if !self.has_service {
-            return CallbackAdmission::NoService;
+            return BackchannelAdmission::NoService;
         }
         if self.calls.len() >= CALLBACKS_MAX {
-            return CallbackAdmission::TooMany;
+            return BackchannelAdmission::TooMany;
         }
         self.calls.push_back(call.to_vec());
         self.wake();
-        CallbackAdmission::Queued
+        BackchannelAdmission::Queued
     }
 
     pub(super) fn pop(&mut self) -> Option<Vec<u8>> {

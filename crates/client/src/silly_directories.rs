@@ -1,4 +1,4 @@
-//! Silly rename: directories that contain `.nfs` names of removed files.
+//! The directories that contain `.nfs` names of removed files (silly rename).
 //!
 //! Owns which of those names are being removed. The removal or replacement of a directory waits for
 //! these removals, because the last closes came before it and the directory is empty without the
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::{
     api::InodeId,
-    inode::single_flight::{InFlightCall, InFlightEnd, PendingRemovals},
+    inode::single_flight::{InFlightEnd, InodeFlight, PendingRemovals},
 };
 
 /// The directories that contain silly names. Few at a time.
@@ -89,7 +89,7 @@ impl SillyDirectories {
     fn change(
         &self,
         directory: InodeId,
-        change: impl FnOnce(&mut SillyDirectory) -> Option<Arc<InFlightCall>>,
+        change: impl FnOnce(&mut SillyDirectory) -> Option<Arc<InodeFlight>>,
     ) {
         let mut places = self.0.lock();
         let Entry::Occupied(mut place) = places.entry(directory) else {

@@ -9,9 +9,9 @@
 //! A server has to serve the programs itself: it has a mount that serves them give up by the line
 //! `yield`, and serves all mounts. Another server answers `kept`.
 //!
-//! Lines from a member: `join SVID ADDRESS…`, `answer NUMBER 0|1`. Lines from the service: `welcome
-//! 0|1 STATE` (also later, if its servers can call it now, or cannot any more), `granted NUMBER
-//! SVID FIRST LAST r|w HANDLE CALLBACK`, `restarted`.
+//! Lines from a mount: `join SVID ADDRESS…`, `answer NUMBER 0|1`. Lines from the service:
+//! `registered 0|1 STATE` (also later, if its servers can call it now, or cannot any more),
+//! `granted NUMBER SVID FIRST LAST r|w HANDLE CALLBACK`, `restarted`.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -26,17 +26,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use curt_client::protocol::v3::nlm;
-use curt_client::protocol::{CallbackId, LOCK_OWNERS_MAX, LockEvents, WireLock, WireOwner};
+use curt_client::protocol::{LOCK_OWNERS_MAX, LockCallbackId, LockEvents, WireLock, WireOwner};
 use curt_types::{ByteRange, LockType};
 use parking_lot::{Condvar, Mutex};
 use tracing::{debug, info};
 
-use super::callback_service::CallbackService;
+use super::callback_server::NlmCallbackServer;
 use super::host_state::HostState;
 use super::programs::{CallbackReceiver, Grant, GrantReply};
 use super::record::{self, hexadecimal, network_namespace, parse_handle};
 
-/// How long the service waits for a member's answer to a grant.
+/// How long the service waits for a mount's answer to a grant.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Timeout of a server that is notified of this host's restart: half as long as a mount waits for
@@ -65,12 +65,12 @@ const KEPT: &str = "kept";
 /// The longest line: a handle of 128 bytes in hexadecimal digits, and numbers.
 const LINE_MAX: u64 = 1024;
 
-/// Members at one time.
-const MEMBERS_MAX: usize = 4096;
+/// Mounts at one time.
+const MOUNTS_MAX: usize = 4096;
 
 /// A mount that receives callbacks.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct RegisteredMount {
     first_svid: i32,
     pub(super) servers: Vec<IpAddr>,
     pub(super) events: Mutex<Option<Weak<dyn LockEvents>>>,
@@ -81,7 +81,7 @@ pub(super) struct Member {
     connection: Mutex<Option<UnixStream>>,
 }
 
-impl Member {
+impl RegisteredMount {
     pub(super) fn new(first_svid: i32, servers: Vec<IpAddr>) -> Self {
         Self {
             first_svid,
@@ -115,7 +115,7 @@ impl Member {
         }
     }
 
-    fn welcome(&self, can_be_called: bool, state: i32) {
+    fn registered(&self, can_be_called: bool, state: i32) {
         self.state.store(state, Relaxed);
         self.can_be_called.store(can_be_called, Relaxed);
         // Earlier calls were not delivered.
@@ -131,7 +131,7 @@ impl Member {
             let _ = connection.shutdown(Shutdown::Both);
         }
         // A service in this process may wait.
-        ServicePlace::here().wake();
+        ServicePaths::here().wake();
     }
 
     fn has_ended(&self) -> bool {
@@ -140,12 +140,12 @@ impl Member {
 }
 
 /// The files of the service of this network namespace.
-pub(super) struct ServicePlace {
+pub(super) struct ServicePaths {
     socket: PathBuf,
     lock: PathBuf,
 }
 
-impl ServicePlace {
+impl ServicePaths {
     pub(super) fn here() -> Self {
         let directory = record::directory();
         let namespace = network_namespace();
@@ -163,12 +163,13 @@ impl ServicePlace {
         Ok(file.try_lock().is_ok().then_some(file))
     }
 
-    /// Has a mount that serves give up. Returns whether another server serves, and does not.
-    pub(super) fn request_it(&self) -> io::Result<bool> {
+    /// Asks the mount that serves to hand over the service. Returns true if another server has it
+    /// and refuses.
+    pub(super) fn request_handover(&self) -> io::Result<bool> {
         let mut stream = UnixStream::connect(&self.socket)?;
         stream.set_read_timeout(Some(JOIN_TIMEOUT))?;
         writeln!(stream, "{YIELD}")?;
-        Ok(Lines::new(stream).next()?.as_deref() == Some(KEPT))
+        Ok(LineReader::new(stream).next()?.as_deref() == Some(KEPT))
     }
 
     /// The socket of the service. For who has the right to serve.
@@ -186,9 +187,9 @@ impl ServicePlace {
 
 /// Serves, or joins the service of another process, until the mount ends; `joined` gets a
 /// message when this is decided for the first time.
-pub(super) fn keep(member: &Weak<Member>, joined: &mpsc::Sender<()>) {
-    while let Some(this) = member.upgrade().filter(|this| !this.has_ended()) {
-        let place = ServicePlace::here();
+pub(super) fn keep(mount: &Weak<RegisteredMount>, joined: &mpsc::Sender<()>) {
+    while let Some(this) = mount.upgrade().filter(|this| !this.has_ended()) {
+        let place = ServicePaths::here();
         let served = match place.claim() {
             Ok(Some(right)) => serve(&place, right, &this, joined),
             Ok(None) => join(&place, &this, joined),
@@ -207,36 +208,36 @@ pub(super) fn keep(member: &Weak<Member>, joined: &mpsc::Sender<()>) {
     }
 }
 
-fn join(place: &ServicePlace, member: &Member, joined: &mpsc::Sender<()>) -> io::Result<()> {
+fn join(place: &ServicePaths, mount: &RegisteredMount, joined: &mpsc::Sender<()>) -> io::Result<()> {
     let mut stream = UnixStream::connect(&place.socket)?;
-    *member.connection.lock() = Some(stream.try_clone()?);
-    let servers: Vec<_> = member.servers.iter().map(IpAddr::to_string).collect();
-    writeln!(stream, "join {} {}", member.first_svid, servers.join(" "))?;
-    let mut lines = Lines::new(stream.try_clone()?);
+    *mount.connection.lock() = Some(stream.try_clone()?);
+    let servers: Vec<_> = mount.servers.iter().map(IpAddr::to_string).collect();
+    writeln!(stream, "join {} {}", mount.first_svid, servers.join(" "))?;
+    let mut lines = LineReader::new(stream.try_clone()?);
     while let Some(line) = lines.next()?
-        && !member.has_ended()
+        && !mount.has_ended()
     {
         let words: Vec<&str> = line.split(' ').collect();
         match words.as_slice() {
-            ["welcome", is_served, state] => {
-                member.welcome(*is_served == "1", state.parse().unwrap_or(0));
+            ["registered", is_served, state] => {
+                mount.registered(*is_served == "1", state.parse().unwrap_or(0));
                 let _ = joined.send(());
             }
             ["granted", number, rest @ ..] => {
-                let is_confirmed = parse_grant(rest).is_some_and(|grant| member.granted(&grant));
+                let is_confirmed = parse_grant(rest).is_some_and(|grant| mount.granted(&grant));
                 writeln!(stream, "answer {number} {}", u8::from(is_confirmed))?;
             }
-            ["restarted"] => member.restarted(),
+            ["restarted"] => mount.restarted(),
             _ => debug!(line, "the lock service says something unknown"),
         }
     }
     Ok(())
 }
 
-/// Lines of bounded length.
-struct Lines(BufReader<UnixStream>);
+/// LineReader of bounded length.
+struct LineReader(BufReader<UnixStream>);
 
-impl Lines {
+impl LineReader {
     fn new(stream: UnixStream) -> Self {
         Self(BufReader::new(stream))
     }
@@ -264,18 +265,18 @@ fn parse_grant(words: &[&str]) -> Option<Grant> {
         file: parse_handle(handle)?,
         range: ByteRange::new(first.parse().ok()?, last.parse().ok()?)?,
         lock_type: if *letter == "w" { LockType::Write } else { LockType::Read },
-        callback: CallbackId(callback.parse().ok()?),
+        callback: LockCallbackId(callback.parse().ok()?),
     })
 }
 
 /// Whose process serves.
 pub(super) enum ServiceOwner {
-    Mount(Arc<Member>),
-    Server(ServerOwner),
+    Mount(Arc<RegisteredMount>),
+    Server(ServingNfsServer),
 }
 
 /// A server that serves the programs of its host.
-pub(super) struct ServerOwner {
+pub(super) struct ServingNfsServer {
     /// The addresses at which clients on this host had locks when the server ended.
     pub(super) restarted: Vec<IpAddr>,
     pub(super) has_ended: AtomicBool,
@@ -286,32 +287,37 @@ pub(super) struct HostLockService {
     owner: ServiceOwner,
     /// A server wants to serve instead.
     yields: AtomicBool,
-    others: Mutex<Vec<Arc<RemoteMember>>>,
+    others: Mutex<Vec<Arc<RemoteMount>>>,
     connections: AtomicUsize,
     /// When a grant from an unknown address had a server asked.
     unverified: Mutex<Option<Instant>>,
     state: i32,
     /// Where the system's monitor does not notify servers of a restart of this host.
     host: Option<HostState>,
-    callbacks: Mutex<Option<CallbackService>>,
+    callbacks: Mutex<Option<NlmCallbackServer>>,
     can_be_called: AtomicBool,
     is_monitor: AtomicBool,
     ended: (Mutex<bool>, Condvar),
 }
 
-/// A member in another process.
-struct RemoteMember {
-    member: Member,
+/// A mount in another process.
+struct RemoteMount {
+    mount: RegisteredMount,
     stream: Mutex<UnixStream>,
     answers: Mutex<HashMap<u64, mpsc::Sender<bool>>>,
     last: AtomicU64,
 }
 
 /// Serves until the mount ends, or accepting fails. `_right` ends with it.
-fn serve(place: &ServicePlace, _right: File, own: &Arc<Member>, joined: &mpsc::Sender<()>) -> io::Result<()> {
+fn serve(
+    place: &ServicePaths,
+    _right: File,
+    own: &Arc<RegisteredMount>,
+    joined: &mpsc::Sender<()>,
+) -> io::Result<()> {
     let listener = place.listen()?;
     let service = HostLockService::start(ServiceOwner::Mount(Arc::clone(own)));
-    service.serve_callbacks(CallbackService::start(&service));
+    service.serve_callbacks(NlmCallbackServer::start(&service));
     let _ = joined.send(());
     let accepted = service.accept(&listener);
     service.end();
@@ -346,12 +352,12 @@ impl HostLockService {
     }
 
     /// Serves the programs, or `None`: servers cannot call them.
-    pub(super) fn serve_callbacks(&self, callbacks: Option<CallbackService>) {
+    pub(super) fn serve_callbacks(&self, callbacks: Option<NlmCallbackServer>) {
         if callbacks.is_none() {
             info!("servers cannot call back: locks of other machines are polled for");
         }
         self.can_be_called.store(callbacks.is_some(), Relaxed);
-        let is_monitor = callbacks.as_ref().is_some_and(CallbackService::is_monitor);
+        let is_monitor = callbacks.as_ref().is_some_and(NlmCallbackServer::is_monitor);
         self.is_monitor.store(is_monitor, Relaxed);
         // Before a mount of this boot locks anything.
         self.tell_restart();
@@ -359,14 +365,14 @@ impl HostLockService {
         if let Some(own) = self.own() {
             self.watch(own);
         }
-        self.welcome_all();
+        self.notify_all_mounts();
     }
 
     pub(super) const fn owner(&self) -> &ServiceOwner {
         &self.owner
     }
 
-    fn own(&self) -> Option<&Arc<Member>> {
+    fn own(&self) -> Option<&Arc<RegisteredMount>> {
         match &self.owner {
             ServiceOwner::Mount(own) => Some(own),
             ServiceOwner::Server(_) => None,
@@ -381,32 +387,32 @@ impl HostLockService {
         has_ended || self.yields.load(Relaxed)
     }
 
-    /// Whether the servers of a member can call it: the programs are registered for IPv4, and a
+    /// Whether the servers of a mount can call it: the programs are registered for IPv4, and a
     /// server in this process calls directly.
-    fn is_callable(&self, member: &Member) -> bool {
+    fn is_callable(&self, mount: &RegisteredMount) -> bool {
         let is_here = |address: &IpAddr| std::net::UdpSocket::bind((*address, 0)).is_ok();
         match &self.owner {
-            ServiceOwner::Server(_) if member.servers.iter().all(is_here) => true,
-            _ => self.can_be_called.load(Relaxed) && member.servers.iter().all(IpAddr::is_ipv4),
+            ServiceOwner::Server(_) if mount.servers.iter().all(is_here) => true,
+            _ => self.can_be_called.load(Relaxed) && mount.servers.iter().all(IpAddr::is_ipv4),
         }
     }
 
-    fn welcome_all(&self) {
+    fn notify_all_mounts(&self) {
         if let Some(own) = self.own() {
-            own.welcome(self.is_callable(own), self.state);
+            own.registered(self.is_callable(own), self.state);
         }
         for other in self.others() {
             // An error: its process has ended.
-            let _ = other.welcome(self.is_callable(&other.member), self.state);
+            let _ = other.registered(self.is_callable(&other.mount), self.state);
         }
     }
 
-    /// Has the servers of a member watched.
-    fn watch(&self, member: &Member) {
-        let monitor = self.callbacks.lock().as_ref().and_then(CallbackService::system_monitor);
+    /// Has the servers of a mount watched.
+    fn watch(&self, mount: &RegisteredMount) {
+        let monitor = self.callbacks.lock().as_ref().and_then(NlmCallbackServer::system_monitor);
         match (monitor, &self.host) {
-            (Some(monitor), _) => member.servers.iter().for_each(|server| monitor.watch(*server, true)),
-            (None, Some(host)) => host.note(&member.servers),
+            (Some(monitor), _) => mount.servers.iter().for_each(|server| monitor.watch(*server, true)),
+            (None, Some(host)) => host.note(&mount.servers),
             (None, None) => {}
         }
     }
@@ -428,58 +434,58 @@ impl HostLockService {
             if self.has_ended() {
                 return Ok(());
             }
-            if self.connections.fetch_add(1, Relaxed) >= MEMBERS_MAX {
+            if self.connections.fetch_add(1, Relaxed) >= MOUNTS_MAX {
                 self.connections.fetch_sub(1, Relaxed);
                 continue;
             }
             let service = Arc::clone(self);
-            let attend = move || {
-                if let Err(error) = service.attend(stream) {
+            let serve = move || {
+                if let Err(error) = service.serve_connection(stream) {
                     debug!(%error, "a connection to the lock service ended");
                 }
                 service.connections.fetch_sub(1, Relaxed);
                 // Its process may have been killed.
                 record::begin_to_unlock_abandoned();
             };
-            thread::Builder::new().name("curt-lock-peer".into()).spawn(attend)?;
+            thread::Builder::new().name("curt-lock-peer".into()).spawn(serve)?;
         }
     }
 
-    /// Serves a member until its process ends.
-    fn attend(&self, stream: UnixStream) -> io::Result<()> {
+    /// Serves a mount until its process ends.
+    fn serve_connection(&self, stream: UnixStream) -> io::Result<()> {
         stream.set_read_timeout(Some(JOIN_TIMEOUT))?;
         stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
-        let mut lines = Lines::new(stream.try_clone()?);
+        let mut lines = LineReader::new(stream.try_clone()?);
         let Some(line) = lines.next()? else { return Ok(()) };
         match &self.owner {
             ServiceOwner::Mount(_) if line == YIELD => {
                 self.yields.store(true, Relaxed);
-                ServicePlace::here().wake();
+                ServicePaths::here().wake();
             }
             ServiceOwner::Server(_) if line == YIELD => return writeln!(&stream, "{KEPT}"),
             ServiceOwner::Mount(_) | ServiceOwner::Server(_) => {}
         }
-        let Some(member) = parse_join(&line) else { return Ok(()) };
+        let Some(mount) = parse_join(&line) else { return Ok(()) };
         stream.set_read_timeout(None)?;
-        self.watch(&member);
-        let remote = Arc::new(RemoteMember {
-            member,
+        self.watch(&mount);
+        let remote = Arc::new(RemoteMount {
+            mount,
             stream: Mutex::new(stream),
             answers: Mutex::default(),
             last: AtomicU64::new(0),
         });
         self.others.lock().push(Arc::clone(&remote));
-        let attended = self.greet(&remote).and_then(|()| remote.attend(lines));
+        let served = self.notify_registered(&remote).and_then(|()| remote.read_answers(lines));
         self.others.lock().retain(|other| !Arc::ptr_eq(other, &remote));
-        attended
+        served
     }
 
-    fn greet(&self, remote: &RemoteMember) -> io::Result<()> {
-        remote.welcome(self.is_callable(&remote.member), self.state)?;
+    fn notify_registered(&self, remote: &RemoteMount) -> io::Result<()> {
+        remote.registered(self.is_callable(&remote.mount), self.state)?;
         match &self.owner {
             // Its mount finds out whether it has locks of the time before.
             ServiceOwner::Server(server)
-                if server.restarted.iter().any(|address| remote.member.servers.contains(address)) =>
+                if server.restarted.iter().any(|address| remote.mount.servers.contains(address)) =>
             {
                 writeln!(remote.stream.lock(), "restarted")
             }
@@ -507,11 +513,11 @@ impl HostLockService {
     /// Another lock manager, such as the kernel's, may have been registered instead of this one.
     fn check_registration(&self) {
         let callbacks = self.callbacks.lock();
-        let can_be_called = callbacks.as_ref().is_some_and(CallbackService::keep_registered);
+        let can_be_called = callbacks.as_ref().is_some_and(NlmCallbackServer::keep_registered);
         drop(callbacks);
         if self.can_be_called.swap(can_be_called, Relaxed) != can_be_called {
             info!(can_be_called, "whether servers can call back has changed");
-            self.welcome_all();
+            self.notify_all_mounts();
         }
     }
 
@@ -528,42 +534,42 @@ impl HostLockService {
         }
     }
 
-    /// Has a member, or the own mount, ask its server again for what is blocked there, unless one
+    /// Has a mount, or the own mount, ask its server again for what is blocked there, unless one
     /// has just done so.
-    fn ask_again(&self, member: Option<&Arc<RemoteMember>>) {
+    fn ask_again(&self, mount: Option<&Arc<RemoteMount>>) {
         let mut last = self.unverified.lock();
         if last.is_some_and(|last| last.elapsed() < UNVERIFIED_INTERVAL) {
             return;
         }
         *last = Some(Instant::now());
         drop(last);
-        match (member, self.own()) {
+        match (mount, self.own()) {
             // An error: its process has ended.
-            (Some(other), _) => drop(other.welcome(self.is_callable(&other.member), self.state)),
-            (None, Some(own)) => own.welcome(self.is_callable(own), self.state),
+            (Some(other), _) => drop(other.registered(self.is_callable(&other.mount), self.state)),
+            (None, Some(own)) => own.registered(self.is_callable(own), self.state),
             (None, None) => {}
         }
     }
 
-    fn others(&self) -> Vec<Arc<RemoteMember>> {
+    fn others(&self) -> Vec<Arc<RemoteMount>> {
         self.others.lock().clone()
     }
 }
 
-fn parse_join(line: &str) -> Option<Member> {
+fn parse_join(line: &str) -> Option<RegisteredMount> {
     let mut words = line.strip_prefix("join ")?.split(' ');
     let first_svid = words.next()?.parse().ok()?;
     let servers = words.map(|word| word.parse().ok()).collect::<Option<Vec<_>>>()?;
-    Some(Member::new(first_svid, servers))
+    Some(RegisteredMount::new(first_svid, servers))
 }
 
-impl RemoteMember {
-    fn welcome(&self, can_be_called: bool, state: i32) -> io::Result<()> {
-        writeln!(self.stream.lock(), "welcome {} {state}", u8::from(can_be_called))
+impl RemoteMount {
+    fn registered(&self, can_be_called: bool, state: i32) -> io::Result<()> {
+        writeln!(self.stream.lock(), "registered {} {state}", u8::from(can_be_called))
     }
 
-    /// Reads the member's answers until its process ends.
-    fn attend(&self, mut lines: Lines) -> io::Result<()> {
+    /// Reads the mount's answers until its process ends.
+    fn read_answers(&self, mut lines: LineReader) -> io::Result<()> {
         while let Some(line) = lines.next()? {
             let mut words = line.split(' ');
             if let (Some("answer"), Some(number), Some(answer)) = (words.next(), words.next(), words.next())
@@ -576,7 +582,7 @@ impl RemoteMember {
         Ok(())
     }
 
-    /// A member that does not reply in time may have the lock all the same.
+    /// A mount that does not reply in time may have the lock all the same.
     fn granted(&self, grant: &Grant) -> GrantReply {
         let (answer, answered) = mpsc::channel();
         let number = self.last.fetch_add(1, Relaxed);
@@ -594,19 +600,19 @@ impl RemoteMember {
 
 impl CallbackReceiver for HostLockService {
     fn granted(&self, server: IpAddr, grant: &Grant) -> GrantReply {
-        let is_server = |member: &Member| member.servers.contains(&server);
+        let is_server = |mount: &RegisteredMount| mount.servers.contains(&server);
         let others = self.others();
-        let owner = others.iter().find(|other| other.member.owns(grant.svid));
+        let owner = others.iter().find(|other| other.mount.owns(grant.svid));
         let own = self.own().filter(|own| own.owns(grant.svid));
         match (owner, own) {
             (None, Some(own)) if is_server(own) => match own.granted(grant) {
                 true => GrantReply::Confirmed,
                 false => GrantReply::Denied,
             },
-            (Some(other), _) if is_server(&other.member) => other.granted(grant),
+            (Some(other), _) if is_server(&other.mount) => other.granted(grant),
             (None, None) => {
                 let is_known = self.own().is_some_and(|own| is_server(own))
-                    || others.iter().any(|other| is_server(&other.member));
+                    || others.iter().any(|other| is_server(&other.mount));
                 if is_known { GrantReply::Denied } else { GrantReply::Stranger }
             }
             // A server with several addresses may call from any of them, and so may a stranger.
@@ -618,9 +624,9 @@ impl CallbackReceiver for HostLockService {
     }
 
     fn restarted(&self, host: IpAddr, state: i32) {
-        let is_server = |member: &Member| member.servers.contains(&host);
+        let is_server = |mount: &RegisteredMount| mount.servers.contains(&host);
         let mut others = self.others();
-        others.retain(|other| is_server(&other.member));
+        others.retain(|other| is_server(&other.mount));
         let own = self.own().filter(|own| is_server(own));
         if own.is_none() && others.is_empty() {
             debug!(%host, "a host that serves no mount says that it restarted");
@@ -669,7 +675,7 @@ mod tests {
             file: FileHandle::new(&[0, 1, 0xfe, 0xff]).unwrap(),
             range: ByteRange::new(3, u64::MAX).unwrap(),
             lock_type: LockType::Write,
-            callback: CallbackId(u64::MAX),
+            callback: LockCallbackId(u64::MAX),
         };
         let line = format_grant(&grant);
         assert_eq!(parse_grant(&line.split(' ').collect::<Vec<_>>()), Some(grant));
@@ -678,30 +684,31 @@ mod tests {
         {
             assert_eq!(parse_grant(&bad.split(' ').collect::<Vec<_>>()), None, "{bad}");
         }
-        let member = parse_join("join 100 10.0.0.1 ::1").unwrap();
-        assert_eq!(member.servers.len(), 2);
-        assert!(member.owns(100) && member.owns(100 + LOCK_OWNERS_MAX.cast_signed() - 1));
-        assert!(
-            !member.owns(99) && !member.owns(100 + LOCK_OWNERS_MAX.cast_signed()) && !member.owns(i32::MIN)
-        );
-        for bad in ["", "join", "join x", "join 1 nowhere", "welcome 1 2"] {
+        let mount = parse_join("join 100 10.0.0.1 ::1").unwrap();
+        assert_eq!(mount.servers.len(), 2);
+        assert!(mount.owns(100) && mount.owns(100 + LOCK_OWNERS_MAX.cast_signed() - 1));
+        assert!(!mount.owns(99) && !mount.owns(100 + LOCK_OWNERS_MAX.cast_signed()) && !mount.owns(i32::MIN));
+        for bad in ["", "join", "join x", "join 1 nowhere", "registered 1 2"] {
             assert!(parse_join(bad).is_none(), "{bad}");
         }
         assert_eq!(boot_state() % 2, 1);
     }
 
-    /// A service whose own mount has other servers, and a member of `10.0.0.1` with the other end
+    /// A service whose own mount has other servers, and a mount of `10.0.0.1` with the other end
     /// of its connection.
-    fn service() -> (HostLockService, Arc<RemoteMember>, UnixStream) {
+    fn service() -> (HostLockService, Arc<RemoteMount>, UnixStream) {
         let (here, there) = UnixStream::pair().unwrap();
-        let remote = Arc::new(RemoteMember {
-            member: parse_join("join 1000 10.0.0.1").unwrap(),
+        let remote = Arc::new(RemoteMount {
+            mount: parse_join("join 1000 10.0.0.1").unwrap(),
             stream: Mutex::new(here),
             answers: Mutex::default(),
             last: AtomicU64::new(0),
         });
         let service = HostLockService {
-            owner: ServiceOwner::Mount(Arc::new(Member::new(1 << 30, vec!["10.0.0.9".parse().unwrap()]))),
+            owner: ServiceOwner::Mount(Arc::new(RegisteredMount::new(
+                1 << 30,
+                vec!["10.0.0.9".parse().unwrap()],
+            ))),
             yields: AtomicBool::new(false),
             others: Mutex::new(vec![Arc::clone(&remote)]),
             connections: AtomicUsize::new(0),
@@ -718,7 +725,7 @@ mod tests {
 
     fn grant_to(svid: i32) -> Grant {
         let file = FileHandle::new(&[1]).unwrap();
-        Grant { svid, file, range: ByteRange::WHOLE, lock_type: LockType::Write, callback: CallbackId(1) }
+        Grant { svid, file, range: ByteRange::WHOLE, lock_type: LockType::Write, callback: LockCallbackId(1) }
     }
 
     #[test]
@@ -731,11 +738,11 @@ mod tests {
     #[test]
     fn grants_are_for_the_owners_of_mounts_of_that_server() {
         let (service, remote, there) = service();
-        let attending = Arc::clone(&remote);
-        let lines = Lines::new(remote.stream.lock().try_clone().unwrap());
-        let attend = thread::spawn(move || attending.attend(lines));
-        let member = thread::spawn(move || {
-            let (mut lines, mut there) = (Lines::new(there.try_clone().unwrap()), there);
+        let answering = Arc::clone(&remote);
+        let lines = LineReader::new(remote.stream.lock().try_clone().unwrap());
+        let answers = thread::spawn(move || answering.read_answers(lines));
+        let mount = thread::spawn(move || {
+            let (mut lines, mut there) = (LineReader::new(there.try_clone().unwrap()), there);
             for answer in [1, 0] {
                 let line = lines.next().unwrap().unwrap();
                 let number = line.split(' ').nth(1).unwrap();
@@ -748,8 +755,8 @@ mod tests {
         assert_eq!(service.granted(server, &grant_to(999)), GrantReply::Denied, "nobody's");
         let stranger = "10.0.0.2".parse().unwrap();
         assert_eq!(service.granted(stranger, &grant_to(999)), GrantReply::Stranger);
-        member.join().unwrap();
-        attend.join().unwrap().unwrap();
+        mount.join().unwrap();
+        answers.join().unwrap().unwrap();
         // Its process has ended.
         assert_eq!(service.granted(server, &grant_to(1000)), GrantReply::Unknown);
     }
@@ -763,9 +770,12 @@ mod tests {
         }
         assert_eq!(service.granted(stranger, &grant_to(1 << 30)), GrantReply::Unknown, "the own mount's");
         drop(service);
-        let mut lines = Lines::new(there);
+        let mut lines = LineReader::new(there);
         let said: Vec<_> = std::iter::from_fn(|| lines.next().unwrap()).collect();
-        assert!((1..10).contains(&said.len()) && said.iter().all(|line| line == "welcome 1 1"), "{said:?}");
+        assert!(
+            (1..10).contains(&said.len()) && said.iter().all(|line| line == "registered 1 1"),
+            "{said:?}"
+        );
     }
 
     #[test]
@@ -777,7 +787,7 @@ mod tests {
             service.restarted(server, 7);
         }
         drop(service);
-        let mut lines = Lines::new(there);
+        let mut lines = LineReader::new(there);
         let said: Vec<_> = std::iter::from_fn(|| lines.next().unwrap()).collect();
         assert_eq!(said, ["restarted", "restarted"]);
     }
@@ -792,9 +802,9 @@ mod tests {
         let accepting = Arc::clone(&service);
         thread::spawn(move || accepting.accept(&listener));
         let _silent = UnixStream::connect(&socket).unwrap();
-        let mut member = UnixStream::connect(&socket).unwrap();
-        writeln!(member, "join 5000 10.0.0.1").unwrap();
-        let welcome = Lines::new(member).next().unwrap();
-        assert_eq!(welcome.as_deref(), Some("welcome 1 1"));
+        let mut mount = UnixStream::connect(&socket).unwrap();
+        writeln!(mount, "join 5000 10.0.0.1").unwrap();
+        let registered = LineReader::new(mount).next().unwrap();
+        assert_eq!(registered.as_deref(), Some("registered 1 1"));
     }
 }

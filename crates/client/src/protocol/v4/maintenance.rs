@@ -110,11 +110,11 @@ impl NfsV4 {
         self.send_returns(interrupt);
         while let Some(credential) = self.opens.idle_credential() {
             let caller = RpcCaller { credential: &credential, interrupt };
-            let riders = self.opens.take_riders(&credential, None, CLOSES_ALONE_MAX);
-            if riders.is_empty() {
+            let piggybacked = self.opens.take_piggybacked(&credential, None, CLOSES_ALONE_MAX);
+            if piggybacked.is_empty() {
                 break;
             }
-            self.opens.put_back_first(riders);
+            self.opens.put_back_first(piggybacked);
             if self.send(&alone(caller)).is_err() {
                 break;
             }
@@ -160,7 +160,7 @@ pub(super) fn alone(caller: RpcCaller<'_>) -> CompoundRequest<'_> {
         lock: None,
         results_max: RESULTS_SMALL,
         sink: None,
-        carries: true,
+        may_piggyback: true,
         keeps_reply: false,
     }
 }

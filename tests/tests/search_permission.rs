@@ -11,8 +11,8 @@ use curt_tests::network::Network;
 
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// `kept_out.py KIND MOUNT EXPORT CURT table|window SECONDS`. Each directory belongs to user 1000;
-/// the stranger is user 2000, or root where root is squashed.
+/// `search_permission.py KIND MOUNT EXPORT CURT table|window SECONDS`. Each directory belongs to
+/// user 1000; the stranger is user 2000, or root where root is squashed.
 const PROGRAM: &str = r#"
 import errno, json, os, shutil, socket, stat, subprocess, sys, time
 
@@ -172,7 +172,7 @@ fn kept_out(kind: &str, squash: &str, what: &str, seconds: f64, options: &str) -
     let server = CurtServe::start(&network, &export, &[squash])?;
     let options = format!("{},kernelnames={seconds},{options}", server.ports());
     let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
-    let text = network.directory().join("kept_out.py");
+    let text = network.directory().join("search_permission.py");
     fs::write(&text, PROGRAM)?;
     let shown = |path: &Path| path.display().to_string();
     let script = format!(

@@ -17,12 +17,12 @@ use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use curt_client::protocol::CallbackId;
+use curt_client::protocol::LockCallbackId;
 use curt_mount::lock_service::{CallbackReceiver as _, Grant, GrantReply, ServerLockService, SystemMonitor};
 use curt_proto::nlm4::{self, NlmProcedure};
 use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{CallError, CallTarget, LocalAddress, SingleCalls};
-use curt_server::{GrantId, GrantOutcome, GrantedLock, LockPeers, NfsService, PeerCall, PeerCallKind};
+use curt_server::{GrantId, GrantedCallOutcome, GrantedLock, LockPeers, NfsService, PeerCall, PeerCallKind};
 use curt_xdr::{Encode, put_fixed};
 use parking_lot::{Condvar, Mutex};
 
@@ -242,16 +242,16 @@ impl PeerThreads {
         address: IpAddr,
         local: Option<IpAddr>,
         granted: &GrantedLock,
-    ) -> Option<GrantOutcome> {
+    ) -> Option<GrantedCallOutcome> {
         let mounts = self.mounts.get()?.as_ref()?;
         let server = local.filter(|_| is_here(address, local))?;
         let GrantedLock { svid, range, lock_type, .. } = *granted;
-        let callback = CallbackId::of_cookie(&granted.id.cookie());
+        let callback = LockCallbackId::of_cookie(&granted.id.cookie());
         let grant = Grant { svid, file: granted.file.clone(), range, lock_type, callback };
         match mounts.granted(server, &grant) {
-            GrantReply::Confirmed => Some(GrantOutcome::Accepted),
-            GrantReply::Denied => Some(GrantOutcome::Refused),
-            GrantReply::Unknown => Some(GrantOutcome::Unanswered),
+            GrantReply::Confirmed => Some(GrantedCallOutcome::Accepted),
+            GrantReply::Denied => Some(GrantedCallOutcome::Refused),
+            GrantReply::Unknown => Some(GrantedCallOutcome::Unanswered),
             // Not a mount of this program.
             GrantReply::Stranger => None,
         }
@@ -366,15 +366,15 @@ impl HostState {
         address: IpAddr,
         local: Option<IpAddr>,
         granted: &GrantedLock,
-    ) -> Option<GrantOutcome> {
+    ) -> Option<GrantedCallOutcome> {
         match self.call(address, local, NlmProcedure::Granted, &granted.arguments) {
-            Ok(results) => Some(GrantOutcome::of_results(&results)),
+            Ok(results) => Some(GrantedCallOutcome::of_results(&results)),
             Err(Failure { error: CallError::ProcedureUnavailable, .. }) => {
                 let sent = self.call(address, local, NlmProcedure::GrantedMsg, &granted.arguments);
-                sent.is_err_and(|failure| !failure.is_sent).then_some(GrantOutcome::Undelivered)
+                sent.is_err_and(|failure| !failure.is_sent).then_some(GrantedCallOutcome::Undelivered)
             }
-            Err(failure) if failure.is_sent => Some(GrantOutcome::Unanswered),
-            Err(_) => Some(GrantOutcome::Undelivered),
+            Err(failure) if failure.is_sent => Some(GrantedCallOutcome::Unanswered),
+            Err(_) => Some(GrantedCallOutcome::Undelivered),
         }
     }
 

@@ -86,10 +86,10 @@ pub struct GrantId(u64);
 
 /// How a GRANTED ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GrantOutcome {
+pub enum GrantedCallOutcome {
     /// The host knows of the lock.
     Accepted,
-    /// It does not want it.
+    /// The client does not want the lock.
     Refused,
     /// It has not received this copy: no port, or no connection.
     Undelivered,
@@ -97,8 +97,8 @@ pub enum GrantOutcome {
     Unanswered,
 }
 
-impl GrantOutcome {
-    /// That of the results of GRANTED.
+impl GrantedCallOutcome {
+    /// The outcome by the results of GRANTED.
     #[must_use]
     pub fn of_results(results: &[u8]) -> Self {
         decode_all::<NlmResult<'_>>(results).map_or(Self::Unanswered, |result| Self::of_status(result.status))
@@ -131,7 +131,7 @@ impl GrantId {
         self.0.to_be_bytes()
     }
 
-    /// That of a cookie.
+    /// The id in a cookie.
     #[must_use]
     pub fn of_cookie(cookie: &[u8]) -> Option<Self> {
         Some(Self(u64::from_be_bytes(cookie.try_into().ok()?)))
