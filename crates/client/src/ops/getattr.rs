@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::{
     api::{InodeId, InodeStat},
-    data::{DataOwner, FileData, ResizeInFlight},
+    data::{DataOwner, ResizeInFlight},
     errno,
     event_fields::{trace_enter, trace_exit},
     inode::{Inode, single_flight::InFlightEnd},
@@ -123,15 +123,6 @@ pub(crate) fn begin_resize(
     }
     let owner: Arc<dyn DataOwner> = Arc::clone(inode) as Arc<dyn DataOwner>;
     op.sb.core.data.begin_resize(&owner, size, op.interrupt()).map(Some).map_err(errno::of_data)
-}
-
-/// Writes all dirty data and commits them.
-pub(crate) fn settle_durably(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
-    if !inode.data_if_any().is_some_and(FileData::has_unwritten) {
-        return Ok(());
-    }
-    let owner: Arc<dyn DataOwner> = Arc::clone(inode) as Arc<dyn DataOwner>;
-    op.sb.core.data.settle_durably(&owner, op.interrupt()).map_err(errno::of_data)
 }
 
 /// Requests attributes, or waits for a request in flight. The caller then decides again, since the

@@ -23,6 +23,7 @@ mod open_unlink;
 mod opens;
 mod restarts;
 mod retransmitted;
+mod setattr;
 mod softreval;
 mod staleness;
 mod two_clients;

@@ -275,7 +275,8 @@ impl World {
         transport: Arc<dyn Transport>,
         callbacks: &Callbacks,
     ) -> BenchMount {
-        self.mount_v4_called(ClientOptions { cache, ..ClientOptions::default() }, name, transport, callbacks)
+        let behaviour = ClientOptions { cache, ..ClientOptions::default() };
+        self.mount_v4_called(behaviour, name, transport, callbacks, Arc::new(Inline))
     }
 
     /// Mounts over NFSv4 with other options.
@@ -285,7 +286,13 @@ impl World {
         name: &str,
         transport: Arc<dyn Transport>,
     ) -> BenchMount {
-        self.mount_v4_called(behaviour, name, transport, &Callbacks::default())
+        self.mount_v4_called(behaviour, name, transport, &Callbacks::default(), Arc::new(Inline))
+    }
+
+    /// A client of NFSv4.1 with an executor for delayed work.
+    pub(crate) fn mount_v4_in(&self, background: Arc<dyn Background>) -> BenchMount {
+        let (behaviour, callbacks) = (ClientOptions::default(), Callbacks::default());
+        self.mount_v4_called(behaviour, "one", self.transport(), &callbacks, background)
     }
 
     fn mount_v4_called(
@@ -294,9 +301,9 @@ impl World {
         name: &str,
         transport: Arc<dyn Transport>,
         callbacks: &Callbacks,
+        background: Arc<dyn Background>,
     ) -> BenchMount {
         let clock: Arc<dyn Clock> = self.clock.clone();
-        let background: Arc<dyn Background> = Arc::new(Inline);
         let server = ServerName::Address(Ipv4Addr::LOCALHOST.into());
         let machine = RpcSecurity::Sys(MachineName::new(b"tester"));
         let transport_options = TcpOptions::new(server, PortSource::Fixed(2049));

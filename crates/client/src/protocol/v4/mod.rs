@@ -54,8 +54,7 @@ use curt_rpc::{
     client::{CallError, Interrupt},
 };
 use curt_types::{
-    Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, SetTime, Stability, Wcc,
-    WriteVerifier,
+    Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, SetTime, Wcc, WriteVerifier,
 };
 use curt_xdr::{DecodeError, Opaque};
 
@@ -77,7 +76,7 @@ use super::{
     LockOperations, LockTestReply, LookupOpenReply, LookupOpenRequest, LookupReply, NfsReply, OpenCaller,
     OpenExtras, OpenOperations, OpenOwner, OpenReply, PathReply, Protocol, ReadData, ReadSink, ReaddirPage,
     RenameAttributes, RpcCaller, RpcClient, ShareAccess, SiblingOpenRequest, WireLock, WireOwner, WriteReply,
-    deadline::within, read_data::bytes_of,
+    WriteRequest, deadline::within, read_data::bytes_of,
 };
 use crate::threads::Background;
 
@@ -689,28 +688,36 @@ impl FileOperations for NfsV4 {
         Ok(Some(NfsReply { sent_at, lost_at, outcome, attributes }))
     }
 
-    /// WRITE. A reply with a count of zero or above the number of bytes sent is malformed.
+    /// WRITE, and a SETATTR if attributes are set. A reply with a count of zero or above the number
+    /// of bytes sent is malformed.
     fn write(
         &self,
         open: OpenCaller<'_>,
         file: &FileHandle,
-        offset: u64,
-        stability: Stability,
-        bytes: &[u8],
+        write: WriteRequest<'_>,
     ) -> Answer<WriteReply, Wcc> {
+        let WriteRequest { offset, stability, bytes, set } = write;
         let Ok(data) = Opaque::new(bytes) else {
             return Ok(self.refusal(Fault::Fbig));
         };
         let key = OpenKey { file: file.clone(), owner: open.open.owner };
         let stable = StableHow4::from(stability);
+        let encoded = set.map(EncodedAttributes::new);
         let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
             get_attributes(operations, attributes::CHANGE);
             operations.push(&WriteArgs4 { stateid, offset, stable, data });
+            if let Some(encoded) = &encoded {
+                let stateid = Stateid::ANONYMOUS;
+                operations.push(&SetattrArgs4 { stateid, attributes: encoded.fattr() });
+            }
             get_attributes(operations, attributes::OBJECT);
         };
         // A repeated WRITE writes the same bytes, so the server need not keep its reply.
-        let request =
-            CompoundRequest { open: Some(&key), ..question(open.rpc(), Nfs4Operation::Write, &append) };
+        let request = match set {
+            None => question(open.rpc(), Nfs4Operation::Write, &append),
+            Some(_) => change(open.rpc(), Nfs4Operation::Write, 2, &append),
+        };
+        let request = CompoundRequest { open: Some(&key), ..request };
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let reply = self.send_io(&request, offset..offset.saturating_add(length))?;
         self.answered(&reply, |results| {
@@ -721,8 +728,12 @@ impl FileOperations for NfsV4 {
             if count > sent || (count == 0 && sent > 0) || ok.committed < stable {
                 return Err(DecodeError::BadValue { name: "WRITE4resok", value: ok.count });
             }
-            let written =
-                WriteReply { count: ok.count, stability: ok.committed.into(), verifier: ok.verifier.into() };
+            let set = match set {
+                None => None,
+                Some(_) => Some(results.next::<Bitmap4>(Nfs4Operation::Setattr)?.map(|_| ())),
+            };
+            let (stability, verifier) = (ok.committed.into(), ok.verifier.into());
+            let written = WriteReply { count: ok.count, stability, verifier, set };
             Ok((Ok(written), file_step(before, results.attributes()?)))
         })
     }

@@ -1,7 +1,7 @@
 //! Malformed results of each procedure.
 
 use curt_proto::nfs3::{self, NfsPath, WriteVerf3};
-use curt_types::{Access, Device, FileKind};
+use curt_types::{Access, Device, FileKind, Stability};
 
 use super::*;
 
@@ -62,7 +62,8 @@ fn data(try_one: TryOne<'_>) {
         verifier: WriteVerf3([7; 8]),
     };
     try_one("WRITE", ok(written), &|rig| {
-        let write = |open: OpenCaller<'_>| rig.v3.write(open, &file, 0, Stability::Unstable, b"abc");
+        let request = WriteRequest { offset: 0, stability: Stability::Unstable, bytes: b"abc", set: None };
+        let write = |open: OpenCaller<'_>| rig.v3.write(open, &file, request);
         rig.with_open(write).map(|a| a.outcome.is_ok())
     });
     let committed = CommitOk { wcc: wcc_data(), verifier: WriteVerf3([7; 8]) };
