@@ -169,7 +169,7 @@ struct FileShares {
     access: BitCounts,
     /// Number of opens that deny each access.
     deny: BitCounts,
-    /// The same of opens that also deny I/O.
+    /// Number of opens that deny each access and also deny I/O.
     deny_io: BitCounts,
     pin: Option<FilePin>,
 }

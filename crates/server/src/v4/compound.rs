@@ -305,7 +305,7 @@ impl<'r> Compound<'r, '_> {
         Ok(if given == Stateid::CURRENT { Stateid { seqid: 0, ..meant } } else { meant })
     }
 
-    /// The same with the seqid of the current stateid, for CLOSE and OPEN_DOWNGRADE.
+    /// The stateid with the seqid of the current stateid, for CLOSE and OPEN_DOWNGRADE.
     pub(crate) fn exact_stateid(&self, given: Stateid) -> Result<Stateid, OpFailure> {
         if given == Stateid::CURRENT {
             return self.current_stateid.ok_or(OpFailure::Status(NfsStat4::BadStateid));

@@ -127,7 +127,7 @@ impl Fixture {
         Reply(self.server.raw(user(self.uid.get()), &self.encoded(build)))
     }
 
-    /// The same with a last operation of any number, and bytes as its arguments.
+    /// Runs a compound with a last operation of any number, and bytes as its arguments.
     pub(super) fn run_number(
         &self,
         build: impl Fn(&mut CompoundEncoder<'_>),
@@ -171,7 +171,7 @@ impl Fixture {
         .status()
     }
 
-    /// The same of an operation that has a saved filehandle too.
+    /// The result of an operation that has a saved filehandle too.
     pub(super) fn on_both(
         &self,
         saved: &[&str],
