@@ -55,8 +55,8 @@ use curt_rpc::{
     client::{CallError, Interrupt},
 };
 use curt_types::{
-    Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, SetTime, Stability, Timestamp,
-    Wcc, WriteVerifier,
+    Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, SetTime, Timestamp, Wcc,
+    WriteVerifier,
 };
 use curt_xdr::{DecodeError, Opaque};
 
@@ -342,7 +342,7 @@ impl NfsV4 {
         name: Component<'_>,
         is_directory: Option<bool>,
     ) -> Answer<(), Wcc> {
-        let directory_type = EncodedAttributes::of_type(Ftype4::Directory);
+        let directory_type = EncodedAttributes::directory_type();
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);
             if let Some(is_directory) = is_directory {
