@@ -3,8 +3,8 @@
 //!
 //! Each thread has one value. Code that receives a program's operation enters it ([`operation`]).
 //! Code that sends a request sets the cause if the operation alone does not determine it
-//! ([`with_cause`]). Work that is passed to another thread carries the value ([`in_current_scope`]). These
-//! are only labels: no decision depends on them.
+//! ([`with_cause`]). Work that is passed to another thread carries the value
+//! ([`in_current_scope`]). These are only labels: no decision depends on them.
 //!
 //! Work may carry a mark ([`WorkMark`]). The work in progress with each mark is counted, so that a
 //! thread can wait until none is left. Unmarked work costs nothing.
@@ -113,8 +113,8 @@ pub fn in_current_scope(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnO
     })
 }
 
-/// As [`in_current_scope`], for a task that runs after a delay. A wait for the end of work does not include
-/// it.
+/// As [`in_current_scope`], for a task that runs after a delay. A wait for the end of work does not
+/// include it.
 #[must_use]
 pub fn in_current_scope_delayed(
     task: Box<dyn FnOnce() + Send + 'static>,
