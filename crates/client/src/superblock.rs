@@ -244,6 +244,12 @@ impl Superblock {
         (self.registry.len(), present, missing)
     }
 
+    /// The server's implementation as it names itself, and what it refuses and is not used.
+    #[must_use]
+    pub fn server(&self) -> (String, Vec<&'static str>) {
+        self.core.protocol.server()
+    }
+
     /// The number of files that are delegated to this client.
     #[must_use]
     pub fn delegations(&self) -> usize {
@@ -455,7 +461,7 @@ impl Superblock {
         self.op_at(caller, self.core.now())
     }
 
-    /// The same for an operation that began at `began`.
+    /// An operation that began at `began`.
     #[must_use]
     pub fn op_since(&self, caller: &Caller, began: Instant) -> Op<'_> {
         self.op_at(caller, self.core.moment(began))

@@ -78,7 +78,8 @@ pub enum RecalledDelegation {
         is_opening: bool,
         /// Such a reply was not waited for.
         is_reply_lost: bool,
-        /// Recalls that are remembered.
+        /// Recalls that are remembered: until such replies arrive, or until what they name is
+        /// returned.
         remembered: usize,
     },
 }
@@ -106,16 +107,18 @@ pub const fn decide_recall(holding: RecalledDelegation) -> RecallDecision {
     match holding {
         RecalledDelegation::Held => RecallDecision::Return,
         RecalledDelegation::Returning => RecallDecision::Wait,
-        RecalledDelegation::Unknown { is_opening: false, is_reply_lost: true, .. } => {
+        RecalledDelegation::Unknown { is_opening: false, is_reply_lost: false, .. } => RecallDecision::Refuse,
+        RecalledDelegation::Unknown { is_opening: false, remembered, .. }
+            if remembered < EARLY_RECALLS_MAX =>
+        {
             RecallDecision::ReturnUnknown
         }
-        RecalledDelegation::Unknown { is_opening: false, .. } => RecallDecision::Refuse,
         RecalledDelegation::Unknown { is_opening: true, remembered, .. }
             if remembered < EARLY_RECALLS_MAX =>
         {
             RecallDecision::Remember
         }
-        RecalledDelegation::Unknown { is_opening: true, .. } => RecallDecision::Delay,
+        RecalledDelegation::Unknown { .. } => RecallDecision::Delay,
     }
 }
 
@@ -224,6 +227,9 @@ mod tests {
         assert_eq!(decide_recall(unknown(true, EARLY_RECALLS_MAX)), RecallDecision::Delay);
         let lost = RecalledDelegation::Unknown { is_opening: false, is_reply_lost: true, remembered: 0 };
         assert_eq!(decide_recall(lost), RecallDecision::ReturnUnknown);
+        let remembered = EARLY_RECALLS_MAX;
+        let lost = RecalledDelegation::Unknown { is_opening: false, is_reply_lost: true, remembered };
+        assert_eq!(decide_recall(lost), RecallDecision::Delay);
     }
 
     #[test]

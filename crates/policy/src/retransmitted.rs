@@ -10,6 +10,9 @@
 //! closed the connection at once, or later and its host refused a new one. While it runs, its
 //! duplicate request cache answers, or the call is executed for the first time.
 //!
+//! The slots of a session take the place of that cache (RFC 8881 §2.10.6). There an error is
+//! overruled only if the session in which the call was sent first is lost.
+//!
 //! The time of the change shows which client made it. The first transmission was executed between
 //! its sending and the loss of its connection, by the server's clock. The offset of that clock is
 //! known from answered changes of this client; without any, no error is overruled. Another client
@@ -19,7 +22,7 @@
 
 use core::time::Duration;
 
-use curt_types::{ChangeStamp, FileKind, Timestamp};
+use curt_types::{FileKind, Timestamp};
 
 use crate::{attributes::Facts, time::MonotonicTime};
 
@@ -121,6 +124,10 @@ pub struct CurrentObject {
     pub facts: Facts,
     /// Its link count.
     pub links: u32,
+    /// When it was last modified.
+    pub mtime: Timestamp,
+    /// When it was last changed.
+    pub ctime: Timestamp,
     /// The text of a symbolic link, or the type and numbers of a special file, are as requested.
     pub is_same: bool,
 }
@@ -134,12 +141,7 @@ pub fn is_own_object(
     directory_gid: u32,
     execution: &ExecutionInterval,
 ) -> bool {
-    let CurrentObject { facts, links, is_same } = *found;
-    // A server with a change attribute has sessions, whose slots answer a repeated call (RFC 8881
-    // §2.10.6): nothing has to be determined.
-    let ChangeStamp::Times { mtime, ctime } = facts.stamp else {
-        return false;
-    };
+    let CurrentObject { facts, links, mtime, ctime, is_same } = *found;
     let is_mode_same = match wanted.kind {
         FileKind::Directory => (facts.mode ^ wanted.mode) & !SET_GID == 0,
         // The mode of a symbolic link has no effect, and servers return various values.

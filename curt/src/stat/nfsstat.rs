@@ -16,8 +16,13 @@ pub(super) fn mount(report: &MountReport, all: bool) -> String {
         0 => String::new(),
         held => format!("  delegations held: {held}\n"),
     };
+    let server = match report.server.implementation.as_str() {
+        "" => String::new(),
+        name if report.server.refused.is_empty() => format!("  server: {name}\n"),
+        name => format!("  server: {name}, without {}\n", report.server.refused.join(", ")),
+    };
     let mut text = format!(
-        "{} mounted on {} (NFSv{}, {:.0} s)\n  {}\n  FUSE over io_uring: {uring}\n{delegations}\n",
+        "{} mounted on {} (NFSv{}, {:.0} s)\n  {}\n  FUSE over io_uring: {uring}\n{server}{delegations}\n",
         report.source,
         report.mount_point.display(),
         report.vers,
@@ -58,7 +63,7 @@ pub(super) fn operations(calls: &CallCounts) -> String {
     operations_of(&calls.iter().collect::<Vec<_>>())
 }
 
-/// The same of some operations: percentages are of these.
+/// The counts of some operations: percentages are of these.
 pub(super) fn operations_of(calls: &[(Operation, u64)]) -> String {
     const COLUMNS: usize = 6;
     let total: u64 = calls.iter().map(|(_, calls)| calls).sum();
@@ -135,7 +140,11 @@ mod tests {
         );
         assert!(mount(&report, true).contains("pos_hit"));
         assert!(text.contains("FUSE over io_uring: not in this kernel"), "{text}");
-        let report = MountReport { fuse_uring: Some(true), ..report };
-        assert!(mount(&report, false).contains("FUSE over io_uring: enabled"));
+        let mut report = MountReport { fuse_uring: Some(true), ..report };
+        report.server.implementation = "Linux 6.12".into();
+        report.server.refused = vec!["CLAIM_FH".into(), "NVERIFY".into()];
+        let text = mount(&report, false);
+        assert!(text.contains("FUSE over io_uring: enabled"));
+        assert!(text.contains("  server: Linux 6.12, without CLAIM_FH, NVERIFY\n"), "{text}");
     }
 }

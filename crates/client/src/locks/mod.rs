@@ -1,13 +1,13 @@
 //! The byte-range locks of a mount.
 //!
-//! [`MountLocks`] runs the lock agent of curt-policy: it gives it the requests of callers, sends
+//! `MountLocks` runs the lock agent of curt-policy: it gives it the requests of callers, sends
 //! what the agent asks for, and answers the callers. A caller that waits is a record and holds no
 //! thread. A request to the server is sent by the thread whose event caused it, after that event's
 //! callers are answered; further ones are sent by threads of their own, which nothing else uses: a
 //! lock manager that does not respond must delay neither reads and writes, nor the interruption of
-//! waits. At most [`INLINE_SENDERS_MAX`] threads of events and [`SENDER_THREADS`] others wait for replies to LOCK,
-//! and as many for those to UNLOCK and CANCEL, which a server that is slow to grant must not delay;
-//! the other requests are records in a queue.
+//! waits. At most `INLINE_SENDERS_MAX` threads of events and `SENDER_THREADS` others wait for
+//! replies to LOCK, and as many for those to UNLOCK and CANCEL, which a server that is slow to
+//! grant must not delay; the other requests are records in a queue.
 //!
 //! Invariants: the agent's mutex is held neither during a request nor during an answer. After a
 //! grant by the server the cached state of the file is invalid before the caller is answered. A
@@ -466,7 +466,7 @@ impl MountLocks {
         self.perform_on(None, effects);
     }
 
-    /// The same on a thread that sends requests of one kind.
+    /// As [`Self::perform`], on a thread that sends requests of one kind.
     fn perform_on(self: &Arc<Self>, own: Option<RequestKind>, effects: LockEffects) {
         let mut sends = self.answer_all(effects);
         loop {
@@ -497,8 +497,8 @@ impl MountLocks {
         }
     }
 
-    /// As [`Self::perform`], but other threads send the requests and report grants. Reporting a grant
-    /// can wait for the kernel to drop pages of the file.
+    /// As [`Self::perform`], but other threads send the requests and report grants. Reporting a
+    /// grant can wait for the kernel to drop pages of the file.
     fn perform_elsewhere(self: &Arc<Self>, mut effects: LockEffects) {
         let (granted, others) = effects.answers.into_iter().partition(|(_, _, result)| result.is_ok());
         effects.answers = others;
@@ -831,8 +831,8 @@ impl LockEvents for MountLocks {
             let found = state.files.by_handle(file).zip(state.owners.owner(owner));
             found.map(|(file, owner)| state.agent.lost(file, owner, range)).unwrap_or_default()
         });
-        // Runs on another thread: to drop pages the kernel waits for requests, and these may wait for
-        // this thread.
+        // Runs on another thread: to drop pages the kernel waits for requests, and these may wait
+        // for this thread.
         let threads = Arc::clone(&self.senders(RequestKind::Release).threads);
         threads.spawn(Box::new(move || this.perform_elsewhere(effects)));
     }

@@ -126,17 +126,17 @@ fn remove_some(
         locks.push(op.sb.name_locks.lock(NameKey::new(directory.id(), name), op.interrupt())?);
     }
     let mut removals = Vec::with_capacity(names.len());
-    for target in removal_targets(op, directory, &names)? {
+    let targets = removal_targets(op, directory, &names)?;
+    for target in &targets {
         match target.as_ref().map(RemovalGuard::begin) {
             Some(None) => break,
-            Some(removal) => {
-                if let Some(target) = &target {
-                    target.give_up_delegation();
-                }
-                removals.push(removal);
-            }
+            Some(removal) => removals.push(removal),
             None => removals.push(None),
         }
+    }
+    // Those of the first names are returned first: they are removed in the first request.
+    for target in targets.iter().take(removals.len()).rev().flatten() {
+        target.give_up_delegation();
     }
     let names = &names[..removals.len()];
     let mut changes: Vec<_> = names.iter().map(|name| NameChange::begin(op.sb, directory, name)).collect();

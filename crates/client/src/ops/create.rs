@@ -215,7 +215,8 @@ fn make(
             return Err(errno::of_fault(fault));
         }
         Err(fault) => {
-            let is_own = fault == Fault::Exist;
+            // The server recognises an exclusive creation by its verifier.
+            let is_own = fault == Fault::Exist && !new.is_exclusive;
             let own = is_own.then(|| retransmitted::own_object(op, directory, name, new, ended));
             let Some(inode) = own.flatten() else {
                 return Err(change::refused_change(op, directory, name, fault, ended));

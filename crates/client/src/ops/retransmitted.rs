@@ -51,7 +51,8 @@ pub(super) fn own_object(
         && (making.kind != FileKind::Symlink || has_text(op, &inode, making.text));
     let wanted =
         NewObject { kind: making.kind, mode: making.mode, uid: op.identity.uid, gid: op.identity.gid };
-    let found = CurrentObject { facts: Facts::from(&attributes), links: attributes.nlink, is_same };
+    let Attributes { nlink: links, mtime, ctime, .. } = attributes;
+    let found = CurrentObject { facts: Facts::from(&attributes), links, mtime, ctime, is_same };
     let directory_gid = directory.attributes()?.gid;
     rules::is_own_object(&wanted, &found, directory_gid, &execution).then_some(inode)
 }

@@ -139,7 +139,7 @@ pub enum LockTestReply {
 }
 
 impl LockTestReply {
-    /// That of a test which the server does not do for the same reason as a LOCK.
+    /// The reply to a test that the server refuses as it refuses a LOCK.
     pub(crate) const fn of_refusal(reply: LockReply) -> Self {
         match reply {
             LockReply::Grace => Self::Grace,

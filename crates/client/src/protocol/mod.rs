@@ -33,7 +33,7 @@ pub use curt_observe::{CompletedRequest, OperationCounters, OperationFigure};
 pub use delegation::{DelegationEnd, DelegationEvents, DelegationOperations, HeldDelegation, LeaseEnd};
 pub use file_operations::{
     CreateRequest, CreatedObject, FileOperations, FsstatReply, LinkAttributes, ListRequest, LookupReply,
-    ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, WriteReply,
+    ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, WriteReply, WriteRequest,
 };
 pub use locking::{
     LOCK_OWNERS_MAX, LockAnswer, LockCallbackId, LockEvents, LockMode, LockOperations, LockTestReply,
@@ -63,6 +63,11 @@ pub trait Protocol:
 {
     /// The RPC client, with the statistics and the watchers of its requests.
     fn rpc(&self) -> &Arc<RpcClient>;
+
+    /// The server's name and version, and what it refuses, as far as that is known.
+    fn server(&self) -> (String, Vec<&'static str>) {
+        (String::new(), Vec::new())
+    }
 
     /// Ends all opens and the client's state at the server, for at most `limit`: the mount ends.
     fn end(&self, _limit: Duration) {}

@@ -73,12 +73,15 @@ pub(super) struct CallResult {
     /// If the call was retransmitted to a restarted server: the time by which an earlier copy was
     /// executed, if it was.
     pub(super) lost_at: Option<Instant>,
+    /// If the call was retransmitted at all: that time.
+    pub(super) connection_lost_at: Option<Instant>,
 }
 
 impl CallResult {
     fn new(reply: CallReply, sent_at: Instant, statistics: &CallStatistics) -> Self {
-        let lost_at = statistics.lost.map(|lost| sent_at + lost).filter(|_| statistics.restarted);
-        Self { reply, sent_at, lost_at }
+        let connection_lost_at = statistics.lost.map(|lost| sent_at + lost);
+        let lost_at = connection_lost_at.filter(|_| statistics.restarted);
+        Self { reply, sent_at, lost_at, connection_lost_at }
     }
 }
 

@@ -193,6 +193,31 @@ fn a_delegation_is_returned_with_the_change_of_this_client() {
     }
 }
 
+// SEMANTICS: sessions-14.
+#[test]
+fn delegations_are_returned_with_the_removal_of_many_names() {
+    let world = world();
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    let names: Vec<String> = (0..12).map(|number| format!("f{number}")).collect();
+    for name in &names {
+        maker.put(&root(), maker.client.root(), name, 0o644, b"one");
+    }
+    let _ = maker.lookup(&root(), maker.client.root(), "none");
+    let mounted = mounted(&world, "one");
+    for name in &names {
+        let found = mounted.lookup(&root(), mounted.client.root(), name).unwrap();
+        assert_eq!(mounted.cat(&root(), found.id), Ok(b"one".to_vec()));
+    }
+    assert_eq!(mounted.counter(ClientCounter::DelegationGranted), 12);
+    mounted.sent();
+    let names: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
+    let removed = ops::remove_many(&mounted.client.op(&root()), mounted.client.root(), &names).unwrap();
+    assert_eq!(removed, [Ok(()); 12]);
+    // Six operations each of 64 at most. None waits for a recall, and none is returned alone.
+    assert_eq!(mounted.sent(), "NFSv4.LOOKUP 1 NFSv4.REMOVE 2");
+    assert_eq!(ended(&mounted), [0, 12, 0]);
+}
+
 #[test]
 fn a_file_that_is_open_for_writing_is_not_delegated() {
     let world = world();

@@ -3,14 +3,15 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
 
-use curt_client::{DirEmit, OpenFlags, ops};
+use curt_client::{DirEmit, OpenFlags, data::ReadTarget, ops};
+use curt_observe::{Counter as _, TransportFigure, TransportReport};
 use curt_policy::CacheOptions;
-use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
+use curt_rpc::client::{CallError, CallReply, CallStatistics, Interrupt, ReplySink, RpcRequest, Transport};
 use curt_types::SetAttributes;
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -104,11 +105,23 @@ type SpoilResults = Box<dyn Fn(&mut Vec<u8>) + Send + Sync>;
 pub(crate) struct Way {
     to: Mutex<Arc<dyn Transport>>,
     spoil: Mutex<Option<Spoil>>,
+    /// Replies are received by sinks.
+    has_sinks: AtomicBool,
+    /// Those that sinks have consumed.
+    consumed: AtomicU32,
+    /// How many connections were made.
+    connections: AtomicU64,
 }
 
 impl Way {
     pub(crate) fn new(world: &World) -> Arc<Self> {
-        Arc::new(Self { to: Mutex::new(world.way()), spoil: Mutex::new(None) })
+        Arc::new(Self {
+            to: Mutex::new(world.way()),
+            spoil: Mutex::new(None),
+            has_sinks: AtomicBool::new(false),
+            consumed: AtomicU32::new(0),
+            connections: AtomicU64::new(1),
+        })
     }
 
     /// Calls another server from now on.
@@ -116,14 +129,14 @@ impl Way {
         *self.to.lock() = to;
     }
 
-    fn spoil(
+    pub(crate) fn spoil(
         &self,
         spoil: impl Fn(Result<Vec<u8>, CallError>) -> Result<Vec<u8>, CallError> + Send + Sync + 'static,
     ) {
         *self.spoil.lock() = Some(Box::new(spoil));
     }
 
-    fn repair(&self) {
+    pub(crate) fn repair(&self) {
         *self.spoil.lock() = None;
     }
 }
@@ -138,18 +151,42 @@ impl Transport for Way {
         };
         reply.map(CallReply::from_results)
     }
+
+    fn call_with_sink(
+        &self,
+        request: &RpcRequest<'_>,
+        interrupt: &Interrupt,
+        statistics: &mut CallStatistics,
+        sink: &Arc<dyn ReplySink>,
+    ) -> Result<CallReply, CallError> {
+        let reply = self.call_with_statistics(request, interrupt, statistics)?;
+        if !self.has_sinks.load(Relaxed) || !sink.consume(reply.results()) {
+            return Ok(reply);
+        }
+        self.consumed.fetch_add(1, Relaxed);
+        Ok(CallReply::consumed())
+    }
+
+    fn report(&self) -> TransportReport {
+        let made = self.connections.load(Relaxed);
+        let figures = TransportFigure::ALL.iter().map(|figure| match figure {
+            TransportFigure::Connects => made,
+            _ => 0,
+        });
+        TransportReport { figures: figures.collect(), ..TransportReport::default() }
+    }
 }
 
-const DELAY: u32 = 10_008;
-const BADSESSION: u32 = 10_052;
+pub(crate) const DELAY: u32 = 10_008;
+pub(crate) const BADSESSION: u32 = 10_052;
 
 /// The words of a reply: status, length of the tag (0), number of results, then the first result.
-fn set_word(reply: &mut [u8], word: usize, value: u32) {
+pub(crate) fn set_word(reply: &mut [u8], word: usize, value: u32) {
     reply[4 * word..4 * word + 4].copy_from_slice(&value.to_be_bytes());
 }
 
 /// A reply in which SEQUENCE fails.
-fn refused(status: u32) -> Vec<u8> {
+pub(crate) fn refused(status: u32) -> Vec<u8> {
     [status, 0, 1, 53, status].iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
@@ -176,6 +213,44 @@ fn after_a_restart_of_the_server_files_stay_open() {
     }
     ops::close(&op(), &opened.file).unwrap();
     assert_eq!(mounted.cat(&root(), opened.file.id()), Ok(b"before after".to_vec()));
+}
+
+/// The status of an OPEN behind SEQUENCE and PUTFH in a reply.
+fn open_status(reply: &[u8]) -> Option<u32> {
+    let word = |at: usize| Some(u32::from_be_bytes(*reply.get(4 * at..)?.first_chunk()?));
+    (word(HEAD + 2) == Some(OPEN)).then(|| word(HEAD + 3))?
+}
+
+// SEMANTICS: sessions-2.
+#[test]
+fn a_file_that_is_read_and_written_stays_open_for_both_if_its_restoring_is_interrupted() {
+    let world = World::new();
+    let way = Way::new(&world);
+    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
+    let op = || mounted.client.op(&root());
+    let file = mounted.put(&root(), mounted.client.root(), "file", 0o644, b"before");
+    let open = |flags| ops::open(&op(), file.id, flags).unwrap().file;
+    let (writer, reader) = (open(OpenFlags::writing()), open(OpenFlags::reading()));
+    assert_eq!(ops::read(&op(), &reader, 0, 9).unwrap().to_vec(), b"before");
+    // Both accesses are at the server.
+    world.seconds(10);
+    way.replace(world.way_after_restart());
+    // It is opened for reading again, and then the thread is interrupted.
+    let opens = AtomicU32::new(0);
+    way.spoil(move |reply| {
+        let reply = reply?;
+        let is_opened = open_status(&reply) == Some(0);
+        if is_opened && opens.fetch_add(1, Relaxed) == 1 { Err(CallError::Interrupted) } else { Ok(reply) }
+    });
+    ops::write(&op(), &writer, 0, b"after").unwrap();
+    let _ = ops::fsync(&op(), &writer, false);
+    way.repair();
+    assert_eq!(ops::fsync(&op(), &writer, false), Ok(()));
+    ops::close(&op(), &writer).unwrap();
+    ops::close(&op(), &reader).unwrap();
+    let other = world.mount_v4_over(CacheOptions::default(), "two", world.way());
+    let found = other.lookup(&root(), other.client.root(), "file").unwrap();
+    assert_eq!(other.cat(&root(), found.id), Ok(b"aftere".to_vec()));
 }
 
 // SEMANTICS: sessions-2.
@@ -260,8 +335,91 @@ fn a_server_that_breaks_the_protocol_causes_errors_and_no_loop() {
     assert_eq!(attempt(Box::new(|reply| *reply = refused(BADSESSION))), Errno::IO);
 }
 
+const BIND_CONN_TO_SESSION: u32 = 41;
+const CB_PATH_DOWN: u32 = 1;
+
+/// A server that cannot call the client until a connection is bound.
+fn unbound(way: &Way) {
+    let is_bound = AtomicBool::new(false);
+    way.spoil(move |reply| {
+        let mut reply = reply?;
+        let word = |at: usize| reply.get(4 * at..).and_then(|rest| rest.first_chunk().copied());
+        match word(3).map(u32::from_be_bytes) {
+            Some(BIND_CONN_TO_SESSION) => is_bound.store(true, Relaxed),
+            // The status flags of SEQUENCE.
+            _ if !is_bound.load(Relaxed) => set_word(&mut reply, 13, CB_PATH_DOWN),
+            _ => {}
+        }
+        Ok(reply)
+    });
+}
+
+// SEMANTICS: sessions-13.
+#[test]
+fn a_connection_is_bound_for_the_servers_calls_as_soon_as_it_is_lost() {
+    let world = World::new();
+    let way = Way::new(&world);
+    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
+    let top = mounted.client.root();
+    let change = || {
+        ops::setattr(&mounted.client.op(&root()), top, &SetAttributes::with_mode(0o777)).unwrap();
+        mounted.sent()
+    };
+    change();
+    let bound = "NFSv4.SETATTR 1 NFSv4.BIND_CONN_TO_SESSION 1";
+    // Within the first lease, and again.
+    for _ in 0..2 {
+        way.connections.fetch_add(1, Relaxed);
+        unbound(&way);
+        assert_eq!(change(), bound);
+        assert_eq!(change(), "NFSv4.SETATTR 1");
+    }
+    // A server that says so without a loss is asked once in a lease.
+    way.spoil(|reply| {
+        reply.map(|mut reply| {
+            if reply.len() > 4 * 13 {
+                set_word(&mut reply, 13, CB_PATH_DOWN);
+            }
+            reply
+        })
+    });
+    assert_eq!(change(), "NFSv4.SETATTR 1");
+    world.seconds(90);
+    assert_eq!(change(), bound);
+    assert_eq!(change(), "NFSv4.SETATTR 1");
+}
+
+/// Takes bytes and forgets them.
+struct Nowhere;
+
+impl ReadTarget for Nowhere {
+    fn put(&self, _: &[&[u8]]) {}
+}
+
+// SEMANTICS: sessions-13.
+#[test]
+fn a_connection_is_bound_although_all_replies_are_consumed() {
+    let world = World::new();
+    let way = Way::new(&world);
+    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
+    let made = world.mount_v4_over(CacheOptions::default(), "two", world.way());
+    made.put(&root(), made.client.root(), "file", 0o644, &[7; 1 << 20]);
+    let found = mounted.lookup(&root(), mounted.client.root(), "file").unwrap();
+    let flags = OpenFlags { direct: true, ..OpenFlags::reading() };
+    let opened = ops::open(&mounted.client.op(&root()), found.id, flags).unwrap().file;
+    let target: Arc<dyn ReadTarget> = Arc::new(Nowhere);
+    let read = || ops::read_to(&mounted.client.op(&root()), &opened, 0, 65_536, &target).unwrap();
+    read();
+    mounted.sent();
+    unbound(&way);
+    way.has_sinks.store(true, Relaxed);
+    read();
+    assert_eq!(way.consumed.load(Relaxed), 1);
+    assert!(mounted.sent().contains("NFSv4.BIND_CONN_TO_SESSION 1"));
+}
+
 /// The words of the header and of SEQUENCE.
-const HEAD: usize = 14;
+pub(crate) const HEAD: usize = 14;
 const GRACE: u32 = 10_013;
 const PUTFH: u32 = 22;
 const OPEN: u32 = 18;
@@ -369,12 +527,15 @@ fn an_interrupted_request_leaves_its_slot_in_doubt_until_a_sequence_settles_it()
     let op = || mounted.client.op(&root());
     mounted.sent();
     // The server has executed it, and nobody learns that.
-    way.spoil(|reply| reply.and(Err(CallError::Interrupted)));
+    let is_first = AtomicBool::new(true);
+    way.spoil(move |reply| match is_first.swap(false, Relaxed) {
+        true => reply.and(Err(CallError::Interrupted)),
+        false => reply,
+    });
     assert_eq!(ops::mkdir(&op(), top, b"d", 0o755).unwrap_err(), Errno::INTR);
-    way.repair();
-    mounted.sent();
+    assert_eq!(mounted.sent(), "NFSv4.CREATE 1 NFSv4.SEQUENCE 1");
     assert!(mounted.lookup(&root(), top, "d").is_ok());
-    assert!(mounted.sent().contains("NFSv4.SEQUENCE 1"));
+    mounted.sent();
     ops::mkdir(&op(), top, b"e", 0o755).unwrap();
     assert_eq!(mounted.sent(), "NFSv4.CREATE 1", "and never again");
 }

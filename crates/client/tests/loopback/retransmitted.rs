@@ -230,6 +230,13 @@ fn an_object_created_by_another_client_is_reported_with_the_servers_error() {
     assert_eq!(bed.beaten(NfsProcedure::Mkdir, late, || make(b"late")), Err(Errno::EXIST));
     let foreign = mkdir(b"foreign", root(), 0o755);
     assert_eq!(bed.beaten(NfsProcedure::Mkdir, foreign, || make(b"foreign")), Err(Errno::EXIST));
+    // An equal file, but O_EXCL decides between the two.
+    let exclusive = OpenFlags { exclusive: true, ..OpenFlags::writing() };
+    let theirs = move |other: &BenchMount| {
+        ops::create(&other.client.op(&me()), there, b"claimed", 0o600, exclusive).map(drop).unwrap();
+    };
+    let ours = || ops::create(&client.op(&me()), top, b"claimed", 0o600, exclusive);
+    assert_eq!(bed.beaten(NfsProcedure::Create, theirs, ours), Err(Errno::EXIST));
     // It existed before, and is requested only now.
     ops::mkdir(&bed.other.client.op(&me()), there, b"old", 0o755).unwrap();
     assert_eq!(bed.twice(NfsProcedure::Mkdir, || make(b"old")), Err(Errno::EXIST));

@@ -22,9 +22,9 @@ use curt_client::{
         RpcCaller, RpcClient,
         v3::{NfsV3, nlm::NlmClient},
         v4::{
-            self,
+            self, NfsV4,
             identity::ClientIdentity,
-            mounting::{Callbacks, Nfs4Mount},
+            mounting::{Callbacks, EstablishError, Nfs4Export, Nfs4Mount},
         },
     },
 };
@@ -139,6 +139,8 @@ pub(crate) struct World {
 /// A client and the requests that it sent.
 pub(crate) struct BenchMount {
     pub(crate) client: Superblock,
+    /// The protocol of a mount of NFSv4.1.
+    pub(crate) v4: Option<Arc<NfsV4>>,
     pub(crate) told: Arc<Told>,
     seen: Mutex<ClientSnapshot>,
 }
@@ -267,7 +269,7 @@ impl World {
         self.mount_v4_calling(cache, name, self.way_with(&callbacks), &callbacks)
     }
 
-    /// The same over a transport of [`Self::way_with`].
+    /// Mounts over NFSv4 over a transport of [`Self::way_with`].
     pub(crate) fn mount_v4_calling(
         &self,
         cache: CacheOptions,
@@ -275,17 +277,24 @@ impl World {
         transport: Arc<dyn Transport>,
         callbacks: &Callbacks,
     ) -> BenchMount {
-        self.mount_v4_called(ClientOptions { cache, ..ClientOptions::default() }, name, transport, callbacks)
+        let behaviour = ClientOptions { cache, ..ClientOptions::default() };
+        self.mount_v4_called(behaviour, name, transport, callbacks, Arc::new(Inline))
     }
 
-    /// The same with other options.
+    /// Mounts over NFSv4 with other options.
     pub(crate) fn mount_v4_with(
         &self,
         behaviour: ClientOptions,
         name: &str,
         transport: Arc<dyn Transport>,
     ) -> BenchMount {
-        self.mount_v4_called(behaviour, name, transport, &Callbacks::default())
+        self.mount_v4_called(behaviour, name, transport, &Callbacks::default(), Arc::new(Inline))
+    }
+
+    /// A client of NFSv4.1 with an executor for delayed work.
+    pub(crate) fn mount_v4_in(&self, background: Arc<dyn Background>) -> BenchMount {
+        let (behaviour, callbacks) = (ClientOptions::default(), Callbacks::default());
+        self.mount_v4_called(behaviour, "one", self.transport(), &callbacks, background)
     }
 
     fn mount_v4_called(
@@ -294,21 +303,11 @@ impl World {
         name: &str,
         transport: Arc<dyn Transport>,
         callbacks: &Callbacks,
+        background: Arc<dyn Background>,
     ) -> BenchMount {
         let clock: Arc<dyn Clock> = self.clock.clone();
-        let background: Arc<dyn Background> = Arc::new(Inline);
-        let server = ServerName::Address(Ipv4Addr::LOCALHOST.into());
         let machine = RpcSecurity::Sys(MachineName::new(b"tester"));
-        let transport_options = TcpOptions::new(server, PortSource::Fixed(2049));
-        let credential = machine.credential(&root());
-        let export = ExportSource::new(b"/", transport_options, credential, Duration::from_secs(10));
-        let mount = Nfs4Mount {
-            minor_version: 1,
-            identity: ClientIdentity::new(name.into()),
-            background: Arc::clone(&background),
-            clock: Arc::clone(&clock),
-        };
-        let mounted = v4::mounting::mount_over(transport, callbacks, &export, mount).unwrap();
+        let mounted = self.establish_v4(name, transport, callbacks).unwrap();
         let root =
             MountedRoot { handle: mounted.root, limits: mounted.limits, path_limits: mounted.path_limits };
         let told = Arc::new(Told::default());
@@ -317,7 +316,28 @@ impl World {
             Superblock::new(&root, Arc::clone(&mounted.protocol) as _, machine, &behaviour, &environment)
                 .unwrap();
         let seen = Mutex::new(client.counters());
-        BenchMount { client, told, seen }
+        BenchMount { client, v4: Some(mounted.protocol), told, seen }
+    }
+
+    /// Mounts by NFSv4.1.
+    pub(crate) fn establish_v4(
+        &self,
+        name: &str,
+        transport: Arc<dyn Transport>,
+        callbacks: &Callbacks,
+    ) -> Result<Nfs4Export, EstablishError> {
+        let server = ServerName::Address(Ipv4Addr::LOCALHOST.into());
+        let machine = RpcSecurity::Sys(MachineName::new(b"tester"));
+        let transport_options = TcpOptions::new(server, PortSource::Fixed(2049));
+        let credential = machine.credential(&root());
+        let export = ExportSource::new(b"/", transport_options, credential, Duration::from_secs(10));
+        let mount = Nfs4Mount {
+            minor_version: 1,
+            identity: ClientIdentity::new(name.into()),
+            background: Arc::new(Inline),
+            clock: self.clock.clone(),
+        };
+        v4::mounting::mount_over(transport, callbacks, &export, mount)
     }
 
     fn mount_told(
@@ -345,7 +365,7 @@ impl World {
         let security = RpcSecurity::Sys(MachineName::new(b"tester"));
         let client = Superblock::new(&root, protocol, security, &behaviour, &environment).unwrap();
         let seen = Mutex::new(client.counters());
-        BenchMount { client, told, seen }
+        BenchMount { client, v4: None, told, seen }
     }
 
     /// The transport of a mount, for a test that wraps it.

@@ -74,6 +74,7 @@ impl MountControl {
 
     fn server_capabilities(&self, settings: &Settings) -> ServerCapabilities {
         let limits = self.client.server_limits();
+        let (implementation, refused) = self.client.server();
         ServerCapabilities {
             flavour: match settings.security {
                 SecurityFlavor::Sys => 1,
@@ -85,6 +86,8 @@ impl MountControl {
             readdirplus: settings.cache.plus != PlusMode::Never,
             links: limits.links,
             symlinks: limits.symlinks,
+            implementation,
+            refused: refused.into_iter().map(str::to_owned).collect(),
         }
     }
 

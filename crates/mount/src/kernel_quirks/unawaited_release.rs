@@ -27,7 +27,7 @@ pub(crate) fn wait_for_lock(op: &Op<'_>, context: &FuseContext<'_>, file: &OpenF
     }
 }
 
-/// The same for a test, which the server answers: it may still have what is being unlocked.
+/// Waits before a test, which the server answers: it may still have what is being unlocked.
 pub(crate) fn wait_for_test(op: &Op<'_>, context: &FuseContext<'_>, file: &OpenFile, lock: &LockArguments) {
     if ops::is_locked_here(op, file, lock) || ops::is_being_unlocked_here(op, file, lock) {
         context.wait_for_earlier();

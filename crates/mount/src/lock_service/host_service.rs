@@ -9,9 +9,9 @@
 //! A server has to serve the programs itself: it has a mount that serves them give up by the line
 //! `yield`, and serves all mounts. Another server answers `kept`.
 //!
-//! Lines from a mount: `join SVID ADDRESS…`, `answer NUMBER 0|1`. Lines from the service: `registered
-//! 0|1 STATE` (also later, if its servers can call it now, or cannot any more), `granted NUMBER
-//! SVID FIRST LAST r|w HANDLE CALLBACK`, `restarted`.
+//! Lines from a mount: `join SVID ADDRESS…`, `answer NUMBER 0|1`. Lines from the service:
+//! `registered 0|1 STATE` (also later, if its servers can call it now, or cannot any more),
+//! `granted NUMBER SVID FIRST LAST r|w HANDLE CALLBACK`, `restarted`.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};

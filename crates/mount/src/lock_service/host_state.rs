@@ -52,7 +52,7 @@ struct SavedHostState {
     number: i32,
     /// The servers of this boot's mounts.
     servers: BTreeSet<IpAddr>,
-    /// Those of earlier boots' mounts that were not notified yet.
+    /// Servers of earlier boots' mounts that were not notified yet.
     untold: BTreeSet<IpAddr>,
 }
 

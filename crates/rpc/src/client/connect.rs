@@ -210,7 +210,7 @@ impl KeepAlive {
         }
     }
 
-    /// The same number of probes at another interval.
+    /// As many of probes at another interval.
     pub(super) const fn every(self, interval: Duration) -> Self {
         Self { interval, ..self }
     }

@@ -31,7 +31,7 @@ pub(super) struct HostStates {
 
 #[derive(Debug, Default)]
 struct KnownStateNumbers {
-    /// That of the last notice; 0: none has come.
+    /// The number in the last notice; 0: none has come.
     noticed: i32,
     /// The number in the first LOCKs; 0: unknown.
     first: i32,

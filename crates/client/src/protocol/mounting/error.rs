@@ -130,6 +130,9 @@ pub enum MountError {
     /// The server does not let this client have a session of NFSv4.
     #[error("the server refuses this client: {0}")]
     Session(NfsStat4),
+    /// The sessions of the server are too small for the compounds of this client.
+    #[error("the server's sessions are too small: fewer than 11 operations or 4096 bytes")]
+    SessionTooSmall,
     /// The export does not accept the requested security flavour.
     #[error("the server accepts none of the requested security flavours; it offers {}", flavors(.offered))]
     Flavors {
@@ -192,6 +195,7 @@ impl MountError {
             | Self::Nfs(_)
             | Self::Nfs4(_)
             | Self::Session(_)
+            | Self::SessionTooSmall
             | Self::Flavors { .. }
             | Self::Interrupted => MountRetry::Never,
         }

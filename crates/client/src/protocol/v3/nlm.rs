@@ -173,7 +173,7 @@ impl NlmClient {
         }
     }
 
-    /// The same over a connection that exists (in tests, or within one process).
+    /// A client over a connection that exists (in tests, or within one process).
     #[must_use]
     pub fn over(transport: Arc<dyn Transport>, options: NlmOptions, host: Arc<dyn NlmHost>) -> Self {
         Self { transport: Mutex::new(Some(transport)), ..Self::new(options, host) }

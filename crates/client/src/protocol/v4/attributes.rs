@@ -44,6 +44,9 @@ pub(super) const ENTRY: Bitmap4 = Attribute::set(&[Attribute::RdattrError, Attri
 pub(super) const ENTRY_PLUS: Bitmap4 =
     OBJECT.union(Attribute::set(&[Attribute::RdattrError, Attribute::Filehandle]));
 
+/// The time for which the server keeps the state of a silent client.
+pub(super) const LEASE: Bitmap4 = Attribute::set(&[Attribute::LeaseTime]);
+
 /// The space of a file system.
 pub(super) const SPACE: Bitmap4 = Attribute::set(&[
     Attribute::SpaceTotal,
@@ -167,9 +170,10 @@ impl EncodedAttributes {
         Self { mask, values: encoded }
     }
 
-    /// Those of a type alone, for VERIFY.
-    pub(super) fn of_type(kind: curt_proto::nfs4::Ftype4) -> Self {
-        let values = AttributeValues { kind: Some(kind), ..AttributeValues::default() };
+    /// The type of a directory alone, for VERIFY and NVERIFY.
+    pub(super) fn directory_type() -> Self {
+        let kind = Some(curt_proto::nfs4::Ftype4::Directory);
+        let values = AttributeValues { kind, ..AttributeValues::default() };
         let mut encoded = Vec::new();
         values.encode_values(TYPE, &mut encoded);
         Self { mask: TYPE, values: encoded }

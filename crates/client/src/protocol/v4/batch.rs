@@ -1,8 +1,8 @@
 //! Intents on many objects in one compound, whose operations the session's size limits.
 
 use curt_proto::nfs4::{
-    ChangeInfo, Component, CompoundEncoder, Ftype4, GetfhOk4, LookupArgs4, Nfs4Operation, NverifyArgs4,
-    ReadArgs4, ReadOk4, RemoveArgs4, RemoveOk4, Stateid,
+    ChangeInfo, Component, CompoundEncoder, GetfhOk4, LookupArgs4, Nfs4Operation, NverifyArgs4, ReadArgs4,
+    ReadOk4, RemoveArgs4, RemoveOk4, Stateid,
 };
 use curt_types::{Fault, FileHandle, Wcc};
 use curt_xdr::DecodeError;
@@ -11,10 +11,11 @@ use super::{
     NfsV4, RESULTS_SMALL,
     attributes::{self, EncodedAttributes, directory_step},
     change, compared,
-    compound::CompoundRequest,
+    compound::{CompoundRequest, OWN_OPERATIONS_MAX},
     get_attributes, put_fh, question,
     read_results::read_data,
     results::{Results, outcome},
+    server_traits::ServerFeature,
 };
 use crate::protocol::{Answer, LookupReply, PathReply, RpcCaller};
 
@@ -108,12 +109,17 @@ impl NfsV4 {
         directory: &FileHandle,
         names: &[&[u8]],
     ) -> Option<Answer<Vec<Result<(), Fault>>, Wcc>> {
+        if !self.server.has(ServerFeature::TypeComparison) {
+            return None;
+        }
         let operations_max = self.session.lock().operations_max;
         let room = usize::try_from(operations_max).unwrap_or(usize::MAX).checked_sub(FRAME_OPERATIONS)?;
-        let most = (room / REMOVAL_OPERATIONS).min(REMOVALS_MAX);
+        // Delegations of what is removed are returned in the same compound.
+        let each = REMOVAL_OPERATIONS + if self.delegations.returns_count() > 0 { 2 } else { 0 };
+        let most = (room / each).min(REMOVALS_MAX);
         let names: Result<Names<'_>, _> = names.iter().take(most).map(|name| Component::new(name)).collect();
         let names = names.ok().filter(|names| !names.is_empty())?;
-        let directory_type = EncodedAttributes::of_type(Ftype4::Directory);
+        let directory_type = EncodedAttributes::directory_type();
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);
             operations.bare(Nfs4Operation::Savefh);
@@ -127,8 +133,10 @@ impl NfsV4 {
         };
         // The first REMOVE: what is behind it is not executed twice either.
         let request = change(caller, Nfs4Operation::Remove, 5, &append);
-        let request = CompoundRequest { may_piggyback: false, ..request };
-        Some(self.ask(&request, |results| {
+        let operations = FRAME_OPERATIONS + REMOVAL_OPERATIONS * names.len();
+        let operations = u32::try_from(operations).unwrap_or(u32::MAX).max(OWN_OPERATIONS_MAX + 1);
+        let request = CompoundRequest { operations, ..request };
+        let answer = self.ask(&request, |results| {
             let start = results.pass(Nfs4Operation::Putfh)?.and(results.pass(Nfs4Operation::Savefh)?);
             if let Err(fault) = start {
                 return Ok((Ok(vec![Err(fault)]), Wcc::default()));
@@ -151,7 +159,15 @@ impl NfsV4 {
             }
             let after = if removed.len() == names.len() { results.attributes()? } else { None };
             Ok((Ok(removed), directory_step(steps, after)))
-        }))
+        });
+        let first = answer.as_ref().ok().and_then(|answer| answer.outcome.as_ref().ok()?.first());
+        match first {
+            Some(Ok(())) => self.server.accepted(&[ServerFeature::TypeComparison]),
+            // Whether that is about the comparison shows when they are removed one by one.
+            Some(Err(Fault::Notsupp)) => return None,
+            Some(Err(_)) | None => {}
+        }
+        Some(answer)
     }
 }
 

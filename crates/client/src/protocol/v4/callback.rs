@@ -4,8 +4,12 @@
 //! CB_RECALL ends the delegation that it names before it is answered; CB_RECALL_ANY ends those that
 //! are too many. The client holds no write delegation, whose attributes CB_GETATTR could ask for,
 //! and no layout. CB_NOTIFY_LOCK wakes the waiter that it names.
+//! After CB_RECALL_SLOT fewer slots are used, and a SEQUENCE says so.
 
-use std::sync::Arc;
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use curt_proto::nfs4::{
     CALLBACK_VERSION, CallbackHeader, CallbackOperation, CbNotifyLockArgs4, CbRecallAnyArgs4, CbRecallArgs4,
@@ -22,6 +26,7 @@ use parking_lot::Mutex;
 use super::{
     delegation::HeldDelegations,
     lock_states::{self, LockStateTable},
+    session::SessionMonitor,
 };
 
 /// The program that the client chooses for callbacks, of those that RPC leaves to users.
@@ -51,6 +56,18 @@ pub(super) struct CallbackService {
     session: Mutex<CallbackSession>,
     locks: Arc<LockStateTable>,
     delegations: Arc<HeldDelegations>,
+    sessions: Arc<SessionMonitor>,
+    slots_recalled: SlotsRecalled,
+}
+
+/// What is done when the server has asked for slots.
+#[derive(Default)]
+struct SlotsRecalled(OnceLock<Box<dyn Fn() + Send + Sync>>);
+
+impl fmt::Debug for SlotsRecalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SlotsRecalled").finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -83,6 +100,16 @@ impl CallbackService {
     /// The delegations that the server may recall.
     pub(super) fn delegations(&self) -> Arc<HeldDelegations> {
         Arc::clone(&self.delegations)
+    }
+
+    /// The session whose slots the server may ask for.
+    pub(super) fn sessions(&self) -> Arc<SessionMonitor> {
+        Arc::clone(&self.sessions)
+    }
+
+    /// Calls this when the server has asked for slots.
+    pub(super) fn set_slots_recalled(&self, recalled: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.slots_recalled.0.set(recalled);
     }
 
     /// Accepts the calls of a session from now on, and of no other.
@@ -214,6 +241,13 @@ impl CallbackService {
                 let notified = CbNotifyLockArgs4::decode(decoder)?;
                 lock_states::notified(&self.locks, notified.object, notified.owner.owner.bytes())
             }
+            CallbackOperation::RecallSlot => {
+                self.sessions.lock().limit_slots(SlotId::decode(decoder)?);
+                if let Some(recalled) = self.slots_recalled.0.get() {
+                    recalled();
+                }
+                NfsStat4::Ok
+            }
             CallbackOperation::Getattr => NfsStat4::Badhandle,
             CallbackOperation::Layoutrecall => NfsStat4::NomatchingLayout,
             CallbackOperation::Illegal => NfsStat4::OpIllegal,
@@ -221,7 +255,6 @@ impl CallbackService {
             | CallbackOperation::Notify
             | CallbackOperation::PushDeleg
             | CallbackOperation::RecallableObjAvail
-            | CallbackOperation::RecallSlot
             | CallbackOperation::WantsCancelled
             | CallbackOperation::NotifyDeviceid
             | CallbackOperation::Offload => NfsStat4::Notsupp,

@@ -13,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use curt_observe::TransportFigure;
 use curt_policy::open::{CLOSES_ALONE_MAX, CLOSES_MAX};
 use curt_proto::{
     Operation,
@@ -24,16 +25,20 @@ use curt_proto::{
 };
 use curt_rpc::{
     auth::RpcCredential,
-    client::{CallError, ReplySink},
+    client::{CallError, Interrupt, ReplySink},
 };
 use curt_xdr::{Decode, DecodeError, Encode, Opaque};
 
 use super::{
     NfsV4,
-    open::{GrantedOpen, OpenKey, PiggybackedKind, PiggybackedOperation, SentOpen, UsableOpen, wire},
-    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
-    results::{CompoundSink, outcome},
-    session::{CompoundPurpose, RecoveryStep, SessionGeneration, SlotGuard, SlotTurn},
+    open::{
+        AbandonedOpen, GrantedOpen, OpenKey, OpenPlace, PiggybackedKind, PiggybackedOperation, SentOpen,
+        UsableOpen, wire,
+    },
+    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
+    results::{CompoundSink, fault, outcome},
+    server_traits::{ServerFeature, ServerTraits},
+    session::{CompoundPurpose, RecoveryStep, SessionGeneration, SlotGuard, SlotTurn, answers},
 };
 use crate::protocol::{
     OpenOwner, RpcCaller, ShareAccess,
@@ -73,6 +78,10 @@ pub(super) struct CompoundRequest<'a> {
     pub(super) sink: Option<&'a Arc<dyn CompoundSink>>,
     /// It has room for piggybacked operations.
     pub(super) may_piggyback: bool,
+    /// What it may have opened if its reply is lost.
+    pub(super) opens: Option<&'a (dyn Fn() -> Vec<AbandonedOpen> + Sync)>,
+    /// No more operations than it has itself, with SEQUENCE.
+    pub(super) operations: u32,
 }
 
 /// The reply to a compound.
@@ -115,7 +124,7 @@ struct PrefixLayout {
     has_open: bool,
 }
 
-/// The most operations of an intent, with SEQUENCE.
+/// The most operations of an intent, with SEQUENCE, but for those on many objects.
 pub(super) const OWN_OPERATIONS_MAX: u32 = 11;
 
 /// Longest SEQUENCE and piggybacked operations in a reply, in bytes.
@@ -127,8 +136,9 @@ struct CompoundCall<'a> {
     sequence: Option<SequenceArgs4>,
     prefix: &'a CompoundPrefix<'a>,
     append: Append<'a>,
-    /// The client, for an OPEN.
+    /// The client and the server, for an OPEN.
     client: Clientid,
+    server: &'a ServerTraits,
 }
 
 impl Encode for CompoundCall<'_> {
@@ -158,7 +168,7 @@ impl Encode for CompoundCall<'_> {
                 let name = owner_name(open.key.owner);
                 let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
                 let arguments = open_arguments(self.client, &name, ShareAccess::Read, how, claim);
-                operations.push(&with_wish(arguments, delayed.wants_delegation));
+                operations.push(&self.server.wishing(arguments, delayed.wants_delegation));
             }
         }
         (self.append)(&mut operations, self.prefix.stateid());
@@ -208,6 +218,18 @@ impl CompoundReply {
     }
 }
 
+impl UsedOpen<'_> {
+    /// The OPEN that precedes, if nobody waits for its reply.
+    fn abandoned(&self) -> Option<AbandonedOpen> {
+        self.delayed.as_ref().map(|delayed| AbandonedOpen {
+            place: OpenPlace::File(self.key.file.clone()),
+            owner: self.key.owner,
+            credential: Arc::clone(&delayed.credential),
+            access: ShareAccess::Read,
+        })
+    }
+}
+
 impl CompoundPrefix<'_> {
     /// The stateid that the intent's operations use.
     fn stateid(&self) -> Stateid {
@@ -254,8 +276,15 @@ fn decode_prefix(
     Ok(Some(GrantedOpen::from(&ok)))
 }
 
+/// A transmission whose reply was lost, with the session that could have repeated it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LostTransmission {
+    sent_at: Instant,
+    lost_at: Instant,
+}
+
 /// What becomes of a compound after one attempt.
-enum Attempt {
+pub(super) enum Attempt {
     /// It has a reply.
     Done(CompoundReply),
     /// The server asks for time: this much at least.
@@ -264,11 +293,14 @@ enum Attempt {
     Again,
     /// A piggybacked operation was refused. The compound is sent again without any.
     WithoutPiggybacked,
+    /// Its session is lost, in which it may have been executed: send it again.
+    AgainAfter(LostTransmission),
 }
 
 /// Passes a reply to a [`CompoundSink`], and keeps the results of SEQUENCE and OPEN.
 struct SequencedSink {
     sink: Arc<dyn CompoundSink>,
+    asked: SequenceArgs4,
     prefix: PrefixLayout,
     consumed: OnceLock<ConsumedPrefix>,
 }
@@ -284,7 +316,7 @@ impl ReplySink for SequencedSink {
         let Ok(mut results) = CompoundResults::new(results) else { return false };
         let mut sequence = results.clone();
         let Ok(sequence) = sequence.next::<SequenceOk4>(Nfs4Operation::Sequence) else { return false };
-        if results.header().status != NfsStat4::Ok {
+        if results.header().status != NfsStat4::Ok || !answers(&sequence, &self.asked) {
             return false;
         }
         let Ok(opened) = decode_prefix(&mut results, &self.prefix) else { return false };
@@ -335,7 +367,7 @@ impl NfsV4 {
     ) -> Result<Option<CompoundReply>, CallError> {
         let interrupt = request.caller.interrupt;
         let (mut repairs, mut wait) = (0, Duration::ZERO);
-        let mut lost_at: Option<Instant> = None;
+        let mut lost: Option<LostTransmission> = None;
         let mut may_piggyback = request.may_piggyback && purpose == CompoundPurpose::Ordinary;
         loop {
             let turn = self.session.take_slot(purpose, request.keeps_reply, interrupt)?;
@@ -344,18 +376,18 @@ impl NfsV4 {
                     self.recover(interrupt)?;
                     continue;
                 }
-                SlotTurn::Slot(slot) if slot.is_doubtful => {
-                    self.settle(slot, request.caller)?;
-                    Attempt::Again
-                }
-                SlotTurn::Slot(slot) => self.attempt(request, slot, may_piggyback, &mut lost_at)?,
+                SlotTurn::Slot(slot) if slot.is_doubtful => self.settle(slot, request.caller)?,
+                SlotTurn::Slot(slot) => self.attempt(request, slot, purpose, may_piggyback)?,
             };
-            // Piggybacked operations that the server refuses must not keep a request from being executed.
+            // Piggybacked operations that the server refuses must not keep a request from being
+            // executed.
             may_piggyback &= !matches!(attempt, Attempt::WithoutPiggybacked);
             match attempt {
                 Attempt::WithoutPiggybacked => {}
                 Attempt::Done(mut reply) => {
-                    reply.call.lost_at = reply.call.lost_at.or(lost_at);
+                    // Within a session nothing is executed twice.
+                    reply.call.lost_at = lost.map(|lost| lost.lost_at);
+                    reply.call.sent_at = lost.map_or(reply.call.sent_at, |lost| lost.sent_at);
                     return Ok(Some(reply));
                 }
                 Attempt::Wait(least) => {
@@ -366,7 +398,10 @@ impl NfsV4 {
                     }
                     wait = (wait * 2).min(JUKEBOX_DELAY_MAX);
                 }
-                Attempt::Again => {
+                Attempt::Again | Attempt::AgainAfter(_) => {
+                    if let Attempt::AgainAfter(transmission) = attempt {
+                        lost.get_or_insert(transmission).lost_at = transmission.lost_at;
+                    }
                     if purpose == CompoundPurpose::Recovery
                         && self.session.lock().need() > RecoveryStep::Reclaim
                     {
@@ -385,8 +420,9 @@ impl NfsV4 {
         }
     }
 
-    /// Settles a slot in doubt by a SEQUENCE alone.
-    fn settle(&self, slot: SlotGuard<'_>, caller: RpcCaller<'_>) -> Result<(), CallError> {
+    /// Settles a slot in doubt by a SEQUENCE alone. As long as the server executes the request in
+    /// doubt it asks for time.
+    pub(super) fn settle(&self, slot: SlotGuard<'_>, caller: RpcCaller<'_>) -> Result<Attempt, CallError> {
         let arguments = SequenceArgs4 { cache_this: false, ..slot.arguments };
         let generation = slot.generation();
         let prefix = CompoundPrefix::default();
@@ -396,17 +432,14 @@ impl NfsV4 {
         let status = self.decoded(outcome(results.next::<SequenceOk4>(Nfs4Operation::Sequence)))?;
         // The cached reply shows that the request in doubt was executed.
         match status.err().unwrap_or(NfsStat4::Ok) {
-            NfsStat4::Delay => {
-                drop(slot);
-                self.rpc.pause(JUKEBOX_DELAY_MIN, caller.interrupt);
-            }
+            NfsStat4::Delay => Ok(Attempt::Wait(JUKEBOX_DELAY_MIN)),
             status => {
                 if !slot.settled(status) {
                     self.session.require_recovery(RecoveryStep::Session, generation);
                 }
+                Ok(Attempt::Again)
             }
         }
-        Ok(())
     }
 
     /// Sends a compound once.
@@ -414,8 +447,8 @@ impl NfsV4 {
         &self,
         request: &CompoundRequest<'_>,
         slot: SlotGuard<'_>,
+        purpose: CompoundPurpose,
         may_piggyback: bool,
-        lost_at: &mut Option<Instant>,
     ) -> Result<Attempt, CallError> {
         let usable = |key| request.lock.map_or_else(|| self.opens.usable(key), UsableOpen::Stateid);
         let open = match request.open.map(|key| (key, usable(key))) {
@@ -424,6 +457,9 @@ impl NfsV4 {
                 Some(UsedOpen { key, stateid: Stateid::ANONYMOUS, delayed: None })
             }
             Some((key, UsableOpen::Stateid(stateid))) => Some(UsedOpen { key, stateid, delayed: None }),
+            Some((key, UsableOpen::Delayed(_))) if !self.server.has(ServerFeature::OpenByHandle) => {
+                Some(UsedOpen { key, stateid: Stateid::ANONYMOUS, delayed: None })
+            }
             Some((key, UsableOpen::Delayed(credential))) => {
                 let wants_delegation = self.wants_delegation(&key.file, ShareAccess::Read);
                 let delayed = Some(DelayedOpen { credential, wants_delegation });
@@ -432,6 +468,11 @@ impl NfsV4 {
             Some((_, UsableOpen::Lost)) => {
                 slot.refused();
                 return Ok(Attempt::Done(lost(self.rpc.now())));
+            }
+            // The OPEN would wait for the end of recovery.
+            Some((_, UsableOpen::Reopen)) if purpose == CompoundPurpose::Recovery => {
+                slot.refused();
+                return Ok(Attempt::Done(unsent(self.rpc.now(), NfsStat4::BadStateid)));
             }
             Some((key, UsableOpen::Reopen)) => {
                 slot.refused();
@@ -446,7 +487,8 @@ impl NfsV4 {
         let layout = sent.prefix.layout();
         let sink = request.sink.map(|sink| {
             let (sink, prefix) = (Arc::clone(sink), layout.clone());
-            Arc::new(SequencedSink { sink, prefix, consumed: OnceLock::new() })
+            let asked = sent.slot.arguments;
+            Arc::new(SequencedSink { sink, asked, prefix, consumed: OnceLock::new() })
         });
         let as_sink = sink.as_ref().map(|sink| Arc::<SequencedSink>::clone(sink) as Arc<dyn ReplySink>);
         let call = self.encoded(Some(sent.slot.arguments), &sent.prefix, request.append);
@@ -459,19 +501,22 @@ impl NfsV4 {
                 if let Some(opening) = opening {
                     opening.lose_reply(request.caller.credential);
                 }
-                self.requeue_piggybacked(sent.prefix.piggybacked);
+                let SentCompound { slot, prefix, .. } = sent;
+                let mut opens = request.opens.map_or_else(Vec::new, |opens| opens());
+                opens.extend(prefix.open.as_ref().and_then(UsedOpen::abandoned));
+                self.requeue_piggybacked(prefix.piggybacked);
+                drop(slot);
+                self.abandon(opens);
                 return Err(error);
             }
         };
-        *lost_at = lost_at.or(result.lost_at);
         let Some(consumed) = sink.as_ref().and_then(|sink| sink.consumed.get()) else {
             return self.judge(sent, layout, result);
         };
         let generation = sent.slot.generation();
-        // The next reply that is not consumed says again whether the backchannel is broken.
-        let _ = sent.slot.executed(&consumed.sequence, result.sent_at);
+        self.sequence_executed(sent.slot, &consumed.sequence, result.sent_at, request.caller.interrupt);
         for operation in &sent.prefix.piggybacked {
-            self.piggybacked_done(operation, Ok(operation.stateid), generation);
+            self.piggybacked_done(operation, Ok(operation.stateid));
         }
         if let (Some(open), Some(opened)) = (&sent.prefix.open, consumed.opened) {
             self.opened_within(open, opened, generation);
@@ -489,9 +534,11 @@ impl NfsV4 {
         let most = match request.operation {
             _ if !may_piggyback => 0,
             Nfs4Operation::Sequence => CLOSES_ALONE_MAX,
+            // It has left room for what it needs.
+            _ if request.operations > OWN_OPERATIONS_MAX => usize::MAX,
             _ => CLOSES_MAX,
         };
-        let room = slot.operations_max.saturating_sub(OWN_OPERATIONS_MAX) / 2;
+        let room = slot.operations_max.saturating_sub(request.operations) / 2;
         let most = most.min(usize::try_from(room).unwrap_or(0));
         let (credential, now) = (request.caller.credential, self.rpc.now());
         let returns = self.delegations.take_returns(credential, most);
@@ -516,22 +563,19 @@ impl NfsV4 {
             .iter()
             .filter_map(PiggybackedOperation::returned)
             .for_each(|returned| self.delegations.put_back(returned));
-        self.opens.put_back(others);
+        if !others.is_empty() {
+            self.opens.put_back(others);
+            self.close_soon();
+        }
     }
 
     /// A piggybacked operation was executed, or refused with this status.
-    fn piggybacked_done(
-        &self,
-        operation: &PiggybackedOperation,
-        outcome: Result<Stateid, NfsStat4>,
-        generation: SessionGeneration,
-    ) {
+    fn piggybacked_done(&self, operation: &PiggybackedOperation, outcome: Result<Stateid, NfsStat4>) {
+        if let Err(status) = outcome {
+            self.free_revoked(operation.stateid, status);
+        }
         match operation.returned() {
-            Some(returned) => {
-                if self.delegations.returned(returned, outcome.map(|_| ())) {
-                    self.session.require_recovery(RecoveryStep::TestStates, generation);
-                }
-            }
+            Some(returned) => self.delegations.returned(returned, outcome.map(|_| ())),
             None => self.opens.piggybacked_done(operation, outcome),
         }
     }
@@ -543,6 +587,25 @@ impl NfsV4 {
             let wants_delegation = delayed.wants_delegation;
             let sent = SentOpen { access: ShareAccess::Read, wants_delegation, generation };
             self.opened(&open.key.file, owner, sent, opened);
+        }
+    }
+
+    /// SEQUENCE was executed. A connection is bound for the server's calls if it has none.
+    fn sequence_executed(
+        &self,
+        slot: SlotGuard<'_>,
+        ok: &SequenceOk4,
+        sent_at: Instant,
+        interrupt: &Interrupt,
+    ) {
+        if !slot.executed(ok, sent_at) {
+            return;
+        }
+        let connections = self.rpc.transport().report().value(TransportFigure::Connects);
+        if self.session.lock().must_bind(sent_at, connections)
+            && let Err(error) = self.bind_connection(interrupt)
+        {
+            tracing::debug!(%error, "the backchannel is not bound again");
         }
     }
 
@@ -570,11 +633,7 @@ impl NfsV4 {
             };
             match sequence {
                 Ok(ok) if slot.matches(&ok) => {
-                    if slot.executed(&ok, result.sent_at)
-                        && let Err(error) = self.bind_connection(request.caller.interrupt)
-                    {
-                        tracing::debug!(%error, "the backchannel is not bound again");
-                    }
+                    self.sequence_executed(slot, &ok, result.sent_at, request.caller.interrupt);
                 }
                 Ok(_) => {
                     // The reply is not this request's: nothing of the session can be relied upon.
@@ -586,7 +645,7 @@ impl NfsV4 {
                 }
                 Err(status) => {
                     self.requeue_piggybacked(prefix.piggybacked);
-                    return self.refused(request, slot, status);
+                    return self.refused(request, slot, status, &result);
                 }
             }
             (*results.header(), self.judge_prefix(&mut results, &mut prefix, generation)?)
@@ -596,6 +655,12 @@ impl NfsV4 {
             PrefixOutcome::Executed => None,
             PrefixOutcome::Refused(status) => Some(status),
         };
+        if let Some(status) = refused
+            && layout.has_open
+            && self.server.refused_open(fault(status))
+        {
+            return Ok(Attempt::Again);
+        }
         let failed_at = header.results.saturating_sub(layout.operations() + 1);
         let was_executed = request.main != REPEATABLE && failed_at > request.main;
         // The lock agent waits without a thread.
@@ -627,7 +692,7 @@ impl NfsV4 {
                     return Err(self.rpc.malformed(operation.does.operation().name(), error));
                 }
             };
-            self.piggybacked_done(&operation, result, generation);
+            self.piggybacked_done(&operation, result);
             if result.is_err() {
                 self.requeue_piggybacked(piggybacked.collect());
                 return Ok(PrefixOutcome::PiggybackedRefused);
@@ -640,7 +705,10 @@ impl NfsV4 {
         if open.delayed.is_some() {
             let opened = outcome(results.next::<OpenOk4<'_>>(Nfs4Operation::Open));
             match self.decoded(opened)? {
-                Ok(ok) => self.opened_within(open, GrantedOpen::from(&ok), generation),
+                Ok(ok) => {
+                    self.server.accepted_open();
+                    self.opened_within(open, GrantedOpen::from(&ok), generation);
+                }
                 Err(status) => return Ok(PrefixOutcome::Refused(status)),
             }
         }
@@ -669,8 +737,16 @@ impl NfsV4 {
                 | NfsStat4::AdminRevoked,
                 Some(open),
             ) if open.stateid != Stateid::ANONYMOUS && request.lock.is_none() => {
+                self.free_revoked(open.stateid, status);
                 // A server that does not know the current stateid gets that of the OPEN next.
-                self.opens.doubt(open.key, open.stateid);
+                self.doubt_open(open.key, open.stateid);
+                Some(Attempt::Again)
+            }
+            (NfsStat4::Openmode, Some(open))
+                if request.operation == Nfs4Operation::Write
+                    && request.lock.is_none()
+                    && self.opens.doubt_access(open.key, open.stateid) =>
+            {
                 Some(Attempt::Again)
             }
             (NfsStat4::StaleClientid, _) => {
@@ -687,8 +763,12 @@ impl NfsV4 {
         request: &CompoundRequest<'_>,
         slot: SlotGuard<'_>,
         status: NfsStat4,
+        result: &CallResult,
     ) -> Result<Attempt, CallError> {
         let generation = slot.generation();
+        let again = result.connection_lost_at.map_or(Attempt::Again, |lost_at| {
+            Attempt::AgainAfter(LostTransmission { sent_at: result.sent_at, lost_at })
+        });
         match status {
             // The request that is in doubt may still be executed: the same number again.
             NfsStat4::Delay => {
@@ -709,12 +789,12 @@ impl NfsV4 {
             | NfsStat4::BadHighSlot => {
                 drop(slot);
                 self.session.require_recovery(RecoveryStep::Session, generation);
-                Ok(Attempt::Again)
+                Ok(again)
             }
             NfsStat4::StaleClientid => {
                 drop(slot);
                 self.session.require_recovery(RecoveryStep::Client, generation);
-                Ok(Attempt::Again)
+                Ok(again)
             }
             status => {
                 slot.refused();
@@ -747,13 +827,14 @@ impl NfsV4 {
     }
 
     fn encoded<'a>(
-        &self,
+        &'a self,
         sequence: Option<SequenceArgs4>,
         prefix: &'a CompoundPrefix<'a>,
         append: Append<'a>,
     ) -> CompoundCall<'a> {
         let client = self.session.lock().client;
-        CompoundCall { minor_version: self.minor_version, sequence, prefix, append, client }
+        let (minor_version, server) = (self.minor_version, &self.server);
+        CompoundCall { minor_version, sequence, prefix, append, client, server }
     }
 
     fn call_once(
@@ -788,17 +869,20 @@ impl NfsV4 {
 
 /// The reply to a request whose open, or lock, is lost.
 pub(super) fn lost(now: Instant) -> CompoundReply {
+    unsent(now, NfsStat4::Io)
+}
+
+/// The reply to a request that is not sent.
+fn unsent(now: Instant, status: NfsStat4) -> CompoundReply {
     let reply = curt_rpc::client::CallReply::from_results(Vec::new());
     CompoundReply {
-        call: CallResult { reply, sent_at: now, lost_at: None },
+        call: CallResult { reply, sent_at: now, lost_at: None, connection_lost_at: None },
         generation: SessionGeneration::default(),
         prefix: PrefixLayout::default(),
-        refused: Some(NfsStat4::Io),
+        refused: Some(status),
     }
 }
 
-/// The longest pause between two attempts of recovery.
-pub(super) const RECOVERY_PAUSE: Duration = JUKEBOX_DELAY_MIN;
 /// The first pause after NFS4ERR_DELAY; each is twice the one before, up to [`JUKEBOX_DELAY_MAX`].
 /// The usual reason is a delegation that is being recalled, which takes the other client a round
 /// trip or two.

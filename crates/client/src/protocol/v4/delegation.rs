@@ -30,6 +30,7 @@ use parking_lot::Mutex;
 
 use super::{
     open::{OfferedDelegation, OpenKey},
+    results::is_revoked,
     session::SessionGeneration,
 };
 use crate::protocol::delegation::{DelegationEnd, DelegationEvents, HeldDelegation, LeaseEnd};
@@ -91,6 +92,16 @@ pub(super) struct ReturnedDelegation {
     pub(super) credential: Arc<RpcCredential>,
     /// Only with its own credential: the server has refused another's.
     pub(super) is_tied: bool,
+}
+
+/// The owner of the open of an unknown delegation: no open has it.
+const UNKNOWN_OWNER: u32 = u32::MAX;
+
+impl ReturnedDelegation {
+    /// Whether it came with a reply that was lost.
+    const fn is_unknown(&self) -> bool {
+        self.key.owner == UNKNOWN_OWNER
+    }
 }
 
 /// An OPEN in progress that may get a delegation. Dropped when its reply is dealt with.
@@ -348,7 +359,10 @@ impl HeldDelegations {
             None => RecalledDelegation::Unknown {
                 is_opening: !state.opening.is_empty(),
                 is_reply_lost: state.lost_reply.is_some(),
-                remembered: state.early_recalls.len(),
+                remembered: match state.opening.is_empty() {
+                    true => state.to_return.iter().filter(|waiting| waiting.is_unknown()).count(),
+                    false => state.early_recalls.len(),
+                },
             },
         };
         match decide_recall(holding) {
@@ -372,7 +386,7 @@ impl HeldDelegations {
             RecallDecision::Delay => NfsStat4::Delay,
             RecallDecision::ReturnUnknown => {
                 let Some(credential) = state.lost_reply.clone() else { return NfsStat4::BadStateid };
-                let key = OpenKey { file: file.clone(), owner: u32::MAX };
+                let key = OpenKey { file: file.clone(), owner: UNKNOWN_OWNER };
                 let is_waiting = |waiting: &ReturnedDelegation| waiting.stateid.other == stateid.other;
                 if !state.to_return.iter().any(is_waiting) {
                     let returned = ReturnedDelegation { key, stateid, credential, is_tied: false };
@@ -416,20 +430,19 @@ impl HeldDelegations {
         self.state.lock().to_return.push_back(returned);
     }
 
-    /// A DELEGRETURN was answered. Returns whether the server has revoked the delegation, which has
-    /// to be tested.
-    pub(super) fn returned(&self, returned: ReturnedDelegation, outcome: Result<(), NfsStat4>) -> bool {
+    /// A DELEGRETURN was answered.
+    pub(super) fn returned(&self, returned: ReturnedDelegation, outcome: Result<(), NfsStat4>) {
         match outcome {
             Err(NfsStat4::Delay | NfsStat4::Grace) => self.put_back(returned),
-            Err(NfsStat4::DelegRevoked | NfsStat4::AdminRevoked | NfsStat4::Expired) => return true,
             Err(status)
-                if !returned.is_tied && !matches!(status, NfsStat4::BadStateid | NfsStat4::StaleStateid) =>
+                if !returned.is_tied
+                    && !is_revoked(status)
+                    && !matches!(status, NfsStat4::BadStateid | NfsStat4::StaleStateid) =>
             {
                 self.put_back(ReturnedDelegation { is_tied: true, ..returned });
             }
             Ok(()) | Err(_) => self.forget(&returned.key.file, returned.stateid),
         }
-        false
     }
 
     fn forget(&self, file: &FileHandle, stateid: Stateid) {
@@ -661,6 +674,11 @@ mod tests {
             assert_eq!(rig.table.recall(&file(1), stateid(1)), NfsStat4::Ok);
         }
         assert_eq!(rig.returns(), [1], "once");
+        for number in 2..2 + u32::try_from(EARLY_RECALLS_MAX).unwrap() {
+            assert_eq!(rig.table.recall(&file(number), stateid(number)), NfsStat4::Ok);
+        }
+        assert_eq!(rig.table.recall(&file(99), stateid(99)), NfsStat4::Delay, "too many wait");
+        assert_eq!(rig.returns().len(), EARLY_RECALLS_MAX);
         rig.table.forgotten_by_server(SessionGeneration::default().next());
         assert_eq!(rig.table.recall(&file(1), stateid(1)), NfsStat4::BadStateid);
     }
@@ -710,16 +728,15 @@ mod tests {
         rig.opened(1, true).unwrap();
         rig.table.give_up(&file(1));
         let taken = rig.table.take_returns(&rig.credential, 1).remove(0);
-        assert!(!rig.table.returned(taken.clone(), Err(NfsStat4::Delay)));
+        rig.table.returned(taken.clone(), Err(NfsStat4::Delay));
         let taken = rig.table.take_returns(&rig.credential, 1).remove(0);
-        assert!(!rig.table.returned(taken, Err(NfsStat4::Access)));
+        rig.table.returned(taken, Err(NfsStat4::Access));
         let other = RpcSecurity::sys().credential(&Caller::new(7, 7, &[]));
         assert!(rig.table.take_returns(&other, 1).is_empty(), "with its own credential");
         let taken = rig.table.take_returns(&rig.credential, 1).remove(0);
-        assert!(rig.table.returned(taken.clone(), Err(NfsStat4::DelegRevoked)), "it is tested");
-        assert_eq!(rig.table.all().len(), 1);
-        rig.table.lose(&file(1), stateid(1));
+        rig.table.returned(taken, Err(NfsStat4::DelegRevoked));
         assert_eq!(rig.table.all(), []);
+        assert!(rig.table.take_returns(&rig.credential, 1).is_empty(), "it has ended");
         assert_eq!(*rig.events.ended.lock(), [(DelegationEnd::Returned, 0)], "it ended once");
     }
 

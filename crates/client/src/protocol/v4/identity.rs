@@ -20,12 +20,14 @@ pub struct ClientIdentity {
 }
 
 impl ClientIdentity {
-    /// The identity of a mount of `server` at `mount_point`, which starts now.
+    /// The identity of a mount of `server` at `mount_point` in the mount namespace of this process,
+    /// which starts now. In another namespace the same path is another place.
     #[must_use]
     pub fn of_mount(server: &str, mount_point: &Path) -> Self {
-        let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
-        let name = format!("Curt {} {} {server} {}", machine(), network.display(), mount_point.display());
-        Self::new(name.into_bytes())
+        let namespace = |kind: &str| std::fs::read_link(format!("/proc/self/ns/{kind}")).unwrap_or_default();
+        let (network, mounts) = (namespace("net"), namespace("mnt"));
+        let place = format!("{} {} {server} {}", network.display(), mounts.display(), mount_point.display());
+        Self::new(format!("Curt {} {place}", machine()).into_bytes())
     }
 
     /// The identity of a client with this name, which starts now.
@@ -63,6 +65,11 @@ mod tests {
         assert_eq!(name("server", "/mnt"), name("server", "/mnt"));
         assert_ne!(name("server", "/mnt"), name("server", "/srv"));
         assert_ne!(name("server", "/mnt"), name("other", "/mnt"));
+        let text = String::from_utf8_lossy(&name("server", "/mnt")).into_owned();
+        assert!(
+            text.contains("net:[") && text.contains("mnt:["),
+            "containers share what is not a file: {text}"
+        );
         let long = |last: &str| ClientIdentity::new(["x".repeat(2000).as_bytes(), last.as_bytes()].concat());
         assert_ne!(long("a").owner, long("b").owner);
         assert_eq!(long("a").owner, long("a").owner);

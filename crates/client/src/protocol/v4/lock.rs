@@ -22,7 +22,7 @@ use super::{
     lock_states::{LockStateRef, LocksToReclaim, LostLocks, StateidRejection, UnlockTarget},
     open::{OpenKey, UsableOpen},
     put_fh, question,
-    recovery::RecoveryError,
+    recovery::{RECOVERY_PAUSE, RecoveryError},
     results::{Results, fault, outcome},
     session::CompoundPurpose,
 };
@@ -115,6 +115,7 @@ impl NfsV4 {
             let Some(stateid) = place.stateid.filter(|_| is_stateid_refused(status)) else {
                 return Ok(self.denied(&place, waits, status));
             };
+            self.free_revoked(stateid, status);
             if self.is_lost_now(file, stateid) {
                 return Ok(LockReply::Refused(LockError::Failed(Fault::Io)));
             }
@@ -207,6 +208,7 @@ impl NfsV4 {
                     }
                 }
                 Err(status) if is_stateid_refused(status) => {
+                    self.free_revoked(stateid, status);
                     self.is_lost_now(file, stateid);
                 }
                 Err(status) => return Ok(reply_of(status)),
@@ -303,15 +305,22 @@ impl NfsV4 {
             let Some(stateid) = self.locks.for_io(open, range) else { break };
             is_locked = true;
             let reply = self.send(&CompoundRequest { lock: Some(stateid), ..*request })?;
-            if reply.call.reply.was_consumed() || !is_stateid_refused(self.status_of(&reply)?) {
+            if reply.call.reply.was_consumed() {
                 return Ok(reply);
             }
+            let status = self.status_of(&reply)?;
+            if !is_stateid_refused(status) {
+                return Ok(reply);
+            }
+            self.free_revoked(stateid, status);
             if self.is_lost_now(&open.file, stateid) {
                 break;
             }
         }
-        // Without its lock nothing is written under it.
-        if is_locked { Ok(lost(self.rpc.now())) } else { self.send(request) }
+        // Without its lock nothing is written under it. Who reads need not be who had the lock: that
+        // one learns of the loss when it uses the file again.
+        let is_written = request.operation == Nfs4Operation::Write;
+        if is_locked && is_written { Ok(lost(self.rpc.now())) } else { self.send(request) }
     }
 
     /// The status of a compound.
@@ -400,7 +409,7 @@ impl NfsV4 {
                         place = self.locks.again(&place);
                     }
                     Some(Err(NfsStat4::Delay)) => {
-                        self.pause(interrupt)?;
+                        self.pause(RECOVERY_PAUSE, interrupt)?;
                         continue;
                     }
                     Some(Err(status)) => {

@@ -1,5 +1,7 @@
 //! LOOKUP, with what an open of the file needs that is found.
 
+use std::sync::Arc;
+
 use curt_proto::nfs4::{
     AccessArgs4, AccessOk4, Component, CompoundEncoder, GetfhOk4, LookupArgs4, Nfs4Operation, OpenClaim,
     OpenHow, OpenOk4, ReadArgs4, Stateid,
@@ -10,10 +12,11 @@ use super::{
     NfsV4, RESULTS_SMALL, attributes,
     compound::{CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
     get_attributes,
-    open::{GrantedOpen, SentOpen},
+    open::{AbandonedOpen, GrantedOpen, OpenPlace, SentOpen},
     put_fh, question, read_results,
-    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
+    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{done, optional},
+    server_traits::ServerFeature,
 };
 use crate::protocol::{Answer, LookupOpenReply, LookupOpenRequest, LookupReply, RpcCaller, ShareAccess};
 
@@ -22,12 +25,12 @@ use crate::protocol::{Answer, LookupOpenReply, LookupOpenRequest, LookupReply, R
 const LOOKUP_ATTRIBUTES_AT: u32 = 4;
 
 impl NfsV4 {
-    /// A LOOKUP, and what is requested with it. Without an OPEN its READ uses the anonymous stateid: no
-    /// open has to be closed if the file is not opened. The failure of what follows LOOKUP does not
-    /// concern the name.
+    /// A LOOKUP, and what is requested with it. Without an OPEN its READ uses the anonymous
+    /// stateid: no open has to be closed if the file is not opened. The failure of what follows
+    /// LOOKUP does not concern the name.
     ///
-    /// The operations after OPEN are executed after the delegation was granted. Those before it serve
-    /// objects that cannot be opened.
+    /// The operations after OPEN are executed after the delegation was granted. Those before it
+    /// serve objects that cannot be opened.
     pub(super) fn find_with_open(
         &self,
         caller: RpcCaller<'_>,
@@ -44,11 +47,13 @@ impl NfsV4 {
             let session = self.session.lock();
             (session.client, session.operations_max >= OWN_OPERATIONS_MAX)
         };
-        let owner = with_open.and_then(|asked| asked.open).filter(|_| room);
+        let owner = with_open
+            .and_then(|asked| asked.open)
+            .filter(|_| room && self.server.has(ServerFeature::OpenByHandle));
         let owner_name = owner.map(|owner| owner_name(owner.number));
         let open = owner_name.as_ref().map(|owner| {
             let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
-            with_wish(open_arguments(client, owner, ShareAccess::Read, how, claim), true)
+            self.server.wishing(open_arguments(client, owner, ShareAccess::Read, how, claim), true)
         });
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);
@@ -75,7 +80,17 @@ impl NfsV4 {
         let room = if open.is_some() { OPEN_RESULTS_MAX } else { 0 };
         let results_max = RESULTS_SMALL.saturating_add(room).saturating_add(asked);
         let main = if with_open.is_some() { LOOKUP_ATTRIBUTES_AT } else { REPEATABLE };
-        let request = CompoundRequest { main, results_max, ..question(caller, operation, &append) };
+        let abandoned = || {
+            let open = owner.map(|owner| AbandonedOpen {
+                place: OpenPlace::Name(directory.clone(), name.to_vec()),
+                owner: owner.number,
+                credential: Arc::clone(owner.credential),
+                access: ShareAccess::Read,
+            });
+            open.into_iter().collect()
+        };
+        let opens: Option<&(dyn Fn() -> _ + Sync)> = Some(&abandoned);
+        let request = CompoundRequest { main, results_max, opens, ..question(caller, operation, &append) };
         let opening = owner.map(|_| self.delegations.begin_opening());
         let answer = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);

@@ -10,19 +10,22 @@ use curt_policy::{
     open::{CLOSES_ALONE_MAX, KEPT_FOR},
 };
 use curt_proto::nfs4::Nfs4Operation;
-use curt_rpc::client::Interrupt;
+use curt_rpc::client::{CallError, Interrupt};
 use curt_types::FileHandle;
 
 use super::{
     NfsV4, RESULTS_SMALL,
-    compound::{CompoundRequest, REPEATABLE},
+    compound::{Attempt, CompoundRequest, REPEATABLE},
     delegation::OpenedForDelegation,
-    open::{GrantedOpen, OpenKey, SentOpen},
+    open::{AbandonedOpen, GrantedOpen, OpenKey, OpenPlace, SentOpen},
 };
-use crate::protocol::{HeldDelegation, OpenOwner, RpcCaller, ShareAccess};
+use crate::protocol::{FileOperations, HeldDelegation, OpenOwner, RpcCaller, ShareAccess};
 
 /// Compounds in which delegations are returned before the rest is left for others.
 const RETURN_ATTEMPTS: usize = 8;
+
+/// It is asked at least this often whether the lease is to be renewed: it may become shorter.
+const CHECK_PERIOD_MAX: Duration = Duration::from_secs(5);
 
 /// The lease is renewed when it has not been for this part of it.
 const RENEWAL_PART: u32 = 2;
@@ -105,6 +108,72 @@ impl NfsV4 {
         self.background.spawn_after(KEPT_FOR, Box::new(close));
     }
 
+    /// A request was given up that may have opened these. Its slot is settled in the background, and
+    /// what it has opened is closed.
+    pub(super) fn abandon(&self, opens: Vec<AbandonedOpen>) {
+        self.opens.abandon(opens);
+        self.settle_after(None);
+    }
+
+    fn settle_after(&self, pause: Option<Duration>) {
+        if self.is_settling.swap(true, Relaxed) {
+            return;
+        }
+        let this = Weak::clone(&self.this);
+        let settle = Box::new(move || {
+            let Some(this) = this.upgrade() else { return };
+            let is_settled = this.settle_all(&Interrupt::never());
+            this.is_settling.store(false, Relaxed);
+            if !is_settled || this.session.lock().has_doubtful() || this.opens.has_abandoned() {
+                this.settle_after(Some(KEPT_FOR));
+            }
+        });
+        match pause {
+            Some(pause) => self.background.spawn_after(pause, settle),
+            None => self.background.spawn(settle),
+        }
+    }
+
+    /// Settles all slots, and opens what may be open at the server, so that it is closed. `false`:
+    /// some are left.
+    fn settle_all(&self, interrupt: &Interrupt) -> bool {
+        // Their slots are in doubt already.
+        let mut opens = self.opens.take_abandoned();
+        let is_settled = self.settle_slots(interrupt);
+        while is_settled && let Some(open) = opens.pop() {
+            if self.close_abandoned(&open, interrupt).is_err() {
+                opens.push(open);
+                break;
+            }
+        }
+        let is_done = is_settled && opens.is_empty();
+        self.opens.abandon(opens);
+        is_done
+    }
+
+    fn settle_slots(&self, interrupt: &Interrupt) -> bool {
+        while let Some(slot) = self.session.take_doubtful() {
+            let caller = RpcCaller { credential: &self.machine, interrupt };
+            if !matches!(self.settle(slot, caller), Ok(Attempt::Again)) {
+                return false;
+            }
+        }
+        !self.session.lock().has_doubtful()
+    }
+
+    fn close_abandoned(&self, open: &AbandonedOpen, interrupt: &Interrupt) -> Result<(), CallError> {
+        let owner = OpenOwner { number: open.owner, credential: &open.credential };
+        let caller = RpcCaller { credential: &open.credential, interrupt };
+        let file = match &open.place {
+            OpenPlace::File(file) => file.clone(),
+            OpenPlace::Name(directory, name) => match self.find(caller, directory, name)?.outcome {
+                Ok(found) => found.handle,
+                Err(_) => return Ok(()),
+            },
+        };
+        self.open_again(&file, owner, open.access, interrupt)
+    }
+
     /// Closes opens without users, in compounds of their own.
     pub(super) fn close_unused(&self, interrupt: &Interrupt) {
         self.send_returns(interrupt);
@@ -123,7 +192,7 @@ impl NfsV4 {
 
     /// Renews the lease when it has not been renewed by other requests, as long as the mount lasts.
     pub(super) fn keep_lease(self: &Arc<Self>) {
-        let period = self.session.lock().lease() / RENEWAL_PART / 2;
+        let period = (self.session.lock().lease() / RENEWAL_PART / 2).min(CHECK_PERIOD_MAX);
         let this = Arc::downgrade(self);
         let renew = move || {
             if let Some(this) = this.upgrade() {
@@ -132,6 +201,24 @@ impl NfsV4 {
             }
         };
         self.background.spawn_after(period.max(Duration::from_millis(100)), Box::new(renew));
+    }
+
+    /// Tells the server by a SEQUENCE alone which slots are used.
+    pub(super) fn tell_slots(&self) {
+        if self.is_telling_slots.swap(true, Relaxed) {
+            return;
+        }
+        let this = Weak::clone(&self.this);
+        let tell = move || {
+            let Some(this) = this.upgrade() else { return };
+            let never = Interrupt::never();
+            let caller = RpcCaller { credential: &this.machine, interrupt: &never };
+            if let Err(error) = this.send(&alone(caller)) {
+                tracing::debug!(%error, "the server is not told of the slots in use");
+            }
+            this.is_telling_slots.store(false, Relaxed);
+        };
+        self.background.spawn(Box::new(tell));
     }
 
     pub(super) fn renew_lease(&self) {
@@ -161,6 +248,8 @@ pub(super) fn alone(caller: RpcCaller<'_>) -> CompoundRequest<'_> {
         results_max: RESULTS_SMALL,
         sink: None,
         may_piggyback: true,
+        opens: None,
+        operations: 1,
         keeps_reply: false,
     }
 }

@@ -27,6 +27,7 @@ mod open;
 mod read_results;
 mod recovery;
 mod results;
+mod server_traits;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -36,25 +37,25 @@ use std::{
     ops::Range,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use curt_policy::locks::LockReply;
 use curt_proto::nfs4::{
     AccessArgs4, AccessOk4, Bitmap4, CommitArgs4, CommitOk4, Component, CompoundEncoder, CreateArgs4,
-    CreateHow4, CreateOk4, CreateType4, Ftype4, GetattrArgs4, GetattrOk4, GetfhOk4, LinkArgs4, LinkOk4,
-    LinkText, LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, NverifyArgs4, OpenClaim, OpenHow, OpenOk4,
-    PutfhArgs4, ReadArgs4, ReaddirArgs4, ReadlinkOk4, RemoveArgs4, RemoveOk4, RenameArgs4, RenameOk4,
-    SetattrArgs4, StableHow4, Stateid, Verifier4, VerifyArgs4, WriteArgs4, WriteOk4,
+    CreateHow4, CreateOk4, CreateType4, GetattrArgs4, GetattrOk4, GetfhOk4, LinkArgs4, LinkOk4, LinkText,
+    LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, NverifyArgs4, OpenClaim, OpenHow, OpenOk4, PutfhArgs4,
+    ReadArgs4, ReaddirArgs4, ReadlinkOk4, RemoveArgs4, RemoveOk4, RenameArgs4, RenameOk4, SetattrArgs4,
+    StableHow4, Stateid, Verifier4, VerifyArgs4, WriteArgs4, WriteOk4,
 };
 use curt_rpc::{
     auth::RpcCredential,
     client::{CallError, Interrupt},
 };
 use curt_types::{
-    Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, SetTime, Stability, Wcc,
+    Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, SetTime, Timestamp, Wcc,
     WriteVerifier,
 };
 use curt_xdr::{DecodeError, Opaque};
@@ -62,13 +63,14 @@ use curt_xdr::{DecodeError, Opaque};
 use self::{
     attributes::{EncodedAttributes, directory_step, file_step, object_of},
     callback::CallbackService,
-    compound::{CompoundReply, CompoundRequest, REPEATABLE},
+    compound::{CompoundReply, CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
     delegation::HeldDelegations,
     identity::ClientIdentity,
     lock_states::LockStateTable,
-    open::{GrantedOpen, OpenKey, OpenTable, SentOpen},
-    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
+    open::{AbandonedOpen, GrantedOpen, OpenKey, OpenPlace, OpenTable, SentOpen},
+    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{CompoundSink, Judged, Results, done, fault, optional, outcome},
+    server_traits::{ServerFeature, ServerTraits, suspects_of_open},
     session::SessionMonitor,
 };
 use super::{
@@ -77,7 +79,7 @@ use super::{
     LockOperations, LockTestReply, LookupOpenReply, LookupOpenRequest, LookupReply, NfsReply, OpenCaller,
     OpenExtras, OpenOperations, OpenOwner, OpenReply, PathReply, Protocol, ReadData, ReadSink, ReaddirPage,
     RenameAttributes, RpcCaller, RpcClient, ShareAccess, SiblingOpenRequest, WireLock, WireOwner, WriteReply,
-    deadline::within, read_data::bytes_of,
+    WriteRequest, deadline::within, read_data::bytes_of,
 };
 use crate::threads::Background;
 
@@ -90,6 +92,7 @@ pub struct NfsV4 {
     /// The credential of the session's own requests.
     machine: RpcCredential,
     session: Arc<SessionMonitor>,
+    server: ServerTraits,
     opens: OpenTable,
     delegations: Arc<HeldDelegations>,
     locks: Arc<LockStateTable>,
@@ -100,6 +103,10 @@ pub struct NfsV4 {
     is_closing: AtomicBool,
     /// Delegations are being returned.
     is_returning: AtomicBool,
+    /// Slots are settled, now or soon.
+    is_settling: AtomicBool,
+    /// The server is about to be told of the slots in use.
+    is_telling_slots: AtomicBool,
 }
 
 /// Longest results without data, names or link targets, in bytes: two handles and five sets of
@@ -136,7 +143,7 @@ impl NfsV4 {
         callbacks: Arc<CallbackService>,
         background: Arc<dyn Background>,
     ) -> Arc<Self> {
-        let session = Arc::<SessionMonitor>::default();
+        let session = callbacks.sessions();
         let delegations = callbacks.delegations();
         session.lock().lease_end = Arc::clone(delegations.lease());
         Arc::new_cyclic(|this: &Weak<Self>| {
@@ -146,12 +153,19 @@ impl NfsV4 {
                     this.return_delegations();
                 }
             }));
+            let reducer = Weak::clone(this);
+            callbacks.set_slots_recalled(Box::new(move || {
+                if let Some(this) = reducer.upgrade() {
+                    this.tell_slots();
+                }
+            }));
             Self {
                 rpc,
                 minor_version,
                 identity,
                 machine,
                 session,
+                server: ServerTraits::default(),
                 opens: OpenTable::default(),
                 delegations,
                 locks: callbacks.locks(),
@@ -160,6 +174,8 @@ impl NfsV4 {
                 this: Weak::clone(this),
                 is_closing: AtomicBool::new(false),
                 is_returning: AtomicBool::new(false),
+                is_settling: AtomicBool::new(false),
+                is_telling_slots: AtomicBool::new(false),
             }
         })
     }
@@ -249,24 +265,32 @@ impl NfsV4 {
         } else {
             CreateHow4::Guarded(encoded.fattr())
         };
-        // The server may have kept the verifier in the times.
-        let now = SetAttributes { atime: SetTime::ServerTime, mtime: SetTime::ServerTime, ..set };
-        let times = EncodedAttributes::new(&now);
+        // The server may have kept the verifier in the times. From now on the time of the last access
+        // distinguishes the file from those of others.
+        let accessed = unique_time(verifier);
+        let times = SetAttributes { atime: SetTime::Time(accessed), mtime: SetTime::ServerTime, ..set };
+        let times = EncodedAttributes::new(&times);
         let owner_name = owner_name(owner.number);
         let (client, is_exclusive) = (self.session.lock().client, new.is_exclusive);
         let arguments =
             open_arguments(client, &owner_name, access, OpenHow::Create(how), OpenClaim::Null(name));
+        let arguments = self.server.wishing(arguments, false);
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);
             operations.bare(Nfs4Operation::Savefh);
             operations.push(&arguments);
+            operations.bare(Nfs4Operation::Getfh);
             if is_exclusive {
                 operations.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes: times.fattr() });
             }
-            operations.bare(Nfs4Operation::Getfh);
             get_attributes(operations, attributes::OBJECT);
             operations.bare(Nfs4Operation::Restorefh);
             get_attributes(operations, attributes::OBJECT);
+        };
+        let abandoned = || {
+            let place = OpenPlace::Name(directory.clone(), name.bytes().to_vec());
+            let (owner, credential) = (owner.number, Arc::clone(owner.credential));
+            vec![AbandonedOpen { place, owner, credential, access }]
         };
         let request = CompoundRequest {
             caller,
@@ -278,40 +302,197 @@ impl NfsV4 {
             results_max: OPEN_RESULTS_MAX + RESULTS_SMALL,
             sink: None,
             may_piggyback: true,
+            opens: Some(&abandoned),
+            operations: OWN_OPERATIONS_MAX,
             keeps_reply: true,
         };
-        let made = self.ask(&request, |results| {
+        let mut made = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
             done!(results.pass(Nfs4Operation::Savefh), Wcc::default());
             let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), Wcc::default());
-            if is_exclusive {
-                let set: Result<Bitmap4, Fault> = results.next(Nfs4Operation::Setattr)?;
-                if let Err(fault) = set {
-                    return Ok((Ok(Err(fault)), Wcc::default()));
-                }
-            }
             let generation = results.1;
-            let created = created(results, |handle| {
+            let created = created(results, is_exclusive, |handle| {
                 let sent = SentOpen { access, wants_delegation: false, generation };
                 self.opened(handle, owner, sent, GrantedOpen::from(&ok));
             })?;
             results.pass(Nfs4Operation::Restorefh)?.ok();
             Ok((Ok(created), directory_step(Some(ok.directory), results.attributes()?)))
         })?;
+        if is_exclusive && made.lost_at.is_some() && made.outcome == Err(Fault::Exist) {
+            let found = self.find(caller, directory, name.bytes())?.outcome;
+            let is_ours = |about: Attributes| about.kind == FileKind::Regular && about.atime == accessed;
+            if let Ok(found) = found
+                && found.attributes.is_some_and(is_ours)
+            {
+                self.open_again(&found.handle, owner, access, caller.interrupt)?;
+                made.outcome = Ok(Ok(found));
+            }
+        }
         if new.open.is_none() || made.outcome.is_err() {
             self.close_soon();
         }
         Ok(made)
     }
+
+    /// REMOVE removes objects of all types, so the type is compared before, unless it is known.
+    fn remove_compared(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: Component<'_>,
+        is_directory: Option<bool>,
+    ) -> Answer<(), Wcc> {
+        let directory_type = EncodedAttributes::directory_type();
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, directory);
+            if let Some(is_directory) = is_directory {
+                operations.bare(Nfs4Operation::Savefh);
+                operations.push(&LookupArgs4 { name });
+                if is_directory {
+                    operations.push(&VerifyArgs4 { attributes: directory_type.fattr() });
+                } else {
+                    operations.push(&NverifyArgs4 { attributes: directory_type.fattr() });
+                }
+                operations.bare(Nfs4Operation::Restorefh);
+            }
+            operations.push(&RemoveArgs4 { name });
+            get_attributes(operations, attributes::OBJECT);
+        };
+        let main = if is_directory.is_some() { 5 } else { 1 };
+        self.ask(&change(caller, Nfs4Operation::Remove, main, &append), |results| {
+            done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
+            if let Some(is_directory) = is_directory {
+                let compare = if is_directory { Nfs4Operation::Verify } else { Nfs4Operation::Nverify };
+                done!(results.pass(Nfs4Operation::Savefh), Wcc::default());
+                done!(results.pass(Nfs4Operation::Lookup), Wcc::default());
+                done!(compared(results, compare), Wcc::default());
+                done!(results.pass(Nfs4Operation::Restorefh), Wcc::default());
+            }
+            let ok: RemoveOk4 = done!(results.next(Nfs4Operation::Remove), Wcc::default());
+            Ok((Ok(()), directory_step(Some(ok.directory), results.attributes()?)))
+        })
+    }
+
+    /// OPEN, with what is wanted beside.
+    fn open_by_handle(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        owner: OpenOwner<'_>,
+        access: ShareAccess,
+        wanted: OpenExtras<'_>,
+    ) -> Answer<OpenReply, Option<Attributes>> {
+        let OpenExtras { rights, read, siblings } = wanted;
+        let name = owner_name(owner.number);
+        let (client, room) = {
+            let session = self.session.lock();
+            (session.client, session.operations_max.saturating_sub(1 + open::OPERATIONS) / open::OPERATIONS)
+        };
+        let wants_delegation = self.wants_delegation(file, access);
+        let room = if wants_delegation { usize::try_from(room).unwrap_or(0) } else { 0 };
+        let siblings = siblings.get(..room).unwrap_or(siblings);
+        let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
+        let arguments = self.server.wishing(arguments, wants_delegation);
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, file);
+            operations.push(&arguments);
+            operations.push(&AccessArgs4 { access: rights.bits() });
+            get_attributes(operations, attributes::OBJECT);
+            if let Some(count) = read {
+                let count = count.min(self.session.lock().read_max());
+                operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count });
+            }
+            for sibling in siblings {
+                put_fh(operations, sibling.file);
+                operations.push(&arguments);
+                operations.push(&AccessArgs4 { access: rights.bits() });
+                get_attributes(operations, attributes::OBJECT);
+                operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count: sibling.read });
+            }
+        };
+        let asked = usize::try_from(read.unwrap_or(0)).unwrap_or(usize::MAX);
+        let length = |asked| (OPEN_RESULTS_MAX + RESULTS_SMALL).saturating_add(asked);
+        let lengths = siblings.iter().map(|sibling| length(usize::try_from(sibling.read).unwrap_or(0)));
+        let results_max = lengths.fold(length(asked), usize::saturating_add);
+        // Another OPEN of the same owner changes nothing, but is not sent for the sake of what
+        // follows it.
+        let question = question(caller, Nfs4Operation::Open, &append);
+        let may_piggyback = siblings.is_empty();
+        let abandoned = || {
+            let files = std::iter::once(file).chain(siblings.iter().map(|sibling| sibling.file));
+            let open = |file: &FileHandle| AbandonedOpen {
+                place: OpenPlace::File(file.clone()),
+                owner: owner.number,
+                credential: Arc::clone(owner.credential),
+                access,
+            };
+            files.map(open).collect()
+        };
+        let opens: Option<&(dyn Fn() -> _ + Sync)> = Some(&abandoned);
+        let request = CompoundRequest { results_max, main: 1, may_piggyback, opens, ..question };
+        let opening = wants_delegation.then(|| self.delegations.begin_opening());
+        let mut has_rights = true;
+        let answer = self.ask(&request, |results| {
+            done!(results.pass(Nfs4Operation::Putfh), None);
+            let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
+            let sent = SentOpen { access, wants_delegation, generation: results.1 };
+            self.server.accepted_open();
+            self.opened(file, owner, sent, GrantedOpen::from(&ok));
+            let access = optional(results.0.next::<AccessOk4>(Nfs4Operation::Access))?;
+            has_rights = access.is_some();
+            let granted = access.map_or(Access::NONE, |ok| Access::from_bits(ok.access).common(rights));
+            let about = results.attributes()?;
+            let data =
+                if read.is_some() { read_results::decode_optional_read(results, asked)? } else { None };
+            let mut opened = Vec::with_capacity(siblings.len());
+            for sibling in siblings {
+                let Some(found) = self.decode_sibling_open(results, owner, sent, rights, *sibling)? else {
+                    break;
+                };
+                opened.push(found);
+            }
+            Ok((Ok(OpenReply { granted, data, siblings: opened }), about))
+        });
+        if let (Some(opening), Err(_)) = (&opening, &answer) {
+            opening.lose_reply(caller.credential);
+        }
+        let mut answer = answer?;
+        if let (Ok(reply), false) = (&mut answer.outcome, has_rights) {
+            // The refusal of ACCESS does not concern the OPEN, which is closed if it is not used.
+            self.close_soon();
+            let access = self.access(caller, file, rights)?;
+            answer.attributes = access.attributes;
+            match access.outcome {
+                Ok(granted) => reply.granted = granted,
+                Err(fault) => answer.outcome = Err(fault),
+            }
+        }
+        Ok(answer)
+    }
 }
 
-/// The object of GETFH and GETATTR, which follow its creation.
-fn created(results: &mut Results<'_>, found: impl FnOnce(&FileHandle)) -> Result<CreatedObject, DecodeError> {
+/// The present time in seconds by the local clock, and a fraction of its own.
+fn unique_time(verifier: Verifier4) -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let fraction = u64::from_be_bytes(verifier.0) % 1_000_000_000;
+    Timestamp::new(since.as_secs().cast_signed(), u32::try_from(fraction).unwrap_or_default())
+}
+
+/// The object of GETFH and GETATTR, which follow its creation. Between them its times may be set:
+/// if that fails, the attributes are missing.
+fn created(
+    results: &mut Results<'_>,
+    are_times_set: bool,
+    found: impl FnOnce(&FileHandle),
+) -> Result<CreatedObject, DecodeError> {
     let handle: Result<GetfhOk4<'_>, Fault> = results.next(Nfs4Operation::Getfh)?;
     Ok(match handle {
         Ok(ok) => {
             let handle = FileHandle::from(ok.object);
             found(&handle);
+            if are_times_set {
+                optional(results.0.next::<Bitmap4>(Nfs4Operation::Setattr))?;
+            }
             Ok(LookupReply { handle, attributes: results.attributes()? })
         }
         Err(fault) => Err(fault),
@@ -321,6 +502,10 @@ fn created(results: &mut Results<'_>, found: impl FnOnce(&FileHandle)) -> Result
 impl Protocol for NfsV4 {
     fn rpc(&self) -> &Arc<RpcClient> {
         &self.rpc
+    }
+
+    fn server(&self) -> (String, Vec<&'static str>) {
+        self.server.report()
     }
 
     fn end(&self, limit: Duration) {
@@ -425,7 +610,7 @@ impl FileOperations for NfsV4 {
             return Ok(self.refusal(Fault::Nametoolong));
         };
         let kind = match new.kind {
-            FileKind::Regular => return self.create_file(caller, directory, name, new),
+            FileKind::Regular => return self.create_file_as_accepted(caller, directory, name, new),
             FileKind::Directory => CreateType4::Directory,
             FileKind::Symlink => CreateType4::Symlink(text),
             FileKind::BlockDevice => CreateType4::BlockDevice(new.device.into()),
@@ -448,13 +633,12 @@ impl FileOperations for NfsV4 {
             done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
             done!(results.pass(Nfs4Operation::Savefh), Wcc::default());
             let ok: CreateOk4 = done!(results.next(Nfs4Operation::Create), Wcc::default());
-            let created = created(results, |_| {})?;
+            let created = created(results, false, |_| {})?;
             results.pass(Nfs4Operation::Restorefh)?.ok();
             Ok((Ok(created), directory_step(Some(ok.directory), results.attributes()?)))
         })
     }
 
-    /// REMOVE removes objects of all types, so the type is compared before.
     fn remove(
         &self,
         caller: RpcCaller<'_>,
@@ -462,33 +646,10 @@ impl FileOperations for NfsV4 {
         name: &[u8],
         is_directory: bool,
     ) -> Answer<(), Wcc> {
-        let Ok(name) = Component::new(name) else {
-            return Ok(self.refusal(Fault::Nametoolong));
-        };
-        let directory_type = EncodedAttributes::of_type(Ftype4::Directory);
-        let compare = if is_directory { Nfs4Operation::Verify } else { Nfs4Operation::Nverify };
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, directory);
-            operations.bare(Nfs4Operation::Savefh);
-            operations.push(&LookupArgs4 { name });
-            if is_directory {
-                operations.push(&VerifyArgs4 { attributes: directory_type.fattr() });
-            } else {
-                operations.push(&NverifyArgs4 { attributes: directory_type.fattr() });
-            }
-            operations.bare(Nfs4Operation::Restorefh);
-            operations.push(&RemoveArgs4 { name });
-            get_attributes(operations, attributes::OBJECT);
-        };
-        self.ask(&change(caller, Nfs4Operation::Remove, 5, &append), |results| {
-            done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
-            done!(results.pass(Nfs4Operation::Savefh), Wcc::default());
-            done!(results.pass(Nfs4Operation::Lookup), Wcc::default());
-            done!(compared(results, compare), Wcc::default());
-            done!(results.pass(Nfs4Operation::Restorefh), Wcc::default());
-            let ok: RemoveOk4 = done!(results.next(Nfs4Operation::Remove), Wcc::default());
-            Ok((Ok(()), directory_step(Some(ok.directory), results.attributes()?)))
-        })
+        match Component::new(name) {
+            Ok(name) => self.remove_as_accepted(caller, directory, name, is_directory),
+            Err(_) => Ok(self.refusal(Fault::Nametoolong)),
+        }
     }
 
     fn rename(
@@ -586,7 +747,8 @@ impl FileOperations for NfsV4 {
             if let Some(rights) = request.rights {
                 operations.push(&AccessArgs4 { access: rights.bits() });
             }
-            operations.push(&arguments);
+            let most = self.session.lock().read_max();
+            operations.push(&ReaddirArgs4 { max_count: size.min(most), ..arguments });
             if dots {
                 operations.bare(Nfs4Operation::Lookupp);
                 get_attributes(operations, attributes::FILEID);
@@ -640,6 +802,7 @@ impl FileOperations for NfsV4 {
         let key = OpenKey { file: file.clone(), owner: open.open.owner };
         let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
             get_attributes(operations, attributes::OBJECT);
+            let count = count.min(self.session.lock().read_max());
             operations.push(&ReadArgs4 { stateid, offset: range.start, count });
         };
         // A time not later than that of sending: older cached data never count as newer than the
@@ -689,40 +852,57 @@ impl FileOperations for NfsV4 {
         Ok(Some(NfsReply { sent_at, lost_at, outcome, attributes }))
     }
 
-    /// WRITE. A reply with a count of zero or above the number of bytes sent is malformed.
+    /// WRITE, and a SETATTR if attributes are set. A reply with a count of zero or above the number
+    /// of bytes sent is malformed.
     fn write(
         &self,
         open: OpenCaller<'_>,
         file: &FileHandle,
-        offset: u64,
-        stability: Stability,
-        bytes: &[u8],
+        write: WriteRequest<'_>,
     ) -> Answer<WriteReply, Wcc> {
+        let WriteRequest { offset, stability, bytes, set } = write;
         let Ok(data) = Opaque::new(bytes) else {
             return Ok(self.refusal(Fault::Fbig));
         };
+        // The session that is used at last can be smaller than the one of now.
+        let sent = AtomicUsize::new(bytes.len());
         let key = OpenKey { file: file.clone(), owner: open.open.owner };
         let stable = StableHow4::from(stability);
+        let encoded = set.map(EncodedAttributes::new);
         let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
             get_attributes(operations, attributes::CHANGE);
+            let most = usize::try_from(self.session.lock().write_max()).unwrap_or(usize::MAX);
+            let data = bytes.get(..most).map_or(data, |first| Opaque::new(first).unwrap_or(data));
+            sent.store(data.bytes().len(), Relaxed);
             operations.push(&WriteArgs4 { stateid, offset, stable, data });
+            if let Some(encoded) = &encoded {
+                let stateid = Stateid::ANONYMOUS;
+                operations.push(&SetattrArgs4 { stateid, attributes: encoded.fattr() });
+            }
             get_attributes(operations, attributes::OBJECT);
         };
         // A repeated WRITE writes the same bytes, so the server need not keep its reply.
-        let request =
-            CompoundRequest { open: Some(&key), ..question(open.rpc(), Nfs4Operation::Write, &append) };
+        let request = match set {
+            None => question(open.rpc(), Nfs4Operation::Write, &append),
+            Some(_) => change(open.rpc(), Nfs4Operation::Write, 2, &append),
+        };
+        let request = CompoundRequest { open: Some(&key), ..request };
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let reply = self.send_io(&request, offset..offset.saturating_add(length))?;
         self.answered(&reply, |results| {
             let before = results.change()?;
             let ok: WriteOk4 = done!(results.next(Nfs4Operation::Write), Wcc::default());
-            let sent = bytes.len();
+            let sent = sent.load(Relaxed);
             let count = usize::try_from(ok.count).unwrap_or(usize::MAX);
             if count > sent || (count == 0 && sent > 0) || ok.committed < stable {
                 return Err(DecodeError::BadValue { name: "WRITE4resok", value: ok.count });
             }
-            let written =
-                WriteReply { count: ok.count, stability: ok.committed.into(), verifier: ok.verifier.into() };
+            let set = match set {
+                None => None,
+                Some(_) => Some(results.next::<Bitmap4>(Nfs4Operation::Setattr)?.map(|_| ())),
+            };
+            let (stability, verifier) = (ok.committed.into(), ok.verifier.into());
+            let written = WriteReply { count: ok.count, stability, verifier, set };
             Ok((Ok(written), file_step(before, results.attributes()?)))
         })
     }
@@ -783,7 +963,10 @@ impl OpenOperations for NfsV4 {
     }
 
     fn share_open(&self, file: &FileHandle, owner: OpenOwner<'_>, access: ShareAccess) -> bool {
-        self.opens.share(&OpenKey { file: file.clone(), owner: owner.number }, access)
+        let key = OpenKey { file: file.clone(), owner: owner.number };
+        let is_opened = self.server.has(ServerFeature::OpenByHandle);
+        self.opens.share(&key, access)
+            || !is_opened && self.opens.use_unopened(&key, owner.credential, access)
     }
 
     fn open(
@@ -794,70 +977,21 @@ impl OpenOperations for NfsV4 {
         access: ShareAccess,
         wanted: OpenExtras<'_>,
     ) -> Answer<OpenReply, Option<Attributes>> {
-        let OpenExtras { rights, read, siblings } = wanted;
-        let name = owner_name(owner.number);
-        let (client, room) = {
-            let session = self.session.lock();
-            (session.client, session.operations_max.saturating_sub(1 + open::OPERATIONS) / open::OPERATIONS)
-        };
-        let wants_delegation = self.wants_delegation(file, access);
-        let room = if wants_delegation { usize::try_from(room).unwrap_or(0) } else { 0 };
-        let siblings = siblings.get(..room).unwrap_or(siblings);
-        let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
-        let arguments = with_wish(arguments, wants_delegation);
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, file);
-            operations.push(&arguments);
-            operations.push(&AccessArgs4 { access: rights.bits() });
-            get_attributes(operations, attributes::OBJECT);
-            if let Some(count) = read {
-                operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count });
+        self.server.as_accepted(suspects_of_open, || {
+            if self.server.has(ServerFeature::OpenByHandle) {
+                return self.open_by_handle(caller, file, owner, access, wanted);
             }
-            for sibling in siblings {
-                put_fh(operations, sibling.file);
-                operations.push(&arguments);
-                operations.push(&AccessArgs4 { access: rights.bits() });
-                get_attributes(operations, attributes::OBJECT);
-                operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count: sibling.read });
-            }
-        };
-        let asked = usize::try_from(read.unwrap_or(0)).unwrap_or(usize::MAX);
-        let length = |asked| (OPEN_RESULTS_MAX + RESULTS_SMALL).saturating_add(asked);
-        let lengths = siblings.iter().map(|sibling| length(usize::try_from(sibling.read).unwrap_or(0)));
-        let results_max = lengths.fold(length(asked), usize::saturating_add);
-        // Another OPEN of the same owner changes nothing, but is not sent for the sake of what
-        // follows it.
-        let question = question(caller, Nfs4Operation::Open, &append);
-        let may_piggyback = siblings.is_empty();
-        let request = CompoundRequest { results_max, main: 1, may_piggyback, ..question };
-        let opening = wants_delegation.then(|| self.delegations.begin_opening());
-        let answer = self.ask(&request, |results| {
-            done!(results.pass(Nfs4Operation::Putfh), None);
-            let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
-            let sent = SentOpen { access, wants_delegation, generation: results.1 };
-            self.opened(file, owner, sent, GrantedOpen::from(&ok));
-            let granted: AccessOk4 = done!(results.next(Nfs4Operation::Access), None);
-            let granted = Access::from_bits(granted.access).common(rights);
-            let about = results.attributes()?;
-            let data =
-                if read.is_some() { read_results::decode_optional_read(results, asked)? } else { None };
-            let mut opened = Vec::with_capacity(siblings.len());
-            for sibling in siblings {
-                let Some(found) = self.decode_sibling_open(results, owner, sent, rights, *sibling)? else {
-                    break;
-                };
-                opened.push(found);
-            }
-            Ok((Ok(OpenReply { granted, data, siblings: opened }), about))
-        });
-        if let (Some(opening), Err(_)) = (&opening, &answer) {
-            opening.lose_reply(caller.credential);
-        }
-        answer
+            let answer = self.access(caller, file, wanted.rights)?;
+            let outcome =
+                answer.outcome.map(|granted| OpenReply { granted, data: None, siblings: Vec::new() });
+            let NfsReply { sent_at, lost_at, attributes, .. } = answer;
+            Ok(NfsReply { sent_at, lost_at, outcome, attributes })
+        })
     }
 
     fn delay_open(&self, file: &FileHandle, owner: OpenOwner<'_>) -> bool {
-        self.opens.delay(&OpenKey { file: file.clone(), owner: owner.number }, owner.credential)
+        let key = OpenKey { file: file.clone(), owner: owner.number };
+        self.opens.use_unopened(&key, owner.credential, ShareAccess::Read)
     }
 
     fn close(&self, file: &FileHandle, owner: u32, access: ShareAccess) {
@@ -965,6 +1099,8 @@ fn question<'a>(
         results_max,
         sink: None,
         may_piggyback: true,
+        opens: None,
+        operations: OWN_OPERATIONS_MAX,
         keeps_reply: false,
     }
 }

@@ -34,10 +34,6 @@ use crate::{
 /// The port of NFS.
 const PORT: u16 = 2049;
 
-/// Bytes of a compound beside the data of a READ or WRITE that a session's sizes include: headers,
-/// a credential, a handle, piggybacked operations and two sets of attributes.
-const OVERHEAD: u32 = 2048;
-
 /// The most components that are looked up in one compound.
 const COMPONENTS_MAX: usize = 16;
 
@@ -100,6 +96,7 @@ pub fn mount(
         }
         Err(EstablishError::Call(error)) => Err(failed(error)),
         Err(EstablishError::Refused(status)) => Err(MountError::Session(status)),
+        Err(EstablishError::TooSmall) => Err(MountError::SessionTooSmall),
         Err(EstablishError::Path(NfsStat4::Noent)) => Err(MountError::NoSuchPath),
         Err(EstablishError::Path(NfsStat4::Notdir | NfsStat4::Symlink)) => Err(MountError::NotADirectory),
         Err(EstablishError::Path(status)) => Err(MountError::Nfs4(status)),
@@ -113,6 +110,8 @@ pub enum EstablishError {
     Call(CallError),
     /// The server refuses the client or its session.
     Refused(NfsStat4),
+    /// Its sessions are too small.
+    TooSmall,
     /// The path cannot be looked up.
     Path(NfsStat4),
 }
@@ -129,7 +128,7 @@ impl Callbacks {
     }
 }
 
-/// The same over a transport that is there.
+/// Mounts over a transport that is there.
 ///
 /// # Errors
 /// [`EstablishError`].
@@ -161,6 +160,7 @@ fn establish(
     nfs.recover_steps(interrupt).map_err(|error| match error {
         RecoveryError::Call(error) => EstablishError::Call(error),
         RecoveryError::Refused(status) => EstablishError::Refused(status),
+        RecoveryError::TooSmall => EstablishError::TooSmall,
     })?;
     let caller = RpcCaller { credential: &export.credential, interrupt };
     let names: Vec<&[u8]> =
@@ -231,6 +231,5 @@ fn root_limits(
     let values = nfs.decoded(values).map_err(EstablishError::Call)?;
     let mut session = nfs.session.lock();
     session.set_lease(values.lease_time.unwrap_or(0));
-    let size = |of_session: u32| of_session.saturating_sub(OVERHEAD).clamp(1024, 1 << 20);
-    Ok(attributes::limits(&values, size(session.response_max), size(session.request_max)))
+    Ok(attributes::limits(&values, session.read_max(), session.write_max()))
 }

@@ -10,6 +10,9 @@
 //! knows which accesses it was opened with, and downgrades to these only (section 18.18.3): so does
 //! this table.
 //!
+//! An open that the server has lost has as many OPENs as accesses in use. It is not used again before
+//! all of them were executed: a READ or WRITE between two of them would be refused.
+//!
 //! Under a delegation that came with it, an open for reading without users is kept: it becomes idle
 //! when the delegation ends.
 //!
@@ -65,6 +68,10 @@ struct Open {
     /// The accesses of the OPENs that the server has executed: bit `n` for the share access `n`.
     /// None: the server has no such open.
     opened: u8,
+    /// Those of an open that is not valid which the server has executed again.
+    restored: u8,
+    /// The server may have executed OPENs with more accesses: an OPEN_DOWNGRADE has no reply.
+    may_be_wider: bool,
     /// The users with each access, by [`ShareAccess`].
     users: [u32; 3],
     /// The lock states that are based on it.
@@ -153,6 +160,28 @@ pub(super) struct OpenToRestore {
     pub(super) accesses: Vec<ShareAccess>,
 }
 
+/// An OPEN whose reply nobody has waited for: the server may have executed it.
+#[derive(Clone, Debug)]
+pub(super) struct AbandonedOpen {
+    pub(super) place: OpenPlace,
+    pub(super) owner: u32,
+    pub(super) credential: Arc<RpcCredential>,
+    pub(super) access: ShareAccess,
+}
+
+/// The file of an [`AbandonedOpen`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum OpenPlace {
+    /// By its handle.
+    File(FileHandle),
+    /// By its name in a directory.
+    Name(FileHandle, Vec<u8>),
+}
+
+/// The most abandoned OPENs that are remembered. The server keeps what others have opened until
+/// this client ends.
+const ABANDONED_MAX: usize = 1024;
+
 /// An operation for an open that is added to a compound.
 #[derive(Clone, Debug)]
 pub(super) struct PiggybackedOperation {
@@ -190,6 +219,7 @@ struct Opens {
     waiting: VecDeque<PiggybackedOperation>,
     /// The owners of the opens of each file.
     owners: HashMap<FileHandle, Vec<u32>>,
+    abandoned: Vec<AbandonedOpen>,
     /// The first session since the server has forgotten this client.
     valid_since: SessionGeneration,
 }
@@ -213,6 +243,8 @@ impl Open {
             stateid: Stateid::ANONYMOUS,
             standing: OpenValidity::Valid,
             opened: 0,
+            restored: 0,
+            may_be_wider: false,
             users: [0; 3],
             pins: 0,
             may_notify: false,
@@ -268,19 +300,40 @@ impl Open {
             || access == ShareAccess::Both && both.into_iter().all(|part| self.has_opened(part))
     }
 
-    /// The OPEN_DOWNGRADE that reduces the server's open to the accesses still used, or CLOSE if the
-    /// remaining users need only a delayed open.
+    /// The OPEN_DOWNGRADE that reduces the server's open to the accesses still used, or CLOSE if
+    /// the remaining users need only a delayed open.
     fn narrower(&self) -> Option<PiggybackedKind> {
         if self.pins > 0 {
             return None;
         }
         let used = self.used().fold(0, |all, access| all | wire(access)) & self.share();
-        if used == self.share() {
+        let is_wider = used != self.share() || self.may_be_wider && used != wire(ShareAccess::Both);
+        if !is_wider {
             return None;
         }
         let covers = |access: &ShareAccess| wire(*access) == used && self.is_union(*access);
         let narrower = ACCESSES.into_iter().find(covers);
         Some(narrower.map_or(PiggybackedKind::Close, PiggybackedKind::Downgrade))
+    }
+
+    /// The accesses that an open which is not valid still has to be opened with.
+    fn unrestored(&self) -> Vec<ShareAccess> {
+        // Delayed opens are not known to the server: they stay delayed.
+        let mut accesses: Vec<_> = self.used().filter(|access| self.has_opened(*access)).collect();
+        if accesses.is_empty() && self.pins > 0 {
+            // What was locked through it is being unlocked.
+            accesses.extend(ACCESSES.into_iter().filter(|access| self.has_opened(*access)));
+        }
+        accesses.retain(|access| self.restored & 1 << wire(*access) == 0);
+        accesses
+    }
+
+    /// An OPEN for this access was executed, or a user is gone: an open whose accesses are all
+    /// opened again is valid.
+    fn end_restoring(&mut self) {
+        if self.standing != OpenValidity::Valid && self.restored != 0 && self.unrestored().is_empty() {
+            (self.standing, self.opened, self.restored) = (OpenValidity::Valid, self.restored, 0);
+        }
     }
 
     /// Takes the stateid of a reply, if it is newer: replies to concurrent requests arrive in any
@@ -291,7 +344,23 @@ impl Open {
         }
     }
 
+    /// Takes the stateid of a reply to OPEN. Another than before: the server had lost the open, and
+    /// knows the access of that OPEN alone.
+    fn take_state(&mut self, stateid: Stateid) {
+        let is_known = self.standing == OpenValidity::Valid || self.restored != 0;
+        if is_known && self.stateid.other == stateid.other {
+            return self.renew(stateid);
+        }
+        (self.stateid, self.restored, self.may_be_wider) = (stateid, 0, false);
+        match self.standing {
+            OpenValidity::Valid if self.opened != 0 => self.standing = OpenValidity::Reopen,
+            OpenValidity::Lost => (self.standing, self.opened) = (OpenValidity::Valid, 0),
+            OpenValidity::Valid | OpenValidity::Reclaim | OpenValidity::Reopen => {}
+        }
+    }
+
     fn narrowed(&mut self, to: ShareAccess) {
+        self.may_be_wider = false;
         for access in ACCESSES {
             if wire(access) & !wire(to) != 0 {
                 self.opened &= !(1 << wire(access));
@@ -313,6 +382,19 @@ impl Opens {
     fn has_state_of(&self, operation: &PiggybackedOperation) -> bool {
         let key = OpenKey { file: operation.file.clone(), owner: operation.owner };
         self.opens.get(&key).is_some_and(|open| open.stateid.other == operation.stateid.other)
+    }
+
+    /// An OPEN_DOWNGRADE may not have been executed: another is sent, as narrow as the open's users
+    /// are then.
+    fn narrow_again(&mut self, operation: &PiggybackedOperation, is_needed: impl FnOnce(&Open) -> bool) {
+        let key = OpenKey { file: operation.file.clone(), owner: operation.owner };
+        if let Some(open) = self.opens.get_mut(&key)
+            && open.stateid.other == operation.stateid.other
+            && is_needed(open)
+        {
+            open.may_be_wider = true;
+            self.too_wide.push_back(key);
+        }
     }
 
     fn remove(&mut self, key: &OpenKey) {
@@ -355,15 +437,20 @@ impl Opens {
 }
 
 impl OpenTable {
-    /// Adds a user for reading, without an OPEN if the server has executed none. `false`: the file
-    /// could not be opened again, and has to be opened anew.
-    pub(super) fn delay(&self, key: &OpenKey, credential: &Arc<RpcCredential>) -> bool {
+    /// Adds a user, without an OPEN if the server has executed none. `false`: the file could not be
+    /// opened again, and has to be opened anew.
+    pub(super) fn use_unopened(
+        &self,
+        key: &OpenKey,
+        credential: &Arc<RpcCredential>,
+        access: ShareAccess,
+    ) -> bool {
         let opens = &mut *self.0.lock();
         let open = opens.get_or_make(key, credential);
         if open.standing == OpenValidity::Lost {
             return false;
         }
-        let users = &mut open.users[ShareAccess::Read as usize];
+        let users = &mut open.users[access as usize];
         *users = users.saturating_add(1);
         (open.idle_since, open.had_users) = (None, true);
         true
@@ -397,18 +484,13 @@ impl OpenTable {
             return false;
         }
         let open = opens.get_or_make(&key, owner.credential);
-        let is_same = open.stateid.other == result.stateid.other && open.standing == OpenValidity::Valid;
-        if !is_same {
-            open.opened = 0;
-        }
-        if is_same {
-            open.renew(result.stateid);
-        } else {
-            open.stateid = result.stateid;
-        }
-        open.standing = OpenValidity::Valid;
+        open.take_state(result.stateid);
         (open.is_preserved, open.may_notify) = (result.is_preserved, result.may_notify);
         open.opened |= 1 << wire(sent.access);
+        if open.standing != OpenValidity::Valid {
+            open.restored |= 1 << wire(sent.access);
+            open.end_restoring();
+        }
         open.had_users = open.is_used();
         if !open.is_used() {
             opens.set_idle(&key, now);
@@ -456,6 +538,7 @@ impl OpenTable {
         let Some(open) = opens.opens.get_mut(key) else { return false };
         let users = &mut open.users[access as usize];
         *users = users.saturating_sub(1);
+        open.end_restoring();
         if open.is_used() {
             let is_too_wide = open.narrower().is_some();
             if is_too_wide {
@@ -501,6 +584,7 @@ impl OpenTable {
         let opens = &mut *self.0.lock();
         let Some(open) = opens.opens.get_mut(key) else { return false };
         open.pins = open.pins.saturating_sub(1);
+        open.end_restoring();
         if open.is_used() {
             return false;
         }
@@ -528,19 +612,31 @@ impl OpenTable {
         of_file.peek().is_some() && of_file.all(|open| open.is_preserved)
     }
 
-    /// The server does not know this stateid of an open any more.
-    pub(super) fn doubt(&self, key: &OpenKey, stateid: Stateid) {
-        if let Some(open) = self.0.lock().opens.get_mut(key)
-            && open.stateid.other == stateid.other
-            && open.standing == OpenValidity::Valid
-        {
-            open.standing = OpenValidity::Reopen;
+    /// The server does not know this stateid of an open any more. Returns whether that is news.
+    pub(super) fn doubt(&self, key: &OpenKey, stateid: Stateid) -> bool {
+        let opens = &mut *self.0.lock();
+        let Some(open) = opens.opens.get_mut(key) else { return false };
+        let is_news = open.stateid.other == stateid.other && open.standing == OpenValidity::Valid;
+        if is_news {
+            (open.standing, open.restored) = (OpenValidity::Reopen, 0);
         }
+        is_news
+    }
+
+    /// The server refuses a WRITE with this stateid, as if the file were open for reading alone.
+    /// Returns whether it is to be opened again, because it has users who write.
+    pub(super) fn doubt_access(&self, key: &OpenKey, stateid: Stateid) -> bool {
+        let is_written = self.0.lock().opens.get(key).is_some_and(|open| {
+            open.used().any(|access| access != ShareAccess::Read && open.has_opened(access))
+        });
+        is_written && self.doubt(key, stateid)
     }
 
     /// The file of an open cannot be opened again.
     pub(super) fn lose(&self, key: &OpenKey) {
-        if let Some(open) = self.0.lock().opens.get_mut(key) {
+        if let Some(open) = self.0.lock().opens.get_mut(key)
+            && open.standing == OpenValidity::Reopen
+        {
             open.standing = OpenValidity::Lost;
             tracing::warn!(owner = key.owner, "an open file was lost at the server: its users get EIO");
         }
@@ -554,12 +650,30 @@ impl OpenTable {
         opens.retain(Open::is_used);
         let of_server = |open: &&mut Open| open.standing != OpenValidity::Lost && open.opened != 0;
         for open in opens.opens.values_mut().filter(of_server) {
-            open.standing = OpenValidity::Reclaim;
+            (open.standing, open.restored, open.may_be_wider) = (OpenValidity::Reclaim, 0, false);
             open.delegation = None;
         }
         opens.idle.clear();
         opens.too_wide.clear();
         opens.waiting.clear();
+        opens.abandoned.clear();
+    }
+
+    /// Remembers abandoned OPENs.
+    pub(super) fn abandon(&self, opens: Vec<AbandonedOpen>) {
+        let abandoned = &mut self.0.lock().abandoned;
+        abandoned.extend(opens);
+        abandoned.truncate(ABANDONED_MAX);
+    }
+
+    /// Whether there are abandoned OPENs.
+    pub(super) fn has_abandoned(&self) -> bool {
+        !self.0.lock().abandoned.is_empty()
+    }
+
+    /// Takes the abandoned OPENs.
+    pub(super) fn take_abandoned(&self) -> Vec<AbandonedOpen> {
+        std::mem::take(&mut self.0.lock().abandoned)
     }
 
     /// An open that has to be reclaimed.
@@ -569,14 +683,26 @@ impl OpenTable {
         Some(to_restore(key, open))
     }
 
-    /// The open of a key, to be opened again; `None` if it is gone.
+    /// The open of a key, to be opened again; `None` if it is gone, or another thread has done it.
     pub(super) fn to_reopen(&self, key: &OpenKey) -> Option<OpenToRestore> {
-        self.0.lock().opens.get(key).map(|open| to_restore(key, open))
+        let opens = self.0.lock();
+        let open = opens.opens.get(key).filter(|open| open.standing == OpenValidity::Reopen)?;
+        Some(to_restore(key, open))
     }
 
-    /// An open could not be reclaimed: it is opened again when it is used.
+    /// What was not reclaimed of an open is opened again when it is used.
     pub(super) fn not_reclaimed(&self, key: &OpenKey) {
-        if let Some(open) = self.0.lock().opens.get_mut(key) {
+        if let Some(open) = self.0.lock().opens.get_mut(key)
+            && open.standing == OpenValidity::Reclaim
+        {
+            open.standing = OpenValidity::Reopen;
+        }
+    }
+
+    /// Nothing can be reclaimed.
+    pub(super) fn none_reclaimed(&self) {
+        let opens = &mut *self.0.lock();
+        for open in opens.opens.values_mut().filter(|open| open.standing == OpenValidity::Reclaim) {
             open.standing = OpenValidity::Reopen;
         }
     }
@@ -680,7 +806,11 @@ impl OpenTable {
         }
         let keys = opens.too_wide.iter().chain(&opens.idle);
         let mut waiting = keys.filter_map(|key| opens.opens.get(key));
-        let is_waiting = |open: &&Open| !open.is_used() || open.narrower().is_some();
+        // What is delegated has left the queue of idle ones, or will when it is found there.
+        let is_waiting = |open: &&Open| match open.is_used() {
+            true => open.standing == OpenValidity::Valid && open.narrower().is_some(),
+            false => open.idle_since.is_some(),
+        };
         waiting.find(is_waiting).map(|open| Arc::clone(&open.credential))
     }
 
@@ -701,6 +831,10 @@ impl OpenTable {
                     open.renew(stateid);
                 }
             }
+            // An OPEN was executed after the stateid was taken.
+            (PiggybackedKind::Downgrade(_), Err(NfsStat4::OldStateid)) => {
+                self.0.lock().narrow_again(operation, |open| open.stateid.seqid != operation.stateid.seqid);
+            }
             // An OPEN_DOWNGRADE or an OPEN was executed after the stateid was taken.
             (PiggybackedKind::Close, Err(NfsStat4::OldStateid)) if operation.stateid.seqid != 0 => {
                 let opens = &mut *self.0.lock();
@@ -717,11 +851,12 @@ impl OpenTable {
     /// Piggybacked operations whose compound was not executed, or not known to be.
     pub(super) fn put_back(&self, piggybacked: Vec<PiggybackedOperation>) {
         let opens = &mut *self.0.lock();
-        for operation in piggybacked
-            .into_iter()
-            .filter(|operation| !matches!(operation.does, PiggybackedKind::Downgrade(_)))
-        {
-            opens.waiting.push_back(operation);
+        for operation in piggybacked {
+            if matches!(operation.does, PiggybackedKind::Downgrade(_)) {
+                opens.narrow_again(&operation, |_| true);
+            } else {
+                opens.waiting.push_back(operation);
+            }
         }
     }
 
@@ -782,11 +917,5 @@ impl PiggybackedOperation {
 }
 
 fn to_restore(key: &OpenKey, open: &Open) -> OpenToRestore {
-    // Delayed opens are not known to the server: they stay delayed.
-    let mut accesses: Vec<_> = open.used().filter(|access| open.has_opened(*access)).collect();
-    if accesses.is_empty() && open.pins > 0 {
-        // What was locked through it is being unlocked.
-        accesses.extend(ACCESSES.into_iter().filter(|access| open.has_opened(*access)));
-    }
-    OpenToRestore { key: key.clone(), credential: Arc::clone(&open.credential), accesses }
+    OpenToRestore { key: key.clone(), credential: Arc::clone(&open.credential), accesses: open.unrestored() }
 }

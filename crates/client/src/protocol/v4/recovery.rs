@@ -6,14 +6,16 @@
 //! before any other request. What cannot be reclaimed is opened again when it is used; if that
 //! fails too, its users alone get EIO.
 
+use std::{sync::Arc, time::Duration};
+
 use curt_proto::nfs4::{
     BindConnToSessionArgs4, BindConnToSessionOk4, CallbackSecParms4, CallbackSysCredentials,
-    ChannelAttributes, ChannelDirFromClient, ClientOwner, Clientid, CompoundEncoder, CreateSessionArgs4,
-    CreateSessionFlags, CreateSessionOk4, DelegationType, DestroyClientidArgs4, DestroySessionArgs4,
-    ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, GetattrArgs4, ImplementationId,
-    Nfs4Operation, NfsFh4, NfsStat4, OpaqueLimited, OpenArgs4, OpenClaim, OpenHow, OpenOk4, PutfhArgs4,
-    ReclaimCompleteArgs4, SequenceId, ShareAccess4, StateOwner, StateProtectArgs, Stateid, TestStateidArgs4,
-    TestStateidOk4,
+    ChannelAttributes, ChannelDirFromClient, ChannelDirFromServer, ClientOwner, Clientid, CompoundEncoder,
+    CreateSessionArgs4, CreateSessionFlags, CreateSessionOk4, DelegationType, DestroyClientidArgs4,
+    DestroySessionArgs4, ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, GetattrArgs4,
+    ImplementationId, Nfs4Operation, NfsFh4, NfsStat4, OpaqueLimited, OpenArgs4, OpenClaim, OpenHow, OpenOk4,
+    PutfhArgs4, ReclaimCompleteArgs4, SequenceId, SessionId, ShareAccess4, StateOwner, StateProtectArgs,
+    Stateid, TestStateidArgs4, TestStateidOk4,
 };
 use curt_rpc::client::{CallError, Interrupt};
 use curt_types::FileHandle;
@@ -21,13 +23,17 @@ use curt_xdr::{Opaque, VarArray};
 
 use super::{
     NfsV4, attributes, callback,
-    compound::{CompoundRequest, RECOVERY_PAUSE, REPEATABLE},
+    compound::{CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
     delegation::DelegationToReclaim,
     open::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
-    results::{Results, outcome},
-    session::{RecoveryStep, SLOTS_MAX},
+    results::{Results, fault, is_revoked, optional, outcome},
+    server_traits::{ServerFeature, ServerIdentity},
+    session::{MESSAGE_MIN, RecoveryStep, SLOTS_MAX, SessionGeneration},
 };
-use crate::protocol::{OpenOwner, RpcCaller, ShareAccess};
+use crate::protocol::{
+    OpenOwner, RpcCaller, ShareAccess,
+    rpc_client::{JUKEBOX_DELAY_MAX, JUKEBOX_DELAY_MIN},
+};
 
 /// Longest requests and replies that the client asks for, in bytes: 1 MiB of data, and what is
 /// beside them.
@@ -52,6 +58,10 @@ const RECLAIMS_MAX: u32 = 16;
 
 /// Stateids of one TEST_STATEID.
 const TESTS_MAX: usize = 128;
+
+/// The first pause between two attempts of a step; each is twice the one before, up to
+/// [`JUKEBOX_DELAY_MAX`].
+pub(super) const RECOVERY_PAUSE: Duration = JUKEBOX_DELAY_MIN;
 
 /// The most steps of one recovery: a server that undoes each does not keep a thread for ever.
 const STEPS_MAX: u32 = 32;
@@ -84,15 +94,6 @@ pub(super) fn open_arguments<'a>(
     }
 }
 
-/// The same, which perhaps asks for a read delegation.
-pub(super) fn with_wish(arguments: OpenArgs4<'_>, wants_delegation: bool) -> OpenArgs4<'_> {
-    if !wants_delegation {
-        return arguments;
-    }
-    let access = arguments.share_access.0 & !ShareAccess4::WANT_MASK | ShareAccess4::WANT_READ_DELEG;
-    OpenArgs4 { share_access: ShareAccess4(access), ..arguments }
-}
-
 impl NfsV4 {
     /// Does what is needed.
     ///
@@ -111,32 +112,44 @@ impl NfsV4 {
                 tracing::warn!(%status, "the server refuses this client");
                 CallError::SystemError
             }
+            RecoveryError::TooSmall => {
+                tracing::warn!("the server's sessions are too small now");
+                CallError::SystemError
+            }
         })
     }
 
-    /// The same for a mount, which wants to know why.
+    /// Runs the steps of recovery, and returns why one failed.
     pub(super) fn recover_steps(&self, interrupt: &Interrupt) -> Result<(), RecoveryError> {
         let caller = RpcCaller { credential: &self.machine, interrupt };
-        for _ in 0..STEPS_MAX {
+        let (mut steps, mut wait) = (0, RECOVERY_PAUSE);
+        while steps < STEPS_MAX {
             let need = self.session.lock().need();
-            match need {
+            let progress = match need {
                 RecoveryStep::None => return Ok(()),
                 RecoveryStep::Client => self.exchange_id(caller)?,
                 RecoveryStep::Session => self.create_session(caller)?,
                 RecoveryStep::Reclaim => self.reclaim(caller)?,
                 RecoveryStep::TestStates => self.test_states(caller)?,
+            };
+            match progress {
+                StepProgress::Done => steps += 1,
+                StepProgress::Delayed => {
+                    self.pause(wait, interrupt)?;
+                    wait = (wait * 2).min(JUKEBOX_DELAY_MAX);
+                }
             }
         }
         Err(RecoveryError::Refused(NfsStat4::Serverfault))
     }
 
     /// Waits before a step is repeated.
-    pub(super) fn pause(&self, interrupt: &Interrupt) -> Result<(), CallError> {
-        self.rpc.pause(RECOVERY_PAUSE, interrupt);
+    pub(super) fn pause(&self, wait: Duration, interrupt: &Interrupt) -> Result<(), CallError> {
+        self.rpc.pause(wait, interrupt);
         if interrupt.is_raised() { Err(CallError::Interrupted) } else { Ok(()) }
     }
 
-    fn exchange_id(&self, caller: RpcCaller<'_>) -> Result<(), RecoveryError> {
+    fn exchange_id(&self, caller: RpcCaller<'_>) -> Result<StepProgress, RecoveryError> {
         let implementation = ImplementationId {
             domain: OpaqueLimited::new(b"curt").unwrap_or_default(),
             name: OpaqueLimited::new(concat!("Curt ", env!("CARGO_PKG_VERSION")).as_bytes())
@@ -157,24 +170,27 @@ impl NfsV4 {
             operations.push(&arguments);
         })?;
         match answer {
-            Ok(Exchanged { client, sequence }) => {
+            Ok(Exchanged { client, sequence, server }) => {
+                let may_reclaim = self.server.exchanged(server);
                 let (is_new, next) = {
                     let mut session = self.session.lock();
                     (session.exchanged(client, sequence), session.generation().next())
                 };
                 if is_new {
-                    self.opens.forgotten_by_server(next);
-                    self.delegations.forgotten_by_server(next);
-                    self.locks.forgotten_by_server();
+                    self.forget_state(next);
                 }
-                Ok(())
+                if !may_reclaim {
+                    self.opens.none_reclaimed();
+                    self.delegations.end_reclaiming();
+                }
+                Ok(StepProgress::Done)
             }
-            Err(NfsStat4::Delay) => Ok(self.pause(caller.interrupt)?),
+            Err(NfsStat4::Delay) => Ok(StepProgress::Delayed),
             Err(status) => Err(RecoveryError::Refused(status)),
         }
     }
 
-    fn create_session(&self, caller: RpcCaller<'_>) -> Result<(), RecoveryError> {
+    fn create_session(&self, caller: RpcCaller<'_>) -> Result<StepProgress, RecoveryError> {
         let (client, sequence) = {
             let state = self.session.lock();
             (state.client, state.create_sequence)
@@ -210,64 +226,111 @@ impl NfsV4 {
             })?;
         match answer {
             Ok(ok) => {
+                if ok.fore.operations_max < OWN_OPERATIONS_MAX
+                    || ok.fore.request_max.min(ok.fore.response_max) < MESSAGE_MIN
+                {
+                    self.session.lock().rejected();
+                    self.destroy_session(caller, ok.session)?;
+                    return Err(RecoveryError::TooSmall);
+                }
                 self.callbacks.serve(ok.session, self.minor_version);
-                self.session.lock().created(&ok, self.rpc.now());
-                Ok(())
+                let replaced = self.session.lock().created(&ok, self.rpc.now());
+                if let Some(replaced) = replaced {
+                    self.destroy_session(caller, replaced)?;
+                }
+                Ok(StepProgress::Done)
             }
-            Err(NfsStat4::Delay) => Ok(self.pause(caller.interrupt)?),
+            Err(NfsStat4::Delay) => Ok(StepProgress::Delayed),
             // EXCHANGE_ID returns the number that the server expects.
             Err(NfsStat4::StaleClientid | NfsStat4::SeqMisordered) => {
                 self.session.lock().client_unknown();
-                Ok(())
+                Ok(StepProgress::Done)
             }
             Err(status) => Err(RecoveryError::Refused(status)),
         }
     }
 
+    /// The server knows nothing that was open before the session `next`.
+    fn forget_state(&self, next: SessionGeneration) {
+        self.opens.forgotten_by_server(next);
+        self.delegations.forgotten_by_server(next);
+        self.locks.forgotten_by_server();
+    }
+
+    /// Ends a session of which the server may know nothing any more.
+    fn destroy_session(&self, caller: RpcCaller<'_>, session: SessionId) -> Result<(), CallError> {
+        let arguments = DestroySessionArgs4 { session };
+        let destroyed = self.send_alone::<()>(caller, Nfs4Operation::DestroySession, &|operations, _| {
+            operations.push(&arguments);
+        })?;
+        if let Err(status) = destroyed {
+            tracing::debug!(%status, "the server does not end a session");
+        }
+        Ok(())
+    }
+
     /// Reclaims the opens and then the locks, and says that this is all.
-    fn reclaim(&self, caller: RpcCaller<'_>) -> Result<(), RecoveryError> {
+    fn reclaim(&self, caller: RpcCaller<'_>) -> Result<StepProgress, RecoveryError> {
+        let forgotten = {
+            let mut session = self.session.lock();
+            session.take_forgotten().then(|| session.generation())
+        };
+        if let Some(generation) = forgotten {
+            self.forget_state(generation);
+        }
         while let Some(open) = self.opens.next_to_reclaim() {
             for access in &open.accesses {
                 let is_delegated = *access == ShareAccess::Read && self.delegations.take_reclaim(&open.key);
                 let kind = if is_delegated { DelegationType::Read } else { DelegationType::None };
                 let claim = OpenClaim::Previous(kind);
                 match self.send_reclaim(&open, *access, claim, caller.interrupt)? {
-                    None => return Ok(()),
+                    None => return Ok(StepProgress::Done),
                     Some(Ok(())) => {}
                     Some(Err(status)) => {
                         tracing::info!(%status, "an open file cannot be reclaimed: it is opened again");
-                        self.opens.not_reclaimed(&open.key);
                         break;
                     }
                 }
             }
-            if open.accesses.is_empty() {
-                self.opens.not_reclaimed(&open.key);
-            }
+            self.opens.not_reclaimed(&open.key);
         }
         if !self.reclaim_delegations(caller.interrupt)? || !self.reclaim_locks(caller.interrupt)? {
-            return Ok(());
+            return Ok(StepProgress::Done);
         }
         let complete = ReclaimCompleteArgs4 { one_file_system: false };
         let request = CompoundRequest {
             caller,
             operation: Nfs4Operation::ReclaimComplete,
-            append: &|operations, _| operations.push(&complete),
+            append: &|operations, _| {
+                operations.push(&complete);
+                // A server may have another lease when it is restarted.
+                operations.bare(Nfs4Operation::Putrootfh);
+                operations.push(&GetattrArgs4 { attributes: attributes::LEASE });
+            },
             main: 0,
             open: None,
             lock: None,
             results_max: OPEN_RESULTS_MAX,
             sink: None,
             may_piggyback: true,
+            opens: None,
+            operations: OWN_OPERATIONS_MAX,
             keeps_reply: true,
         };
-        let Some(reply) = self.send_in_recovery(&request)? else { return Ok(()) };
+        let Some(reply) = self.send_in_recovery(&request)? else { return Ok(StepProgress::Done) };
         let mut results = self.decoded(reply.results())?;
         match self.decoded(outcome(results.next::<()>(Nfs4Operation::ReclaimComplete)))? {
             Ok(()) | Err(NfsStat4::CompleteAlready | NfsStat4::Notsupp) => {
                 self.delegations.end_reclaiming();
-                self.session.lock().satisfied(RecoveryStep::Reclaim);
-                Ok(())
+                self.decoded(optional(results.next::<()>(Nfs4Operation::Putrootfh)))?;
+                let lease = Results(results, reply.generation()).values(attributes::LEASE);
+                let lease = self.decoded(lease)?.and_then(|values| values.lease_time);
+                let mut session = self.session.lock();
+                if let Some(lease) = lease {
+                    session.set_lease(lease);
+                }
+                session.satisfied(RecoveryStep::Reclaim);
+                Ok(StepProgress::Done)
             }
             Err(status) => Err(RecoveryError::Refused(status)),
         }
@@ -284,6 +347,10 @@ impl NfsV4 {
         let name = owner_name(open.key.owner);
         let client = self.session.lock().client;
         let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, claim);
+        let arguments = match claim {
+            OpenClaim::Previous(_) => arguments,
+            _ => self.server.wishing(arguments, false),
+        };
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
             operations.push(&arguments);
@@ -298,6 +365,8 @@ impl NfsV4 {
             results_max: OPEN_RESULTS_MAX,
             sink: None,
             may_piggyback: true,
+            opens: None,
+            operations: OWN_OPERATIONS_MAX,
             keeps_reply: true,
         };
         let is_recovery = matches!(claim, OpenClaim::Previous(_));
@@ -317,6 +386,23 @@ impl NfsV4 {
             }
             (Err(status), _) | (_, Err(status)) => Err(status),
         }))
+    }
+
+    /// Opens a file of which only the server may know that it is open. A refusal is that of the next
+    /// open.
+    pub(super) fn open_again(
+        &self,
+        file: &FileHandle,
+        owner: OpenOwner<'_>,
+        access: ShareAccess,
+        interrupt: &Interrupt,
+    ) -> Result<(), CallError> {
+        let key = OpenKey { file: file.clone(), owner: owner.number };
+        let credential = Arc::clone(owner.credential);
+        let open = OpenToRestore { key, credential, accesses: Vec::new() };
+        self.send_reclaim(&open, access, OpenClaim::Fh, interrupt)?;
+        self.close_soon();
+        Ok(())
     }
 
     /// Reclaims the delegations of files that nobody has open. `false`: the session was lost.
@@ -380,6 +466,8 @@ impl NfsV4 {
             results_max: 2 * OPEN_RESULTS_MAX * batch.len(),
             sink: None,
             may_piggyback: false,
+            opens: None,
+            operations: OWN_OPERATIONS_MAX,
             keeps_reply: false,
         };
         let _opening = self.delegations.begin_opening();
@@ -408,10 +496,15 @@ impl NfsV4 {
     /// Opens a file again whose open the server does not know any more.
     pub(super) fn reopen(&self, key: &OpenKey, interrupt: &Interrupt) -> Result<(), CallError> {
         let Some(open) = self.opens.to_reopen(key) else { return Ok(()) };
-        self.lose_locks_of(key);
+        if !self.server.has(ServerFeature::OpenByHandle) {
+            self.opens.forget(key);
+            return Ok(());
+        }
         for access in &open.accesses {
             match self.send_reclaim(&open, *access, OpenClaim::Fh, interrupt)? {
                 Some(Ok(())) => {}
+                // The caller asks for it again, in another way.
+                Some(Err(status)) if self.server.refused_open(fault(status)) => break,
                 Some(Err(status)) => {
                     tracing::warn!(%status, "a file cannot be opened again");
                     self.opens.lose(key);
@@ -427,8 +520,34 @@ impl NfsV4 {
         Ok(())
     }
 
-    /// Tests which opens and locks the server has revoked.
-    fn test_states(&self, caller: RpcCaller<'_>) -> Result<(), RecoveryError> {
+    /// The server does not know this stateid of an open any more: what was locked through it is lost.
+    pub(super) fn doubt_open(&self, key: &OpenKey, stateid: Stateid) {
+        if self.opens.doubt(key, stateid) {
+            self.lose_locks_of(key);
+        }
+    }
+
+    /// A state that this client is about to drop was refused with this status.
+    pub(super) fn free_revoked(&self, stateid: Stateid, status: NfsStat4) {
+        if is_revoked(status) {
+            self.session.free(stateid);
+        }
+    }
+
+    /// Frees the revoked states that are dropped already, and tests which others the server has
+    /// revoked.
+    fn test_states(&self, caller: RpcCaller<'_>) -> Result<StepProgress, RecoveryError> {
+        loop {
+            let stateid = self.session.lock().next_to_free();
+            let Some(stateid) = stateid else { break };
+            if !self.free_state(caller, stateid)? {
+                return Ok(StepProgress::Done);
+            }
+        }
+        if !self.session.lock().must_test() {
+            self.session.lock().satisfied(RecoveryStep::TestStates);
+            return Ok(StepProgress::Done);
+        }
         let locks = self.locks.stateids().into_iter().map(|(file, stateid)| (HeldState::Lock(file), stateid));
         let opens = self.opens.held().into_iter().map(|(key, stateid)| (HeldState::Open(key), stateid));
         let delegations = self.delegations.all().into_iter();
@@ -448,9 +567,11 @@ impl NfsV4 {
                 results_max: OPEN_RESULTS_MAX,
                 sink: None,
                 may_piggyback: true,
+                opens: None,
+                operations: OWN_OPERATIONS_MAX,
                 keeps_reply: false,
             };
-            let Some(reply) = self.send_in_recovery(&request)? else { return Ok(()) };
+            let Some(reply) = self.send_in_recovery(&request)? else { return Ok(StepProgress::Done) };
             let mut results = self.decoded(reply.results())?;
             let tested = self.decoded(outcome(results.next::<TestStateidOk4>(Nfs4Operation::TestStateid)))?;
             let Ok(tested) = tested else { break };
@@ -458,7 +579,7 @@ impl NfsV4 {
                 if *status != NfsStat4::Ok {
                     self.free_state(caller, *stateid)?;
                     match state {
-                        HeldState::Open(key) => self.opens.doubt(key, *stateid),
+                        HeldState::Open(key) => self.doubt_open(key, *stateid),
                         HeldState::Delegation(key) => {
                             self.delegations.lose(&key.file, *stateid);
                             self.opens.undelegated(key, self.rpc.now());
@@ -469,11 +590,11 @@ impl NfsV4 {
             }
         }
         self.session.lock().satisfied(RecoveryStep::TestStates);
-        Ok(())
+        Ok(StepProgress::Done)
     }
 
-    /// Acknowledges a revoked state to the server.
-    fn free_state(&self, caller: RpcCaller<'_>, stateid: Stateid) -> Result<(), CallError> {
+    /// Acknowledges a revoked state to the server. `false`: the session was lost.
+    fn free_state(&self, caller: RpcCaller<'_>, stateid: Stateid) -> Result<bool, CallError> {
         let arguments = FreeStateidArgs4 { stateid };
         let request = CompoundRequest {
             caller,
@@ -485,9 +606,11 @@ impl NfsV4 {
             results_max: OPEN_RESULTS_MAX,
             sink: None,
             may_piggyback: true,
+            opens: None,
+            operations: OWN_OPERATIONS_MAX,
             keeps_reply: true,
         };
-        self.send_in_recovery(&request).map(drop)
+        self.send_in_recovery(&request).map(|reply| reply.is_some())
     }
 
     /// Binds a connection to the session, for both channels if the server allows that.
@@ -502,8 +625,13 @@ impl NfsV4 {
             &|operations, _| operations.push(&arguments),
         )?;
         match bound {
-            // What the server has called meanwhile is lost.
-            Ok(_) => self.tell_callbacks_lost(),
+            Ok(bound) => {
+                if bound.direction != ChannelDirFromServer::Fore {
+                    self.session.lock().bound();
+                }
+                // What the server has called meanwhile is lost.
+                self.tell_callbacks_lost();
+            }
             Err(status) => tracing::debug!(%status, "the connection is not bound to the session"),
         }
         Ok(())
@@ -516,15 +644,12 @@ impl NfsV4 {
             let state = self.session.lock();
             (state.session, state.client)
         };
-        let session = DestroySessionArgs4 { session };
-        let destroyed = self.send_alone::<()>(caller, Nfs4Operation::DestroySession, &|operations, _| {
-            operations.push(&session);
-        })?;
+        self.destroy_session(caller, session)?;
         let client = DestroyClientidArgs4 { clientid: client };
         let forgotten = self.send_alone::<()>(caller, Nfs4Operation::DestroyClientid, &|operations, _| {
             operations.push(&client);
         })?;
-        for status in [destroyed, forgotten].into_iter().filter_map(Result::err) {
+        if let Err(status) = forgotten {
             tracing::debug!(%status, "the server keeps this client's state until its lease ends");
         }
         Ok(())
@@ -546,6 +671,15 @@ enum HeldState {
     Lock(FileHandle),
 }
 
+/// What a step of recovery has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StepProgress {
+    /// It is done, or another is necessary first.
+    Done,
+    /// The server asks for time (NFS4ERR_DELAY), as long as it likes.
+    Delayed,
+}
+
 /// Why recovery has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecoveryError {
@@ -553,6 +687,8 @@ pub(super) enum RecoveryError {
     Call(CallError),
     /// The server refuses the client.
     Refused(NfsStat4),
+    /// Its sessions are too small.
+    TooSmall,
 }
 
 impl From<CallError> for RecoveryError {
@@ -565,11 +701,12 @@ impl From<CallError> for RecoveryError {
 struct Exchanged {
     client: Clientid,
     sequence: SequenceId,
+    server: ServerIdentity,
 }
 
 impl<'a> curt_xdr::Decode<'a> for Exchanged {
     fn decode(decoder: &mut curt_xdr::Decoder<'a>) -> Result<Self, curt_xdr::DecodeError> {
         let ok: ExchangeIdOk4<'a> = decoder.get()?;
-        Ok(Self { client: ok.clientid, sequence: ok.sequence })
+        Ok(Self { client: ok.clientid, sequence: ok.sequence, server: ServerIdentity::from(&ok) })
     }
 }

@@ -79,10 +79,15 @@ pub(super) fn outcome<T>(result: Result<T, ResultError>) -> Result<Result<T, Nfs
     }
 }
 
-/// The same for what only describes the result of an operation that has succeeded: it may be
-/// missing.
+/// The result of an operation that only describes one that has succeeded: it may be missing.
 pub(super) fn optional<T>(result: Result<T, ResultError>) -> Result<Option<T>, DecodeError> {
     outcome(result).map(Result::ok)
+}
+
+/// Whether a status says that the server has revoked a state, which it keeps until the client frees
+/// it (RFC 8881 section 18.38).
+pub(super) const fn is_revoked(status: NfsStat4) -> bool {
+    matches!(status, NfsStat4::AdminRevoked | NfsStat4::DelegRevoked | NfsStat4::Expired)
 }
 
 /// Processes the results of a compound's own operations in the receive buffer.

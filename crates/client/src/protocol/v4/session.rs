@@ -13,7 +13,7 @@ use std::{
 
 use curt_proto::nfs4::{
     Clientid, CreateSessionFlags, CreateSessionOk4, NfsStat4, SequenceArgs4, SequenceId, SequenceOk4,
-    SequenceStatusFlags, SessionId, SlotId,
+    SequenceStatusFlags, SessionId, SlotId, Stateid,
 };
 use curt_rpc::client::{CallError, Interrupt, Wake};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -25,6 +25,25 @@ pub(super) const SLOTS_MAX: u32 = 128;
 
 /// The lease that is assumed until the server has returned its own.
 const LEASE_DEFAULT: Duration = Duration::from_secs(90);
+
+/// The smallest requests and replies that a session must allow, in bytes.
+pub(super) const MESSAGE_MIN: u32 = 4096;
+
+/// Bytes of a compound beside the data of a READ or WRITE that a session's sizes include: headers,
+/// a credential, a handle, piggybacked operations and two sets of attributes.
+const OVERHEAD: u32 = 2048;
+
+fn data_max(message_max: u32) -> u32 {
+    message_max.saturating_sub(OVERHEAD).clamp(1024, 1 << 20)
+}
+
+/// The most revoked states that wait for FREE_STATEID.
+const FREED_MAX: usize = 1024;
+
+/// The server has no connection for its calls, or none that works.
+const UNBOUND: u32 = SequenceStatusFlags::CB_PATH_DOWN
+    | SequenceStatusFlags::CB_PATH_DOWN_SESSION
+    | SequenceStatusFlags::BACKCHANNEL_FAULT;
 
 /// Counts the sessions of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,7 +61,7 @@ impl SessionGeneration {
 pub(super) enum RecoveryStep {
     /// Nothing.
     None,
-    /// The server has revoked state: opens are tested.
+    /// The server has revoked state: it is acknowledged, and the rest is tested.
     TestStates,
     /// Opens are reclaimed, and RECLAIM_COMPLETE is sent.
     Reclaim,
@@ -74,13 +93,19 @@ pub(super) struct SessionState {
     need: RecoveryStep,
     /// After the session is created, opens have to be reclaimed.
     must_reclaim: bool,
+    /// The server has kept the session, but nothing else.
+    has_forgotten: bool,
+    /// How often what was open was reclaimed.
+    reclaims: u64,
     /// A thread does what is needed.
     is_recovering: bool,
     generation: SessionGeneration,
     pub(super) client: Clientid,
-    /// That of the next CREATE_SESSION.
+    /// The sequence number of the next CREATE_SESSION.
     pub(super) create_sequence: SequenceId,
     pub(super) session: SessionId,
+    /// The session that the server may still have for this client.
+    at_server: Option<SessionId>,
     slots: Vec<Slot>,
     /// How many of them the server wants to be used.
     usable: usize,
@@ -89,13 +114,21 @@ pub(super) struct SessionState {
     pub(super) operations_max: u32,
     lease: Duration,
     renewed_at: Option<Instant>,
-    /// When the backchannel was bound last, or found broken.
-    bound_at: Option<Instant>,
+    /// The server has no connection for its calls.
     is_unbound: bool,
+    /// When a connection was bound last, and how many had been made by then.
+    bound_at: Option<Instant>,
+    bound_connections: u64,
+    /// How often a connection was bound.
+    bindings: u64,
     /// The server has accepted a backchannel.
     has_backchannel: bool,
-    /// When delegations were last tested because the server reports that it has revoked some.
-    delegations_tested_at: Option<Instant>,
+    /// When states were last tested because the server reports that it has revoked some.
+    tested_at: Option<Instant>,
+    /// All states are to be tested.
+    must_test: bool,
+    /// Revoked states that this client has dropped, and the server keeps until it hears of that.
+    to_free: Vec<Stateid>,
     /// Until when delegations are valid.
     pub(super) lease_end: Arc<LeaseEnd>,
     /// How often replies have put them in doubt.
@@ -124,8 +157,16 @@ pub(super) struct SlotGuard<'a> {
     /// The slot is in doubt.
     pub(super) is_doubtful: bool,
     is_settled: bool,
-    /// [`SessionState::lease_doubts`] when it was taken.
+    /// [`SessionState::lease_doubts`] and [`SessionState::bindings`] when it was taken.
     lease_doubts: u64,
+    /// [`SessionState::reclaims`] then.
+    reclaims: u64,
+    bindings: u64,
+}
+
+/// Whether this is the result of that SEQUENCE.
+pub(super) fn answers(ok: &SequenceOk4, asked: &SequenceArgs4) -> bool {
+    ok.session == asked.session && ok.sequence == asked.sequence && ok.slot == asked.slot
 }
 
 /// What a thread that wants a slot gets.
@@ -140,11 +181,14 @@ impl Default for SessionMonitor {
         let state = SessionState {
             need: RecoveryStep::Client,
             must_reclaim: true,
+            has_forgotten: false,
+            reclaims: 0,
             is_recovering: false,
             generation: SessionGeneration::default(),
             client: Clientid(0),
             create_sequence: SequenceId(0),
             session: SessionId([0; 16]),
+            at_server: None,
             slots: Vec::new(),
             usable: 0,
             request_max: 0,
@@ -152,10 +196,14 @@ impl Default for SessionMonitor {
             operations_max: 0,
             lease: LEASE_DEFAULT,
             renewed_at: None,
-            bound_at: None,
             is_unbound: false,
+            bound_at: None,
+            bound_connections: 0,
+            bindings: 0,
             has_backchannel: false,
-            delegations_tested_at: None,
+            tested_at: None,
+            must_test: false,
+            to_free: Vec::new(),
             lease_end: Arc::default(),
             lease_doubts: 0,
         };
@@ -176,7 +224,7 @@ impl SessionMonitor {
         self.state.lock()
     }
 
-    /// Waits for a free slot, the lowest first.
+    /// Waits for a free slot, the lowest first, and those in doubt last.
     ///
     /// # Errors
     /// [`CallError::Interrupted`].
@@ -215,15 +263,20 @@ impl SessionMonitor {
     }
 
     fn free_slot<'a>(&'a self, state: &mut SessionState, cache_this: bool) -> Option<SlotGuard<'a>> {
-        let usable = state.usable;
-        let index = state.slots.iter().take(usable).position(|slot| !slot.is_busy)?;
+        let mut slots = state.slots.iter().take(state.usable);
+        let settled = slots.clone().position(|slot| !slot.is_busy && !slot.is_doubtful);
+        let index = settled.or_else(|| slots.position(|slot| !slot.is_busy))?;
+        Some(self.guard(state, index, cache_this))
+    }
+
+    fn guard<'a>(&'a self, state: &mut SessionState, index: usize, cache_this: bool) -> SlotGuard<'a> {
         let slot = &mut state.slots[index];
         slot.is_busy = true;
         let (sequence, is_doubtful) = (slot.sequence, slot.is_doubtful);
         let highest = state.slots.iter().rposition(|slot| slot.is_busy).unwrap_or(index);
         let id = |index: usize| SlotId(u32::try_from(index).unwrap_or(u32::MAX));
         let (session, slot, highest_slot) = (state.session, id(index), id(highest));
-        Some(SlotGuard {
+        SlotGuard {
             monitor: self,
             generation: state.generation,
             index,
@@ -232,12 +285,33 @@ impl SessionMonitor {
             is_doubtful,
             is_settled: false,
             lease_doubts: state.lease_doubts,
-        })
+            reclaims: state.reclaims,
+            bindings: state.bindings,
+        }
+    }
+
+    /// A free slot in doubt, if requests can be sent.
+    pub(super) fn take_doubtful(&self) -> Option<SlotGuard<'_>> {
+        let state = &mut *self.state.lock();
+        let index = state.slots.iter().position(|slot| slot.is_doubtful && !slot.is_busy)?;
+        (state.need == RecoveryStep::None).then(|| self.guard(state, index, false))
     }
 
     /// The recovery thread has ended, whether or not it succeeded.
     pub(super) fn recovered(&self) {
         self.state.lock().is_recovering = false;
+        self.changed.notify_all();
+    }
+
+    /// The server has revoked a state that this client has dropped.
+    pub(super) fn free(&self, stateid: Stateid) {
+        let mut state = self.state.lock();
+        let is_new = state.to_free.iter().all(|waiting| waiting.other != stateid.other);
+        if is_new && state.to_free.len() < FREED_MAX {
+            state.to_free.push(stateid);
+            state.need = state.need.max(RecoveryStep::TestStates);
+        }
+        drop(state);
         self.changed.notify_all();
     }
 
@@ -266,9 +340,14 @@ impl SessionState {
         self.lease
     }
 
-    pub(super) const fn set_lease(&mut self, seconds: u32) {
+    pub(super) fn set_lease(&mut self, seconds: u32) {
         // A server without a lease would make the client renew it without pause.
-        self.lease = Duration::from_secs(if seconds == 0 { 1 } else { seconds as u64 });
+        let lease = Duration::from_secs(if seconds == 0 { 1 } else { seconds.into() });
+        if lease < self.lease {
+            // Replies have extended it by more.
+            self.lease_end.doubt();
+        }
+        self.lease = lease;
     }
 
     /// EXCHANGE_ID was answered. The server knows nothing of the client's state if it has given a
@@ -277,14 +356,20 @@ impl SessionState {
         let is_new = self.generation == SessionGeneration::default() || client != self.client;
         (self.client, self.create_sequence) = (client, sequence);
         self.must_reclaim |= is_new;
+        self.at_server = self.at_server.filter(|_| !is_new);
+        if is_new {
+            self.to_free.clear();
+            self.must_test = false;
+        }
         self.need = RecoveryStep::Session;
         is_new
     }
 
-    /// CREATE_SESSION was answered.
-    pub(super) fn created(&mut self, ok: &CreateSessionOk4, now: Instant) {
+    /// CREATE_SESSION was answered. Returns the session that it replaces, which is to be destroyed.
+    pub(super) fn created(&mut self, ok: &CreateSessionOk4, now: Instant) -> Option<SessionId> {
         self.generation = self.generation.next();
         self.session = ok.session;
+        let replaced = self.at_server.replace(ok.session).filter(|former| *former != ok.session);
         self.create_sequence = self.create_sequence.next();
         let count = usize::try_from(ok.fore.requests_max.clamp(1, SLOTS_MAX)).unwrap_or(1);
         let slot = Slot { sequence: SequenceId(1), is_busy: false, is_doubtful: false };
@@ -294,10 +379,35 @@ impl SessionState {
         self.response_max = ok.fore.response_max;
         self.operations_max = ok.fore.operations_max;
         self.renewed_at = Some(now);
-        self.bound_at = Some(now);
-        self.is_unbound = false;
+        self.bound_at = None;
+        self.bound();
         self.has_backchannel = ok.flags.0 & CreateSessionFlags::CONN_BACK_CHAN != 0;
-        self.need = if self.must_reclaim { RecoveryStep::Reclaim } else { RecoveryStep::None };
+        self.need = match self.must_reclaim {
+            true => RecoveryStep::Reclaim,
+            false if self.must_test || !self.to_free.is_empty() => RecoveryStep::TestStates,
+            false => RecoveryStep::None,
+        };
+        replaced
+    }
+
+    /// CREATE_SESSION was answered with a session that is of no use.
+    pub(super) const fn rejected(&mut self) {
+        self.create_sequence = self.create_sequence.next();
+    }
+
+    /// The most data that a READ may ask for.
+    pub(super) fn read_max(&self) -> u32 {
+        data_max(self.response_max)
+    }
+
+    /// The most data of a WRITE.
+    pub(super) fn write_max(&self) -> u32 {
+        data_max(self.request_max)
+    }
+
+    /// Whether the server has forgotten all but the session. That is asked once.
+    pub(super) const fn take_forgotten(&mut self) -> bool {
+        std::mem::replace(&mut self.has_forgotten, false)
     }
 
     /// EXCHANGE_ID has to be sent next.
@@ -305,10 +415,22 @@ impl SessionState {
         self.need = RecoveryStep::Client;
     }
 
+    /// A revoked state that the server is to be told of.
+    pub(super) fn next_to_free(&mut self) -> Option<Stateid> {
+        self.to_free.pop()
+    }
+
+    /// Whether all states are to be tested.
+    pub(super) const fn must_test(&self) -> bool {
+        self.must_test
+    }
+
     /// A step of recovery is done; a later need stands.
     pub(super) fn satisfied(&mut self, need: RecoveryStep) {
-        if need == RecoveryStep::Reclaim {
-            self.must_reclaim = false;
+        match need {
+            RecoveryStep::Reclaim => (self.must_reclaim, self.reclaims) = (false, self.reclaims + 1),
+            RecoveryStep::TestStates => self.must_test = false,
+            RecoveryStep::None | RecoveryStep::Session | RecoveryStep::Client => {}
         }
         if self.need == need {
             self.need = RecoveryStep::None;
@@ -325,15 +447,39 @@ impl SessionState {
         self.renewed_at.is_none_or(|at| now.saturating_duration_since(at) >= time)
     }
 
-    /// Whether the backchannel is to be bound again now: at most once in a lease.
-    fn must_bind(&mut self, now: Instant) -> bool {
-        let lease = self.lease;
-        let is_due = self.bound_at.is_none_or(|at| now.saturating_duration_since(at) >= lease);
+    /// The server wants no more slots than these to be used.
+    pub(super) fn limit_slots(&mut self, highest: SlotId) {
+        let target = usize::try_from(highest.0).unwrap_or(usize::MAX);
+        self.usable = target.saturating_add(1).clamp(1, self.slots.len().max(1));
+    }
+
+    /// Whether a connection is to be bound again now, of which `connections` have been made: at
+    /// once if one has been made since the last attempt, otherwise once in a lease.
+    pub(super) fn must_bind(&mut self, now: Instant, connections: u64) -> bool {
+        let is_later = |at: Instant| now.saturating_duration_since(at) >= self.lease;
+        let is_due = self.bound_connections != connections || self.bound_at.is_none_or(is_later);
         if !self.is_unbound || !is_due {
             return false;
         }
-        (self.bound_at, self.is_unbound) = (Some(now), false);
+        (self.bound_at, self.bound_connections) = (Some(now), connections);
         true
+    }
+
+    /// A connection is bound for the server's calls.
+    pub(super) const fn bound(&mut self) {
+        self.bindings += 1;
+        self.is_unbound = false;
+    }
+
+    /// What the flags of a reply say of the connection for the server's calls. A reply to a request
+    /// that was sent before the last one was bound says nothing new, nor does one that may be older
+    /// than another.
+    const fn judge_binding(&mut self, flags: u32, guard: &SlotGuard<'_>) {
+        if flags & UNBOUND == 0 {
+            self.is_unbound &= guard.lease_doubts != self.lease_doubts;
+        } else if guard.bindings == self.bindings {
+            self.is_unbound = true;
+        }
     }
 
     /// A reply to SEQUENCE, which was sent at `sent_at`, extends the lease, unless it says that
@@ -344,26 +490,25 @@ impl SessionState {
             | SequenceStatusFlags::EXPIRED_SOME_STATE_REVOKED
             | SequenceStatusFlags::ADMIN_STATE_REVOKED;
         let delegations_revoked = SequenceStatusFlags::RECALLABLE_STATE_REVOKED;
-        let unbound = SequenceStatusFlags::CB_PATH_DOWN
-            | SequenceStatusFlags::CB_PATH_DOWN_SESSION
-            | SequenceStatusFlags::BACKCHANNEL_FAULT;
-        self.is_unbound |= flags & unbound != 0;
         // A server that goes on saying so is not asked about it each time.
-        let is_tested = |at: Instant| sent_at.saturating_duration_since(at) < self.lease / 2;
-        let must_test =
-            flags & delegations_revoked != 0 && !self.delegations_tested_at.is_some_and(is_tested);
-        if must_test {
-            self.delegations_tested_at = Some(sent_at);
-        }
-        if flags & revoked != 0 || must_test {
+        let is_recent = |at: Instant| sent_at.saturating_duration_since(at) < self.lease / 2;
+        if flags & (revoked | delegations_revoked) != 0 && !self.tested_at.is_some_and(is_recent) {
+            self.tested_at = Some(sent_at);
+            self.must_test = true;
             self.need = self.need.max(RecoveryStep::TestStates);
         }
-        if flags & (revoked | delegations_revoked | unbound) != 0 {
+        if flags & (revoked | delegations_revoked | UNBOUND) != 0 {
             self.lease_doubts += 1;
             self.lease_end.doubt();
         } else if doubts == self.lease_doubts {
+            self.tested_at = None;
             self.lease_end.extend(sent_at + self.lease);
         }
+    }
+
+    /// Whether the outcome of a request that nobody waits for is unknown.
+    pub(super) fn has_doubtful(&self) -> bool {
+        self.slots.iter().any(|slot| slot.is_doubtful)
     }
 
     fn slot(&mut self, guard: &SlotGuard<'_>) -> Option<&mut Slot> {
@@ -380,34 +525,36 @@ impl SlotGuard<'_> {
 
     /// Whether a reply to SEQUENCE is one to this request.
     pub(super) fn matches(&self, ok: &SequenceOk4) -> bool {
-        let asked = &self.arguments;
-        ok.session == asked.session && ok.sequence == asked.sequence && ok.slot == asked.slot
+        answers(ok, &self.arguments)
     }
 
     /// The server has executed SEQUENCE, for a request that was sent at `sent_at`. Returns whether
-    /// the backchannel is to be bound again.
+    /// the server has no connection for its calls.
     pub(super) fn executed(mut self, ok: &SequenceOk4, sent_at: Instant) -> bool {
         self.is_settled = true;
         let monitor = self.monitor;
         let mut state = monitor.state.lock();
-        let mut must_bind = false;
         if let Some(slot) = state.slot(&self) {
             *slot = Slot { sequence: slot.sequence.next(), is_busy: false, is_doubtful: false };
             // The request may reach the server long after it is sent: the lease counts from before.
             state.renewed_at = state.renewed_at.max(Some(sent_at));
-            let target = usize::try_from(ok.target_highest_slot.0).unwrap_or(usize::MAX);
-            state.usable = target.saturating_add(1).clamp(1, state.slots.len().max(1));
+            state.limit_slots(ok.target_highest_slot);
             let flags = ok.status_flags.0;
+            state.judge_binding(flags, &self);
             state.judge_lease(flags, sent_at, self.lease_doubts);
-            if flags & SequenceStatusFlags::RESTART_RECLAIM_NEEDED != 0 && !state.must_reclaim {
-                state.must_reclaim = true;
+            // It is said until RECLAIM_COMPLETE, and in replies of before.
+            if flags & SequenceStatusFlags::RESTART_RECLAIM_NEEDED != 0
+                && !state.must_reclaim
+                && state.reclaims == self.reclaims
+            {
+                (state.must_reclaim, state.has_forgotten) = (true, true);
                 state.need = state.need.max(RecoveryStep::Reclaim);
             }
-            must_bind = state.must_bind(sent_at);
         }
+        let is_unbound = state.is_unbound;
         drop(state);
         monitor.changed.notify_all();
-        must_bind
+        is_unbound
     }
 
     /// The server has refused SEQUENCE: the slot's number is still to be used.
@@ -459,6 +606,21 @@ mod tests {
     use super::*;
     use crate::protocol::HeldDelegation;
 
+    /// A session with four slots.
+    fn monitor(origin: Instant) -> Arc<SessionMonitor> {
+        let monitor = Arc::<SessionMonitor>::default();
+        let channel = ChannelAttributes { requests_max: 4, ..ChannelAttributes::default() };
+        let session = CreateSessionOk4 {
+            session: SessionId::default(),
+            sequence: SequenceId(1),
+            flags: CreateSessionFlags::default(),
+            fore: channel.clone(),
+            back: channel,
+        };
+        monitor.lock().created(&session, origin);
+        monitor
+    }
+
     fn slot(monitor: &Arc<SessionMonitor>) -> SlotGuard<'_> {
         match monitor.take_slot(CompoundPurpose::Recovery, false, &Interrupt::never()) {
             Ok(SlotTurn::Slot(guard)) => guard,
@@ -473,18 +635,34 @@ mod tests {
         SequenceOk4 { session, sequence, slot, highest_slot, target_highest_slot, status_flags }
     }
 
-    #[test]
-    fn a_reply_that_was_on_its_way_does_not_end_the_doubt_of_another() {
-        let (monitor, origin) = (Arc::<SessionMonitor>::default(), Instant::now());
+    fn session() -> CreateSessionOk4 {
         let channel = ChannelAttributes { requests_max: 4, ..ChannelAttributes::default() };
-        let session = CreateSessionOk4 {
+        CreateSessionOk4 {
             session: SessionId::default(),
             sequence: SequenceId(1),
-            flags: CreateSessionFlags::default(),
+            flags: CreateSessionFlags(CreateSessionFlags::CONN_BACK_CHAN),
             fore: channel.clone(),
             back: channel,
-        };
-        monitor.lock().created(&session, origin);
+        }
+    }
+
+    #[test]
+    fn slots_in_doubt_are_used_last_and_recalled_ones_not_at_all() {
+        let monitor = monitor(Instant::now());
+        let index = |guard: &SlotGuard<'_>| guard.arguments.slot.0;
+        drop(slot(&monitor));
+        let taken: Vec<_> = (0..4).map(|_| slot(&monitor)).collect();
+        assert_eq!(taken.iter().map(index).collect::<Vec<_>>(), [1, 2, 3, 0]);
+        assert!(taken[3].is_doubtful && monitor.take_doubtful().is_none(), "it is in use");
+        taken.into_iter().for_each(SlotGuard::refused);
+        monitor.lock().limit_slots(SlotId(1));
+        assert_eq!([slot(&monitor), slot(&monitor)].each_ref().map(index), [1, 0]);
+    }
+
+    #[test]
+    fn a_reply_that_was_on_its_way_does_not_end_the_doubt_of_another() {
+        let origin = Instant::now();
+        let monitor = monitor(origin);
         let lease = Arc::clone(&monitor.lock().lease_end);
         lease.begin(origin);
         let held = HeldDelegation::new(&lease);
@@ -504,5 +682,33 @@ mod tests {
         let clean = reply(&next, 0);
         next.executed(&clean, origin);
         assert!(is_valid());
+    }
+
+    // SEMANTICS: sessions-13.
+    #[test]
+    fn a_connection_is_bound_at_once_after_a_loss_and_otherwise_once_in_a_lease() {
+        let (monitor, origin) = (Arc::<SessionMonitor>::default(), Instant::now());
+        monitor.lock().created(&session(), origin);
+        let down = SequenceStatusFlags::CB_PATH_DOWN;
+        let answered = |flags, made| {
+            let slot = slot(&monitor);
+            let reply = reply(&slot, flags);
+            slot.executed(&reply, origin) && monitor.lock().must_bind(origin, made)
+        };
+        assert!(!answered(0, 1));
+        let late = slot(&monitor);
+        assert!(answered(down, 1), "within the first lease");
+        assert!(!answered(down, 1), "by one thread");
+        monitor.lock().bound();
+        assert!(monitor.lock().has_callbacks());
+        let of_before = reply(&late, down);
+        late.executed(&of_before, origin);
+        assert!(monitor.lock().has_callbacks(), "that is known");
+        assert!(!answered(down, 1), "the server does not accept it");
+        assert!(!monitor.lock().has_callbacks());
+        assert!(monitor.lock().must_bind(origin + LEASE_DEFAULT, 1));
+        assert!(answered(down, 2), "another connection was made");
+        answered(0, 2);
+        assert!(monitor.lock().has_callbacks(), "the server says so");
     }
 }

@@ -24,9 +24,10 @@ use curt_xdr::{Encode, VarArray};
 use super::{
     callback::{self, CallbackService},
     lock_states::{self, LockStateRef, LockStateTable, LockUse, StateidRejection, UnlockTarget},
-    open::{GrantedOpen, OpenKey, OpenTable, PiggybackedKind, SentOpen, UsableOpen},
+    open::{GrantedOpen, OpenKey, OpenTable, PiggybackedKind, PiggybackedOperation, SentOpen, UsableOpen},
     session::SessionGeneration,
 };
+use crate::caller::{Caller, RpcSecurity};
 use crate::protocol::{
     HeldDelegation, LockCallbackId, LockEvents, OpenContext, OpenOwner, ShareAccess, WireLock, WireOwner,
 };
@@ -62,16 +63,26 @@ impl Rig {
     }
 
     fn opened(&self, other: u8, seqid: u32, access: ShareAccess) -> bool {
+        let owner = OpenOwner { number: 1, credential: &self.credential };
+        self.opened_by(&self.file, owner, Stateid { seqid, other: [other; 12] }, access)
+    }
+
+    fn opened_by(
+        &self,
+        file: &FileHandle,
+        owner: OpenOwner<'_>,
+        stateid: Stateid,
+        access: ShareAccess,
+    ) -> bool {
         let ok = OpenOk4 {
-            stateid: Stateid { seqid, other: [other; 12] },
+            stateid,
             directory: ChangeInfo::default(),
             flags: OpenResultFlags(0),
             attributes_set: Default::default(),
             delegation: OpenDelegation::None,
         };
-        let owner = OpenOwner { number: 1, credential: &self.credential };
         let sent = SentOpen { access, wants_delegation: false, generation: self.generation.get() };
-        self.table.opened(&self.file, owner, sent, GrantedOpen::from(&ok), self.now)
+        self.table.opened(file, owner, sent, GrantedOpen::from(&ok), self.now)
     }
 
     fn piggybacked(&self, after: Duration) -> Vec<(PiggybackedKind, u32)> {
@@ -205,7 +216,7 @@ fn a_close_that_was_overtaken_is_sent_again_unless_the_file_is_open_again() {
 #[test]
 fn the_server_learns_of_a_delayed_open_when_it_is_used() {
     let rig = Rig::new();
-    assert!(rig.table.delay(&rig.key(), &rig.credential));
+    assert!(rig.table.use_unopened(&rig.key(), &rig.credential, ShareAccess::Read));
     assert_eq!(rig.table.usable(&rig.key()), UsableOpen::Delayed(Arc::clone(&rig.credential)));
     assert!(rig.table.held().is_empty(), "the server has nothing to test");
     rig.forgotten_by_server();
@@ -214,7 +225,7 @@ fn the_server_learns_of_a_delayed_open_when_it_is_used() {
     assert!(!rig.table.release(&rig.key(), ShareAccess::Read, rig.now), "nothing is closed");
     assert_eq!(rig.piggybacked(Duration::from_secs(9)), []);
     assert_eq!(rig.table.usable(&rig.key()), UsableOpen::None);
-    assert!(rig.table.delay(&rig.key(), &rig.credential));
+    assert!(rig.table.use_unopened(&rig.key(), &rig.credential, ShareAccess::Read));
     rig.opened(3, 1, ShareAccess::Read);
     assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Stateid(_)));
     assert!(rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
@@ -227,7 +238,7 @@ fn an_open_for_writing_is_closed_although_a_delayed_one_is_left() {
     for opened in [ShareAccess::Write, ShareAccess::Both] {
         rig.opened(3, 1, opened);
         assert!(rig.table.share(&rig.key(), opened));
-        assert!(rig.table.delay(&rig.key(), &rig.credential));
+        assert!(rig.table.use_unopened(&rig.key(), &rig.credential, ShareAccess::Read));
         let covers = opened == ShareAccess::Both;
         assert_eq!(matches!(rig.table.usable(&rig.key()), UsableOpen::Stateid(_)), covers);
         assert!(rig.table.release(&rig.key(), opened, rig.now));
@@ -242,7 +253,7 @@ fn a_delayed_open_outlasts_a_reopen_of_the_others() {
     let rig = Rig::new();
     rig.opened(3, 1, ShareAccess::Write);
     assert!(rig.table.share(&rig.key(), ShareAccess::Write));
-    assert!(rig.table.delay(&rig.key(), &rig.credential));
+    assert!(rig.table.use_unopened(&rig.key(), &rig.credential, ShareAccess::Read));
     rig.table.doubt(&rig.key(), Stateid { seqid: 0, other: [3; 12] });
     assert_eq!(rig.table.to_reopen(&rig.key()).unwrap().accesses, [ShareAccess::Write]);
     assert!(rig.table.release(&rig.key(), ShareAccess::Write, rig.now));
@@ -250,6 +261,124 @@ fn a_delayed_open_outlasts_a_reopen_of_the_others() {
     assert!(rig.table.to_reopen(&rig.key()).unwrap().accesses.is_empty());
     rig.table.forget(&rig.key());
     assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Delayed(_)));
+}
+
+/// Accesses of an open that the server has lost, which are still to be opened again.
+fn to_reopen(rig: &Rig) -> Option<Vec<ShareAccess>> {
+    rig.table.to_reopen(&rig.key()).map(|open| open.accesses)
+}
+
+/// An open with a user for reading and one for writing.
+fn opened_twice() -> Rig {
+    let rig = Rig::new();
+    for (seqid, access) in [(1, ShareAccess::Read), (2, ShareAccess::Write)] {
+        rig.opened(3, seqid, access);
+        assert!(rig.table.share(&rig.key(), access));
+    }
+    rig
+}
+
+// SEMANTICS: sessions-2.
+#[test]
+fn an_open_with_two_accesses_is_not_used_before_both_are_opened_again() {
+    let rig = opened_twice();
+    let stateid = Stateid { seqid: 0, other: [3; 12] };
+    assert!(rig.table.doubt(&rig.key(), stateid) && !rig.table.doubt(&rig.key(), stateid), "once");
+    assert_eq!(to_reopen(&rig), Some(vec![ShareAccess::Read, ShareAccess::Write]));
+    rig.opened(5, 1, ShareAccess::Read);
+    assert_eq!(rig.table.usable(&rig.key()), UsableOpen::Reopen, "a WRITE would be refused");
+    assert_eq!(to_reopen(&rig), Some(vec![ShareAccess::Write]));
+    rig.opened(5, 2, ShareAccess::Write);
+    let stateid = Stateid { seqid: 0, other: [5; 12] };
+    assert_eq!(rig.table.usable(&rig.key()), UsableOpen::Stateid(stateid));
+    assert_eq!(to_reopen(&rig), None, "another thread has nothing to do");
+}
+
+// SEMANTICS: sessions-2.
+#[test]
+fn what_was_not_reclaimed_of_an_open_is_opened_again() {
+    let rig = opened_twice();
+    rig.forgotten_by_server();
+    let accesses = || rig.table.next_to_reclaim().map(|open| open.accesses);
+    assert_eq!(accesses(), Some(vec![ShareAccess::Read, ShareAccess::Write]));
+    rig.opened(5, 1, ShareAccess::Read);
+    // The thread was interrupted: the next one continues.
+    assert_eq!(accesses(), Some(vec![ShareAccess::Write]));
+    rig.table.not_reclaimed(&rig.key());
+    assert_eq!((accesses(), to_reopen(&rig)), (None, Some(vec![ShareAccess::Write])));
+    // Nobody writes any more: what there is suffices, and is closed.
+    rig.table.release(&rig.key(), ShareAccess::Write, rig.now);
+    assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Stateid(_)));
+    assert!(rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
+    assert_eq!(rig.piggybacked(Duration::from_secs(1)), [(PiggybackedKind::Close, 1)]);
+}
+
+// SEMANTICS: sessions-2.
+#[test]
+fn another_stateid_than_before_means_that_the_other_accesses_are_lost() {
+    let rig = opened_twice();
+    rig.opened(9, 1, ShareAccess::Read);
+    assert_eq!(rig.table.usable(&rig.key()), UsableOpen::Reopen);
+    assert_eq!(to_reopen(&rig), Some(vec![ShareAccess::Write]));
+    rig.opened(9, 2, ShareAccess::Write);
+    assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Stateid(_)));
+    // A server that refuses a WRITE for the open's mode does not know the OPEN for writing.
+    assert!(rig.table.doubt_access(&rig.key(), Stateid { seqid: 0, other: [9; 12] }));
+    assert_eq!(to_reopen(&rig), Some(vec![ShareAccess::Read, ShareAccess::Write]));
+    rig.table.lose(&rig.key());
+    assert_eq!(rig.table.usable(&rig.key()), UsableOpen::Lost);
+}
+
+#[test]
+fn a_downgrade_that_was_not_executed_is_sent_again() {
+    let rig = Rig::new();
+    let take = |after| rig.table.take_piggybacked(&rig.credential, Some(rig.now + after), 4);
+    let kinds = |taken: &[PiggybackedOperation]| taken.iter().map(|it| it.does).collect::<Vec<_>>();
+    rig.opened(3, 1, ShareAccess::Read);
+    rig.opened(3, 2, ShareAccess::Both);
+    for access in [ShareAccess::Read, ShareAccess::Both] {
+        assert!(rig.table.share(&rig.key(), access));
+    }
+    rig.table.release(&rig.key(), ShareAccess::Both, rig.now);
+    let downgrade = [PiggybackedKind::Downgrade(ShareAccess::Read)];
+    for _ in 0..3 {
+        let taken = take(Duration::ZERO);
+        assert_eq!(kinds(&taken), downgrade);
+        assert!(rig.table.idle_credential().is_none());
+        rig.table.put_back(taken);
+        assert!(rig.table.idle_credential().is_some());
+        assert!(!rig.table.share(&rig.key(), ShareAccess::Both), "it may have been executed");
+    }
+    // Opened as wide again: there is nothing to narrow.
+    rig.opened(3, 3, ShareAccess::Both);
+    assert!(rig.table.share(&rig.key(), ShareAccess::Both));
+    assert_eq!(kinds(&take(Duration::ZERO)), []);
+    rig.table.release(&rig.key(), ShareAccess::Both, rig.now);
+    let taken = take(Duration::ZERO);
+    assert_eq!(kinds(&taken), downgrade);
+    // An OPEN was executed meanwhile. That of a server which has no newer one is not repeated.
+    rig.opened(3, 4, ShareAccess::Read);
+    rig.table.piggybacked_done(&taken[0], Err(NfsStat4::OldStateid));
+    let taken = take(Duration::ZERO);
+    assert_eq!((kinds(&taken), taken[0].stateid.seqid), (downgrade.to_vec(), 4));
+    rig.table.piggybacked_done(&taken[0], Err(NfsStat4::OldStateid));
+    assert_eq!(kinds(&take(Duration::ZERO)), []);
+    rig.table.put_back(taken);
+    rig.table.release(&rig.key(), ShareAccess::Read, rig.now);
+    assert_eq!(kinds(&take(Duration::from_secs(1))), [PiggybackedKind::Close]);
+}
+
+#[test]
+fn an_idle_open_is_found_behind_one_that_was_delegated_since() {
+    let rig = Rig::new();
+    let held = HeldDelegation::new(&Arc::default());
+    rig.opened(3, 1, ShareAccess::Read);
+    rig.table.delegated(&rig.key(), &held);
+    let credential = Arc::new(RpcSecurity::sys().credential(&Caller::new(7, 7, &[])));
+    let (other, owner) =
+        (FileHandle::new(b"other").unwrap(), OpenOwner { number: 2, credential: &credential });
+    rig.opened_by(&other, owner, stateid(4), ShareAccess::Read);
+    assert_eq!(rig.table.idle_credential(), Some(credential));
 }
 
 #[test]
@@ -271,6 +400,7 @@ fn a_stateid_that_the_server_has_forgotten_is_doubted_once() {
     assert_eq!(rig.table.usable(&rig.key()), UsableOpen::Reopen);
     rig.opened(4, 1, ShareAccess::Read);
     assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Stateid(_)));
+    assert!(rig.table.doubt(&rig.key(), stateid(4)));
     rig.table.lose(&rig.key());
     assert_eq!(rig.table.usable(&rig.key()), UsableOpen::Lost);
 }
@@ -348,6 +478,17 @@ fn a_recall_of_what_is_not_held_is_refused_and_its_repetition_gets_the_same_repl
     assert_eq!(call(&service, SESSION, 1, 4), reply);
     assert_eq!(call(&service, SESSION, 3, 4)[0], NfsStat4::SeqMisordered.number());
     assert_eq!(call(&service, SESSION, 2, 99)[0], NfsStat4::OpIllegal.number());
+}
+
+#[test]
+fn slots_that_the_server_recalls_are_given_up_and_that_is_said() {
+    let service = CallbackService::default();
+    let said = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&said);
+    service.set_slots_recalled(Box::new(move || *count.lock() += 1));
+    service.serve(SESSION, 1);
+    assert_eq!(call(&service, SESSION, 1, 10)[0], NfsStat4::Ok.number());
+    assert_eq!(*said.lock(), 1);
 }
 
 #[test]

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use curt_client::{LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops};
 use curt_observe::ClientCounter;
 use curt_policy::{CacheOptions, locks::LockOptions};
+use curt_rpc::client::Transport;
 use curt_types::{ByteRange, LockType};
 use rustix::io::Errno;
 
-use super::{R, W, range, want};
+use super::{R, W, lock_manager::SOON, range, want};
 use crate::nfs4::Way;
+use crate::scripted_server::{ScriptedServer, op};
 use crate::world::{BenchMount, World, root};
 
 /// A mount of NFSv4.1, and one open file.
@@ -23,7 +25,7 @@ impl Locking {
         Self::over(world, name, locks, Way::new(world))
     }
 
-    fn over(world: &World, name: &str, locks: LockOptions, way: Arc<Way>) -> Self {
+    fn over(world: &World, name: &str, locks: LockOptions, way: Arc<dyn Transport>) -> Self {
         let options = curt_client::ClientOptions {
             cache: CacheOptions::default(),
             locks,
@@ -144,7 +146,7 @@ fn a_file_is_locked_only_as_it_is_open() {
 fn what_cannot_be_reclaimed_fails_once_and_is_free() {
     let world = World::new();
     let way = Way::new(&world);
-    let one = Locking::over(&world, "one", LockOptions::default(), Arc::clone(&way));
+    let one = Locking::over(&world, "one", LockOptions::default(), Arc::<Way>::clone(&way));
     assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
     assert_eq!(one.try_lock(2, range(20, 29), R), Ok(()));
     // This server knows no client, so that it lets nobody reclaim.
@@ -162,11 +164,42 @@ fn what_cannot_be_reclaimed_fails_once_and_is_free() {
 fn the_owner_of_a_lock_that_is_unlocked_after_a_restart_learns_that_it_was_lost() {
     let world = World::new();
     let way = Way::new(&world);
-    let one = Locking::over(&world, "one", LockOptions::default(), Arc::clone(&way));
+    let one = Locking::over(&world, "one", LockOptions::default(), Arc::<Way>::clone(&way));
     assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
     way.replace(world.way_after_restart());
     assert_eq!(one.unlock(1, range(0, 9)), Err(Errno::IO));
     assert_eq!(one.mounted.client.locks().locks, []);
     assert_eq!(one.unlock(1, range(0, 9)), Ok(()), "once");
     assert_eq!(one.try_lock(2, range(0, 9), W), Ok(()));
+}
+
+// SEMANTICS: sessions-6, sessions-10.
+#[test]
+fn a_lock_whose_reclaim_is_refused_with_its_open_is_lost_and_nobody_waits() {
+    const BAD_STATEID: u32 = 10_025;
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server));
+    assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
+    let (is_first, is_next) = (crate::nfs4_faults::times(1), crate::nfs4_faults::times(1));
+    server.script(move |asked| match asked.main() {
+        // The OPEN is reclaimed, or so it seems.
+        op::OPEN if is_first() => {
+            let mut results = vec![op::PUTFH, 0, op::OPEN, 0];
+            // The stateid, the change of no directory, flags, attributes, no delegation.
+            results.extend([1, 7, 7, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
+            Some(asked.answer(2, 0, &results))
+        }
+        op::LOCK if is_next() => Some(asked.answer(2, BAD_STATEID, &[op::PUTFH, 0, op::LOCK, BAD_STATEID])),
+        _ => None,
+    });
+    server.replace(world.way_after_restart());
+    let (ended, end) = std::sync::mpsc::channel();
+    let mounted = Arc::new(one);
+    let user = Arc::clone(&mounted);
+    std::thread::spawn(move || ended.send(user.write(b"lost")));
+    assert_eq!(end.recv_timeout(SOON), Ok(Err(Errno::IO)), "recovery ends");
+    assert_eq!(mounted.mounted.counter(ClientCounter::LockLost), 1);
+    assert_eq!(mounted.write(b"next"), Ok(()), "the file is opened again");
+    assert_eq!(mounted.try_lock(2, range(0, 9), W), Ok(()));
 }

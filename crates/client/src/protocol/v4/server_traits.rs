@@ -1,0 +1,308 @@
+//! What is known of the server: who it says that it is, and what it refuses.
+//!
+//! Servers lack operations and values that RFC 8881 has. What a server refuses is not sent to it
+//! again, as long as the same implementation answers, but done in another way. A status is about
+//! such a thing only if the server has never accepted it, and if the request gets another status
+//! without it.
+
+use curt_proto::nfs4::{Component, ExchangeIdOk4, OpenArgs4, ShareAccess4};
+use curt_types::{Fault, FileHandle, FileKind, Wcc};
+use parking_lot::Mutex;
+
+use super::NfsV4;
+use crate::protocol::{Answer, CreateRequest, CreatedObject, FileOperations as _, NfsReply, RpcCaller};
+
+/// What the client can do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ServerFeature {
+    /// The bits of OPEN that ask for a delegation, or for none. Without: the server decides.
+    DelegationWishes,
+    /// OPEN of a file by its handle (CLAIM_FH). Without: files that exist are not opened, and read
+    /// and written with the anonymous stateid.
+    OpenByHandle,
+    /// EXCLUSIVE4_1, or with it the mode (suppattr_exclcreat). Without: GUARDED4, which the reply
+    /// cache of the session protects from being executed twice.
+    ExclusiveCreation,
+    /// NVERIFY and VERIFY. Without: the type is looked up before REMOVE.
+    TypeComparison,
+}
+
+impl ServerFeature {
+    const ALL: [Self; 4] =
+        [Self::DelegationWishes, Self::OpenByHandle, Self::ExclusiveCreation, Self::TypeComparison];
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::DelegationWishes => "OPEN4_SHARE_ACCESS_WANT bits",
+            Self::OpenByHandle => "CLAIM_FH",
+            Self::ExclusiveCreation => "EXCLUSIVE4_1",
+            Self::TypeComparison => "NVERIFY",
+        }
+    }
+}
+
+/// Who a server says that it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ServerIdentity {
+    owner: Vec<u8>,
+    scope: Vec<u8>,
+    /// Its name and version.
+    implementation: String,
+}
+
+impl From<&ExchangeIdOk4<'_>> for ServerIdentity {
+    fn from(ok: &ExchangeIdOk4<'_>) -> Self {
+        let name = ok.implementation.iter().next().map(|named| named.name.bytes()).unwrap_or_default();
+        Self {
+            owner: ok.server_owner.major_id.bytes().to_vec(),
+            scope: ok.server_scope.bytes().to_vec(),
+            implementation: name.escape_ascii().to_string(),
+        }
+    }
+}
+
+/// What is known of the server of a mount.
+#[derive(Debug, Default)]
+pub(super) struct ServerTraits(Mutex<KnownServer>);
+
+#[derive(Debug, Default)]
+struct KnownServer {
+    identity: Option<ServerIdentity>,
+    /// [`ServerFeature`]s, by their bits.
+    accepted: u8,
+    refused: u8,
+}
+
+impl ServerTraits {
+    /// EXCHANGE_ID was answered. Returns whether state of before may be reclaimed: not from a
+    /// server of another scope (section 8.4.2.1).
+    pub(super) fn exchanged(&self, identity: ServerIdentity) -> bool {
+        let known = &mut *self.0.lock();
+        let former = known.identity.as_ref();
+        let is_same_scope = former.is_none_or(|former| former.scope == identity.scope);
+        if former.is_none_or(|former| former.implementation != identity.implementation) {
+            tracing::info!(
+                implementation = identity.implementation,
+                owner = %identity.owner.escape_ascii(),
+                scope = %identity.scope.escape_ascii(),
+                "the server"
+            );
+            (known.accepted, known.refused) = (0, 0);
+        }
+        known.identity = Some(identity);
+        is_same_scope
+    }
+
+    /// The server's name and version, and what it refuses.
+    pub(super) fn report(&self) -> (String, Vec<&'static str>) {
+        let known = self.0.lock();
+        let refused = ServerFeature::ALL.into_iter().filter(|feature| known.refused & feature.bit() != 0);
+        let implementation = known.identity.as_ref().map(|identity| identity.implementation.clone());
+        (implementation.unwrap_or_default(), refused.map(ServerFeature::name).collect())
+    }
+
+    /// Whether this is sent to the server.
+    pub(super) fn has(&self, feature: ServerFeature) -> bool {
+        self.0.lock().refused & feature.bit() == 0
+    }
+
+    /// The server has executed a request with these.
+    pub(super) fn accepted(&self, features: &[ServerFeature]) {
+        let known = &mut *self.0.lock();
+        let all = features.iter().fold(0, |all, feature| all | feature.bit());
+        known.accepted |= all & !known.refused;
+    }
+
+    /// Those of the features that the server has neither accepted nor refused.
+    fn unknown(&self, features: &[ServerFeature]) -> Vec<ServerFeature> {
+        let known = self.0.lock();
+        let is_unknown = |feature: &&ServerFeature| (known.accepted | known.refused) & feature.bit() == 0;
+        features.iter().filter(is_unknown).copied().collect()
+    }
+
+    fn set_refused(&self, features: &[ServerFeature], are_refused: bool) {
+        let known = &mut *self.0.lock();
+        let all = features.iter().fold(0, |all, feature| all | feature.bit());
+        known.refused = if are_refused { known.refused | all } else { known.refused & !all };
+    }
+
+    /// The server has refused an OPEN by handle. Returns whether it is repeated.
+    pub(super) fn refused_open(&self, fault: Fault) -> bool {
+        let unknown = self.unknown(suspects_of_open(fault));
+        self.set_refused(&unknown, true);
+        !unknown.is_empty()
+    }
+
+    /// Sends a request, and repeats it without what the server may have meant by its status: one
+    /// feature after the other, and then without all of them. What changes the status is
+    /// remembered.
+    pub(super) fn as_accepted<T, A>(
+        &self,
+        suspects: impl Fn(Fault) -> &'static [ServerFeature],
+        send: impl Fn() -> Answer<T, A>,
+    ) -> Answer<T, A> {
+        let mut answer = send()?;
+        'status: while let Some(fault) = answer.outcome.as_ref().err().copied() {
+            let unknown = self.unknown(suspects(fault));
+            let all = (unknown.len() > 1).then(|| unknown.clone());
+            for suspected in unknown.iter().map(|feature| vec![*feature]).chain(all) {
+                self.set_refused(&suspected, true);
+                let other = send().inspect_err(|_| self.set_refused(&suspected, false))?;
+                if other.outcome.as_ref().err() != Some(&fault) {
+                    let names: Vec<_> = suspected.iter().map(|feature| feature.name()).collect();
+                    tracing::info!("the server refuses {}: it is not used", names.join(" and "));
+                    answer = other;
+                    continue 'status;
+                }
+                self.set_refused(&suspected, false);
+            }
+            break;
+        }
+        Ok(answer)
+    }
+
+    /// An OPEN by handle was executed.
+    pub(super) fn accepted_open(&self) {
+        self.accepted(&[ServerFeature::DelegationWishes, ServerFeature::OpenByHandle]);
+    }
+
+    /// The arguments of an OPEN that perhaps asks for a read delegation, as the server takes them.
+    pub(super) fn wishing<'a>(&self, arguments: OpenArgs4<'a>, wants_delegation: bool) -> OpenArgs4<'a> {
+        let access = arguments.share_access.0 & !ShareAccess4::WANT_MASK;
+        let wish = if wants_delegation { ShareAccess4::WANT_READ_DELEG } else { ShareAccess4::WANT_NO_DELEG };
+        let wish = if self.has(ServerFeature::DelegationWishes) { wish } else { 0 };
+        OpenArgs4 { share_access: ShareAccess4(access | wish), ..arguments }
+    }
+}
+
+/// What the server may mean if it refuses an OPEN by handle.
+pub(super) const fn suspects_of_open(fault: Fault) -> &'static [ServerFeature] {
+    match fault {
+        Fault::Inval => &[ServerFeature::DelegationWishes],
+        Fault::Notsupp => &[ServerFeature::OpenByHandle],
+        _ => &[],
+    }
+}
+
+impl NfsV4 {
+    /// Creates a file as the server accepts it.
+    pub(super) fn create_file_as_accepted(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: Component<'_>,
+        new: &CreateRequest<'_>,
+    ) -> Answer<CreatedObject, Wcc> {
+        let used: &[ServerFeature] = if new.is_exclusive {
+            &[ServerFeature::DelegationWishes, ServerFeature::ExclusiveCreation]
+        } else {
+            &[ServerFeature::DelegationWishes]
+        };
+        let suspects = |fault| match fault {
+            Fault::Inval | Fault::Notsupp => used,
+            _ => &[],
+        };
+        let made = self.server.as_accepted(suspects, || {
+            let is_exclusive = new.is_exclusive && self.server.has(ServerFeature::ExclusiveCreation);
+            self.create_file(caller, directory, name, &CreateRequest { is_exclusive, ..*new })
+        })?;
+        if made.outcome.is_ok() {
+            self.server.accepted(used);
+        }
+        Ok(made)
+    }
+
+    /// Removes an object as the server accepts it.
+    pub(super) fn remove_as_accepted(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: Component<'_>,
+        is_directory: bool,
+    ) -> Answer<(), Wcc> {
+        let used: &[ServerFeature] = &[ServerFeature::TypeComparison];
+        let suspects = |fault| if fault == Fault::Notsupp { used } else { &[] };
+        let removed = self.server.as_accepted(suspects, || {
+            if self.server.has(ServerFeature::TypeComparison) {
+                self.remove_compared(caller, directory, name, Some(is_directory))
+            } else {
+                self.remove_looked_up(caller, directory, name, is_directory)
+            }
+        })?;
+        if removed.outcome.is_ok() {
+            self.server.accepted(used);
+        }
+        Ok(removed)
+    }
+
+    fn remove_looked_up(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: Component<'_>,
+        is_directory: bool,
+    ) -> Answer<(), Wcc> {
+        let NfsReply { sent_at, lost_at, outcome, .. } = self.find(caller, directory, name.bytes())?;
+        let fault = match outcome.map(|found| found.attributes.map(|about| about.kind)) {
+            Ok(Some(FileKind::Directory)) if !is_directory => Fault::Isdir,
+            Ok(Some(kind)) if is_directory && kind != FileKind::Directory => Fault::Notdir,
+            Ok(_) => return self.remove_compared(caller, directory, name, None),
+            Err(fault) => fault,
+        };
+        Ok(NfsReply { sent_at, lost_at, outcome: Err(fault), attributes: Wcc::default() })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may end in a panic")]
+mod tests {
+    use super::*;
+
+    fn identity(implementation: &str, scope: &[u8]) -> ServerIdentity {
+        ServerIdentity { owner: vec![1], scope: scope.to_vec(), implementation: implementation.to_owned() }
+    }
+
+    #[test]
+    fn a_status_that_comes_again_was_about_something_else() {
+        let server = ServerTraits::default();
+        let at = std::time::Instant::now();
+        let refuse = |fault| {
+            server.as_accepted(suspects_of_open, || {
+                Ok(NfsReply { sent_at: at, lost_at: None, outcome: Err::<(), _>(fault), attributes: () })
+            })
+        };
+        assert_eq!(refuse(Fault::Inval).unwrap().outcome, Err(Fault::Inval));
+        assert!(server.has(ServerFeature::DelegationWishes));
+        let answers = std::cell::Cell::new(0);
+        let other = server.as_accepted(suspects_of_open, || {
+            let fault = if answers.replace(1) == 0 { Fault::Inval } else { Fault::Acces };
+            Ok(NfsReply { sent_at: at, lost_at: None, outcome: Err::<(), _>(fault), attributes: () })
+        });
+        assert_eq!(other.unwrap().outcome, Err(Fault::Acces));
+        assert!(!server.has(ServerFeature::DelegationWishes), "without it there is another status");
+    }
+
+    // SEMANTICS: sessions-19.
+    #[test]
+    fn what_a_server_refuses_is_remembered_for_its_implementation() {
+        let server = ServerTraits::default();
+        assert!(server.exchanged(identity("one 1", b"a")), "nothing is to be reclaimed");
+        assert!(server.refused_open(Fault::Inval) && !server.refused_open(Fault::Inval));
+        assert!(!server.has(ServerFeature::DelegationWishes) && server.has(ServerFeature::OpenByHandle));
+        server.accepted_open();
+        assert!(
+            !server.refused_open(Fault::Inval) && !server.refused_open(Fault::Notsupp),
+            "it was accepted"
+        );
+        assert!(!server.refused_open(Fault::Acces));
+        assert_eq!(server.report(), ("one 1".to_owned(), vec!["OPEN4_SHARE_ACCESS_WANT bits"]));
+        assert!(server.exchanged(identity("one 1", b"a")));
+        assert!(!server.has(ServerFeature::DelegationWishes));
+        assert!(!server.exchanged(identity("one 2", b"b")), "of another scope");
+        assert!(server.has(ServerFeature::DelegationWishes), "the next version may have it");
+    }
+}

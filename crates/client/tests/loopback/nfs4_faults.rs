@@ -1,0 +1,528 @@
+//! NFSv4.1: servers that are restarted, slow or wrong.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use curt_client::{
+    Caller, InodeId, OpenFlags, RenameMode, ops,
+    protocol::{
+        LockOperations, Protocol,
+        v4::mounting::{Callbacks, EstablishError},
+    },
+};
+use curt_observe::ClientCounter;
+use curt_policy::CacheOptions;
+use curt_rpc::client::CallError;
+use rustix::io::Errno;
+
+use crate::{
+    scripted_server::{ScriptedRequest, ScriptedServer, bytes, op, refused, set_word},
+    world::{BenchMount, REQUEST, World, root, user},
+};
+
+fn mounted(world: &World, server: &Arc<ScriptedServer>) -> BenchMount {
+    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<ScriptedServer>::clone(server));
+    mounted.sent();
+    mounted
+}
+
+/// Whether something happens for one of the first `count` times.
+pub(crate) fn times(count: u32) -> impl Fn() -> bool {
+    let left = AtomicU32::new(count);
+    move || left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
+}
+
+fn me() -> Caller {
+    user(500)
+}
+
+/// A server that is restarted before it replies to a change.
+struct RestartedServer {
+    mounted: BenchMount,
+    server: Arc<ScriptedServer>,
+    world: World,
+    /// The client takes it for an outage of the network.
+    seems_an_outage: AtomicBool,
+}
+
+impl RestartedServer {
+    fn new() -> Self {
+        let world = World::new();
+        let server = ScriptedServer::new(&world);
+        let mounted = mounted(&world, &server);
+        mounted.teach_time(&world);
+        Self { mounted, server, world, seems_an_outage: AtomicBool::new(false) }
+    }
+
+    /// The result of `change`, whose operation the server executes before it is restarted, or does
+    /// not.
+    fn restart_at<T>(
+        &self,
+        operation: u32,
+        is_executed: bool,
+        change: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<(), Errno> {
+        // Earlier changes are in the past.
+        self.world.pass(Duration::from_millis(100));
+        let (next, clock) = (self.world.way_after_restart(), Arc::clone(&self.world.clock));
+        let (is_first, server) = (times(1), Arc::downgrade(&self.server));
+        let seems_restarted = !self.seems_an_outage.load(Relaxed);
+        self.server.script(move |asked| {
+            if asked.main() != operation || !is_first() {
+                return None;
+            }
+            if is_executed {
+                asked.execute().unwrap();
+            }
+            asked.lost.set(Some((REQUEST, seems_restarted)));
+            clock.pass(Duration::from_secs(5));
+            server.upgrade()?.replace(Arc::clone(&next));
+            None
+        });
+        let result = change().map(drop);
+        self.server.obey();
+        assert!(self.mounted.sent().contains("NFSv4.EXCHANGE_ID 1"), "the server was restarted");
+        result
+    }
+
+    /// The same for a change that is executed.
+    fn executed<T>(&self, operation: u32, change: impl FnOnce() -> Result<T, Errno>) -> Result<(), Errno> {
+        self.restart_at(operation, true, change)
+    }
+
+    fn id(&self, name: &str) -> InodeId {
+        self.mounted.lookup(&me(), self.mounted.client.root(), name).unwrap().id
+    }
+}
+
+// SEMANTICS: rpc-12.
+#[test]
+fn a_change_that_a_restarted_server_had_executed_is_no_error_over_v4() {
+    for seems_an_outage in [false, true] {
+        let bed = RestartedServer::new();
+        bed.seems_an_outage.store(seems_an_outage, Relaxed);
+        let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
+        let op = || client.op(&me());
+        bed.mounted.put(&me(), top, "f", 0o640, b"x");
+        assert_eq!(bed.executed(op::CREATE, || ops::mkdir(&op(), top, b"d", 0o750)), Ok(()));
+        assert_eq!(bed.executed(op::CREATE, || ops::symlink(&op(), top, b"s", b"to")), Ok(()));
+        assert_eq!(bed.executed(op::OPEN, || ops::make_file(&op(), top, b"made", 0o640)), Ok(()));
+        let create = || ops::create(&op(), top, b"readonly", 0o400, OpenFlags::writing());
+        assert_eq!(bed.executed(op::OPEN, create), Ok(()));
+        let file = bed.id("f");
+        assert_eq!(bed.executed(op::LINK, || ops::link(&op(), file, top, b"l")), Ok(()));
+        assert_eq!(bed.id("l"), bed.id("f"));
+        let rename = || ops::rename(&op(), top, b"d", top, b"e", RenameMode::Replace);
+        let directory = bed.id("d");
+        assert_eq!(bed.executed(op::RENAME, rename), Ok(()));
+        assert_eq!(bed.id("e"), directory);
+        for (name, is_directory) in [("e", true), ("l", false), ("s", false)] {
+            bed.id(name);
+            let remove = || match is_directory {
+                true => ops::rmdir(&op(), top, name.as_bytes()).map(drop),
+                false => ops::unlink(&op(), top, name.as_bytes()).map(drop),
+            };
+            assert_eq!(bed.executed(op::REMOVE, remove), Ok(()), "{name}");
+            assert_eq!(bed.mounted.lookup(&me(), top, name).unwrap_err(), Errno::NOENT);
+        }
+    }
+}
+
+// SEMANTICS: rpc-12.
+#[test]
+fn a_restarted_server_recognises_an_exclusive_creation_and_whose_it_is() {
+    let bed = RestartedServer::new();
+    let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
+    let exclusive = OpenFlags { exclusive: true, ..OpenFlags::writing() };
+    let create = |name: &'static [u8]| move || ops::create(&client.op(&me()), top, name, 0o600, exclusive);
+    assert_eq!(bed.executed(op::OPEN, create(b"ours")), Ok(()));
+    let other = bed.world.mount_v4_over(CacheOptions::default(), "two", bed.world.way());
+    ops::create(&other.client.op(&me()), other.client.root(), b"theirs", 0o600, exclusive).unwrap();
+    assert_eq!(bed.restart_at(op::OPEN, false, create(b"theirs")), Err(Errno::EXIST));
+}
+
+/// The errors that a server returns.
+mod status {
+    pub(super) const DELAY: u32 = 10_008;
+    pub(super) const ADMIN_REVOKED: u32 = 10_047;
+    pub(super) const SEQ_MISORDERED: u32 = 10_063;
+    pub(super) const REQ_TOO_BIG: u32 = 10_065;
+    pub(super) const REP_TOO_BIG: u32 = 10_066;
+}
+
+/// The words of a reply that are changed.
+mod word {
+    /// The highest slot that the server wants to be used, in the result of SEQUENCE.
+    pub(super) const TARGET_SLOT: usize = 12;
+    /// The status flags.
+    pub(super) const FLAGS: usize = 13;
+    /// The limits of the fore channel, in the result of CREATE_SESSION.
+    pub(super) const REQUEST_MAX: usize = 12;
+    pub(super) const RESPONSE_MAX: usize = 13;
+    pub(super) const OPERATIONS_MAX: usize = 15;
+}
+
+/// Gives the next request up, although the server executes it.
+fn give_up_next(operation: u32) -> impl Fn(&ScriptedRequest<'_>) -> Option<Result<Vec<u8>, CallError>> {
+    let is_first = times(1);
+    move |asked| {
+        let is_given_up = asked.main() == operation && is_first();
+        is_given_up.then(|| asked.execute().and(Err(CallError::Interrupted)))
+    }
+}
+
+/// Sends a request.
+fn statfs(world: &World, mounted: &BenchMount) -> Result<(), Errno> {
+    world.seconds(1);
+    ops::statfs(&mounted.client.op(&root()), mounted.client.root()).map(drop)
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn a_request_that_the_server_still_executes_delays_only_who_has_no_other_slot() {
+    for has_one_slot in [false, true] {
+        let world = World::new();
+        let server = ScriptedServer::new(&world);
+        let mounted = mounted(&world, &server);
+        let (give_up, is_executed) = (give_up_next(op::CREATE), times(30));
+        server.script(move |asked| {
+            let is_alone = asked.operations() == 1;
+            if is_alone && is_executed() {
+                return Some(Ok(refused(op::SEQUENCE, status::DELAY)));
+            }
+            give_up(asked).or_else(|| {
+                has_one_slot.then(|| {
+                    asked.execute().map(|mut reply| {
+                        // SEQUENCE may be refused.
+                        if reply.len() > 4 * word::TARGET_SLOT {
+                            set_word(&mut reply, word::TARGET_SLOT, 0);
+                        }
+                        reply
+                    })
+                })
+            })
+        });
+        statfs(&world, &mounted).unwrap();
+        let made = ops::mkdir(&mounted.client.op(&root()), mounted.client.root(), b"d", 0o755);
+        assert_eq!(made.map(drop).unwrap_err(), Errno::INTR);
+        let before = world.clock.passed();
+        assert_eq!(statfs(&world, &mounted), Ok(()));
+        let waited = world.clock.passed() - before;
+        assert_eq!(waited > Duration::from_secs(60), has_one_slot, "{waited:?}");
+    }
+}
+
+// SEMANTICS: sessions-2, sessions-6.
+#[test]
+fn a_server_that_delays_a_client_or_its_session_is_awaited() {
+    for delayed in [op::EXCHANGE_ID, op::CREATE_SESSION] {
+        let world = World::new();
+        let server = ScriptedServer::new(&world);
+        let delay = || {
+            let is_delayed = times(100);
+            move |asked: &ScriptedRequest<'_>| {
+                let is_delayed = asked.main() == delayed && is_delayed();
+                is_delayed.then(|| Ok(refused(delayed, status::DELAY)))
+            }
+        };
+        server.script(delay());
+        let mounted = mounted(&world, &server);
+        server.script(delay());
+        server.replace(world.way_after_restart());
+        let before = world.clock.passed();
+        assert_eq!(statfs(&world, &mounted), Ok(()));
+        assert!(world.clock.passed() - before > Duration::from_secs(300));
+    }
+}
+
+/// A script that changes the session that the server offers.
+fn limit_session(
+    limits: &'static [(usize, u32)],
+) -> impl Fn(&ScriptedRequest<'_>) -> Option<Result<Vec<u8>, CallError>> {
+    move |asked| {
+        (asked.main() == op::CREATE_SESSION).then(|| {
+            asked.execute().map(|mut reply| {
+                // It may be refused.
+                if reply.len() > 4 * word::OPERATIONS_MAX {
+                    limits.iter().for_each(|(at, limit)| set_word(&mut reply, *at, *limit));
+                }
+                reply
+            })
+        })
+    }
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn a_session_of_few_operations_closes_what_was_opened() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    server.script(limit_session(&[(word::OPERATIONS_MAX, 11)]));
+    let mounted = mounted(&world, &server);
+    mounted.put(&root(), mounted.client.root(), "file", 0o644, b"x");
+    let closes = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&closes);
+    server.script(move |asked| {
+        counted.fetch_add(u32::from(asked.does(op::CLOSE)), Relaxed);
+        None
+    });
+    mounted.sent();
+    mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
+    assert_eq!(closes.load(Relaxed), 1);
+    assert!(mounted.sent().contains("NFSv4.SEQUENCE 1"));
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn a_session_without_room_for_a_request_is_refused_by_name() {
+    let world = World::new();
+    for limit in [(word::OPERATIONS_MAX, 10), (word::REQUEST_MAX, 4095), (word::RESPONSE_MAX, 4095)] {
+        let server = ScriptedServer::new(&world);
+        server.script(limit_session(Box::leak(Box::new([limit]))));
+        let refused = world.establish_v4("one", server, &Callbacks::default());
+        assert!(matches!(refused, Err(EstablishError::TooSmall)), "{limit:?}");
+    }
+}
+
+// SEMANTICS: sessions-2, sessions-6.
+#[test]
+fn a_smaller_session_of_a_restarted_server_takes_smaller_requests() {
+    const SMALL: u32 = 65_536;
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let (mounted, other) =
+        (mounted(&world, &server), world.mount_v4_over(CacheOptions::default(), "two", world.way()));
+    let large: Vec<u8> = (0..1_u32 << 20).flat_map(u32::to_be_bytes).take(1 << 20).collect();
+    let theirs = other.put(&root(), other.client.root(), "theirs", 0o644, &large).id;
+    let flags = OpenFlags::writing();
+    let op = || mounted.client.op(&root());
+    let (found, opened) = ops::create(&op(), mounted.client.root(), b"ours", 0o644, flags).unwrap();
+    let limit = limit_session(&[(word::REQUEST_MAX, SMALL), (word::RESPONSE_MAX, SMALL)]);
+    server.script(move |asked| {
+        let is_larger = |words: usize| words > SMALL as usize / 4;
+        limit(asked).or_else(|| {
+            let reply = asked.execute().unwrap();
+            // Nothing but SEQUENCE is in the reply if the session is unknown.
+            let is_known = reply.len() > 4 * word::FLAGS;
+            Some(Ok(match is_known {
+                true if is_larger(asked.words.len()) => refused(op::SEQUENCE, status::REQ_TOO_BIG),
+                true if is_larger(reply.len() / 4) => refused(op::SEQUENCE, status::REP_TOO_BIG),
+                _ => reply,
+            }))
+        })
+    });
+    server.replace(world.way_after_restart());
+    assert_eq!(ops::write(&op(), &opened.file, 0, &large), Ok(large.len()));
+    assert_eq!(ops::fsync(&op(), &opened.file, false), Ok(()));
+    ops::close(&op(), &opened.file).unwrap();
+    let theirs_here = mounted.lookup(&root(), mounted.client.root(), "theirs").unwrap().id;
+    assert!(mounted.cat(&root(), theirs_here) == Ok(large.clone()));
+    assert!(other.cat(&root(), theirs) == Ok(large.clone()));
+    let ours = other.lookup(&root(), other.client.root(), "ours").unwrap().id;
+    assert!(other.cat(&root(), ours) == Ok(large));
+    mounted.client.forget(found.id, 1);
+}
+
+// SEMANTICS: sessions-1.
+#[test]
+fn what_an_interrupted_open_has_opened_is_closed() {
+    for creates in [false, true] {
+        let world = World::new();
+        world.serve_callbacks();
+        let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+        let server = ScriptedServer::new(&world);
+        let mounted = mounted(&world, &server);
+        let (top, op) = (mounted.client.root(), || mounted.client.op(&root()));
+        if !creates {
+            maker.put(&root(), maker.client.root(), "file", 0o644, b"x");
+            let _ = maker.lookup(&root(), maker.client.root(), "none");
+        }
+        let found = mounted.lookup(&root(), top, "file").map(|found| found.id);
+        server.script(give_up_next(op::OPEN));
+        let opened = match found {
+            Ok(found) => ops::open(&op(), found, OpenFlags::writing()).map(drop),
+            Err(_) => ops::create(&op(), top, b"file", 0o644, OpenFlags::writing()).map(drop),
+        };
+        assert_eq!(opened, Err(Errno::INTR));
+        world.seconds(2);
+        statfs(&world, &mounted).unwrap();
+        // No file is delegated that another client has open for writing.
+        let reader = world.mount_called_back(CacheOptions::default(), "reader");
+        let found = reader.lookup(&root(), reader.client.root(), "file").unwrap();
+        reader.cat(&root(), found.id).unwrap();
+        assert_eq!(reader.counter(ClientCounter::DelegationGranted), 1);
+    }
+}
+
+#[test]
+fn what_an_interrupted_read_has_opened_is_closed() {
+    let world = World::new();
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    maker.put(&root(), maker.client.root(), "large", 0o644, &[7; 300_000]);
+    let server = ScriptedServer::new(&world);
+    let sloppy = CacheOptions { sloppy_open: Duration::from_secs(3), ..CacheOptions::default() };
+    let mounted = world.mount_v4_over(sloppy, "one", Arc::<ScriptedServer>::clone(&server));
+    let op = || mounted.client.op(&root());
+    let found = mounted.lookup(&root(), mounted.client.root(), "large").unwrap();
+    let opened = ops::open(&op(), found.id, OpenFlags::reading()).unwrap().file;
+    server.script(give_up_next(op::OPEN));
+    assert_eq!(ops::read(&op(), &opened, 0, 9).map(drop), Err(Errno::INTR));
+    ops::close(&op(), &opened).unwrap();
+    let closes = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&closes);
+    server.script(move |asked| {
+        counted.fetch_add(u32::from(asked.does(op::CLOSE)), Relaxed);
+        None
+    });
+    world.seconds(2);
+    statfs(&world, &mounted).unwrap();
+    assert_eq!(closes.load(Relaxed), 1);
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn a_session_that_is_replaced_is_destroyed() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = mounted(&world, &server);
+    let is_first = times(1);
+    server.script(move |_| is_first().then(|| Ok(refused(op::SEQUENCE, status::SEQ_MISORDERED))));
+    assert_eq!(statfs(&world, &mounted), Ok(()));
+    let sent = mounted.sent();
+    assert!(sent.contains("NFSv4.CREATE_SESSION 1") && sent.contains("NFSv4.DESTROY_SESSION 1"), "{sent}");
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn a_server_that_goes_on_reporting_revoked_states_is_asked_twice_in_a_lease() {
+    const ADMIN_STATE_REVOKED: u32 = 0x20;
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = mounted(&world, &server);
+    let flags = OpenFlags::writing();
+    let (_, opened) =
+        ops::create(&mounted.client.op(&root()), mounted.client.root(), b"file", 0o644, flags).unwrap();
+    server.script(|asked| {
+        Some(asked.execute().map(|mut reply| {
+            set_word(&mut reply, word::FLAGS, ADMIN_STATE_REVOKED);
+            reply
+        }))
+    });
+    mounted.sent();
+    for _ in 0..40 {
+        assert_eq!(statfs(&world, &mounted), Ok(()));
+    }
+    assert!(mounted.sent().contains("NFSv4.TEST_STATEID 1"));
+    drop(opened);
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn a_revoked_open_that_nobody_uses_any_more_is_freed() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = mounted(&world, &server);
+    mounted.put(&root(), mounted.client.root(), "file", 0o644, b"x");
+    world.seconds(2);
+    mounted.sent();
+    let refused = [op::PUTFH, 0, op::CLOSE, status::ADMIN_REVOKED];
+    server
+        .script(move |asked| asked.does(op::CLOSE).then(|| asked.answer(2, status::ADMIN_REVOKED, &refused)));
+    assert_eq!(statfs(&world, &mounted), Ok(()));
+    assert!(mounted.sent().contains("NFSv4.FREE_STATEID 1"));
+    assert_eq!(statfs(&world, &mounted), Ok(()));
+    assert!(!mounted.sent().contains("STATEID"), "once");
+}
+
+// SEMANTICS: sessions-2.
+#[test]
+fn the_lease_of_a_restarted_server_counts() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = mounted(&world, &server);
+    server.script(|asked| {
+        (asked.main() == op::RECLAIM_COMPLETE).then(|| {
+            asked.execute().map(|mut reply| {
+                // The last value.
+                let words = reply.len() / 4;
+                set_word(&mut reply, words - 1, 15);
+                reply
+            })
+        })
+    });
+    server.replace(world.way_after_restart());
+    assert_eq!(statfs(&world, &mounted), Ok(()));
+    let wait = mounted.v4.as_ref().unwrap().blocked_lock_wait_max();
+    assert_eq!(wait, Duration::from_millis(7500), "half of the lease");
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn an_open_whose_access_is_delayed_asks_for_that_alone() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = mounted(&world, &server);
+    let file = mounted.put(&user(5), mounted.client.root(), "file", 0o644, b"x");
+    // Its open is closed.
+    let _ = mounted.lookup(&user(5), mounted.client.root(), "none");
+    let is_first = times(1);
+    server.script(move |asked| {
+        (asked.main() == op::OPEN && is_first()).then(|| {
+            asked.execute().map(|mut reply| {
+                let word = |at: usize| reply[4 * at..4 * at + 4].try_into().map(u32::from_be_bytes).unwrap();
+                let open = 2 + (14..).find(|at| (word(*at), word(at + 1)) == (op::OPEN, 0)).unwrap();
+                // The stateid, the change of the directory and flags; the attributes set; the kind of
+                // delegation, and perhaps why there is none.
+                let kind = open + 11 + usize::try_from(word(open + 10)).unwrap();
+                let end = kind + 1 + usize::from(word(kind) == 3);
+                let piggybacked = word(2);
+                reply.truncate(4 * end);
+                reply.extend(bytes(&[op::ACCESS, status::DELAY]));
+                set_word(&mut reply, 0, status::DELAY);
+                set_word(&mut reply, 2, piggybacked.min(4));
+                reply
+            })
+        })
+    });
+    mounted.sent();
+    let opened = ops::open(&mounted.client.op(&user(5)), file.id, OpenFlags::writing());
+    assert_eq!(mounted.sent(), "NFSv4.ACCESS 1 NFSv4.OPEN 1");
+    ops::close(&mounted.client.op(&user(5)), &opened.unwrap().file).unwrap();
+}
+
+// SEMANTICS: sessions-2.
+#[test]
+fn a_restarted_server_that_has_kept_the_session_gets_the_opens_again() {
+    const RESTART_RECLAIM_NEEDED: u32 = 0x100;
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = mounted(&world, &server);
+    let flags = OpenFlags::writing();
+    let op = || mounted.client.op(&root());
+    let (_, opened) = ops::create(&op(), mounted.client.root(), b"file", 0o644, flags).unwrap();
+    let (is_first, opens) = (times(1), Arc::new(AtomicU32::new(0)));
+    let counted = Arc::clone(&opens);
+    server.script(move |asked| {
+        if asked.main() == op::OPEN {
+            counted.fetch_add(1, Relaxed);
+        }
+        is_first().then(|| {
+            asked.execute().map(|mut reply| {
+                set_word(&mut reply, word::FLAGS, RESTART_RECLAIM_NEEDED);
+                reply
+            })
+        })
+    });
+    assert_eq!(statfs(&world, &mounted), Ok(()));
+    mounted.sent();
+    assert_eq!(statfs(&world, &mounted), Ok(()));
+    assert!(mounted.sent().contains("NFSv4.RECLAIM_COMPLETE 1"));
+    assert_eq!(opens.load(Relaxed), 1, "the open is reclaimed before");
+    ops::write(&op(), &opened.file, 0, b"x").unwrap();
+    assert_eq!(ops::fsync(&op(), &opened.file, false), Ok(()));
+}

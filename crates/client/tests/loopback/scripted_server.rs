@@ -1,0 +1,192 @@
+//! A server of NFSv4.1 whose replies a test replaces.
+
+use std::{cell::Cell, sync::Arc, time::Duration};
+
+use curt_rpc::client::{CallError, CallReply, CallStatistics, Interrupt, RpcRequest, Transport};
+use curt_xdr::Encode;
+use parking_lot::Mutex;
+
+use crate::world::World;
+
+/// The numbers of operations.
+pub(crate) mod op {
+    pub(crate) const ACCESS: u32 = 3;
+    pub(crate) const CLOSE: u32 = 4;
+    pub(crate) const CREATE: u32 = 6;
+    pub(crate) const LINK: u32 = 11;
+    pub(crate) const LOCK: u32 = 12;
+    pub(crate) const OPEN: u32 = 18;
+    pub(crate) const PUTFH: u32 = 22;
+    pub(crate) const REMOVE: u32 = 28;
+    pub(crate) const RENAME: u32 = 29;
+    pub(crate) const EXCHANGE_ID: u32 = 42;
+    pub(crate) const CREATE_SESSION: u32 = 43;
+    pub(crate) const SEQUENCE: u32 = 53;
+    pub(crate) const RECLAIM_COMPLETE: u32 = 58;
+}
+
+/// What the server does with a request; `None`: it executes it.
+type Script = dyn Fn(&ScriptedRequest<'_>) -> Option<Result<Vec<u8>, CallError>> + Send + Sync;
+
+/// A server that can be replaced, and whose replies can be.
+pub(crate) struct ScriptedServer {
+    to: Mutex<Arc<dyn Transport>>,
+    script: Mutex<Option<Arc<Script>>>,
+}
+
+/// A request of NFSv4.1.
+pub(crate) struct ScriptedRequest<'a> {
+    /// The arguments of COMPOUND.
+    pub(crate) words: Vec<u32>,
+    server: &'a ScriptedServer,
+    request: &'a RpcRequest<'a>,
+    interrupt: &'a Interrupt,
+    /// How long after its sending the first transmission was lost, and whether the server seems to
+    /// have restarted.
+    pub(crate) lost: Cell<Option<(Duration, bool)>>,
+}
+
+struct Words<'a>(&'a [u32]);
+
+impl Encode for Words<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(self.0.iter().flat_map(|word| word.to_be_bytes()));
+    }
+}
+
+fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect()
+}
+
+pub(crate) fn bytes(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// The reply to a compound whose first operation is refused.
+pub(crate) fn refused(operation: u32, status: u32) -> Vec<u8> {
+    bytes(&[status, 0, 1, operation, status])
+}
+
+/// Replaces a word of a reply.
+pub(crate) fn set_word(reply: &mut [u8], word: usize, value: u32) {
+    reply[4 * word..4 * word + 4].copy_from_slice(&value.to_be_bytes());
+}
+
+impl ScriptedRequest<'_> {
+    /// The operations up to the first one that does more than to find an object, to describe it, or
+    /// to end a state.
+    fn first_operations(&self) -> Vec<u32> {
+        let words = &self.words;
+        let (mut at, mut operations) = (3, Vec::new());
+        for _ in 0..words[2] {
+            let operation = words[at];
+            operations.push(operation);
+            at += 1;
+            let opaque = |at: usize| 1 + usize::try_from(words[at]).unwrap().div_ceil(4);
+            let bitmap = |at: usize| 1 + usize::try_from(words[at]).unwrap();
+            at += match operation {
+                op::SEQUENCE => 8,
+                op::PUTFH | 15 => opaque(at),
+                10 | 24 | 31 | 32 => 0,
+                9 => bitmap(at),
+                17 | 37 => bitmap(at) + opaque(at + bitmap(at)),
+                op::CLOSE => 5,
+                8 => 4,
+                _ => break,
+            };
+        }
+        operations
+    }
+
+    /// The last of these.
+    pub(crate) fn main(&self) -> u32 {
+        self.first_operations().last().copied().unwrap_or(0)
+    }
+
+    /// Whether this operation is among them.
+    pub(crate) fn does(&self, operation: u32) -> bool {
+        self.first_operations().contains(&operation)
+    }
+
+    /// The number of operations.
+    pub(crate) fn operations(&self) -> u32 {
+        self.words[2]
+    }
+
+    /// The server executes other arguments.
+    pub(crate) fn execute_instead(&self, words: &[u32]) -> Result<Vec<u8>, CallError> {
+        let arguments = &Words(words);
+        let request = RpcRequest { arguments, ..*self.request };
+        let to = Arc::clone(&self.server.to.lock());
+        to.call(&request, self.interrupt).map(|reply| reply.results().to_vec())
+    }
+
+    /// The server executes the request.
+    pub(crate) fn execute(&self) -> Result<Vec<u8>, CallError> {
+        self.execute_instead(&self.words)
+    }
+
+    /// The server executes SEQUENCE, and the other operations have these results.
+    pub(crate) fn answer(&self, count: u32, status: u32, results: &[u32]) -> Result<Vec<u8>, CallError> {
+        let mut alone = self.words[..12].to_vec();
+        alone[2] = 1;
+        let mut reply = self.execute_instead(&alone)?;
+        reply.extend(bytes(results));
+        set_word(&mut reply, 0, status);
+        set_word(&mut reply, 2, 1 + count);
+        Ok(reply)
+    }
+}
+
+impl ScriptedServer {
+    pub(crate) fn new(world: &World) -> Arc<Self> {
+        Self::over(world.way())
+    }
+
+    pub(crate) fn over(to: Arc<dyn Transport>) -> Arc<Self> {
+        Arc::new(Self { to: Mutex::new(to), script: Mutex::new(None) })
+    }
+
+    /// Another server is called from now on.
+    pub(crate) fn replace(&self, to: Arc<dyn Transport>) {
+        *self.to.lock() = to;
+    }
+
+    pub(crate) fn script(
+        &self,
+        script: impl Fn(&ScriptedRequest<'_>) -> Option<Result<Vec<u8>, CallError>> + Send + Sync + 'static,
+    ) {
+        *self.script.lock() = Some(Arc::new(script));
+    }
+
+    /// The server executes everything from now on.
+    pub(crate) fn obey(&self) {
+        *self.script.lock() = None;
+    }
+}
+
+impl Transport for ScriptedServer {
+    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
+        self.call_with_statistics(request, interrupt, &mut CallStatistics::default())
+    }
+
+    fn call_with_statistics(
+        &self,
+        request: &RpcRequest<'_>,
+        interrupt: &Interrupt,
+        statistics: &mut CallStatistics,
+    ) -> Result<CallReply, CallError> {
+        let mut arguments = Vec::new();
+        request.arguments.encode(&mut arguments);
+        let words = words(&arguments);
+        let asked = ScriptedRequest { words, server: self, request, interrupt, lost: Cell::new(None) };
+        let script = self.script.lock().clone();
+        let reply = script.and_then(|script| script(&asked)).unwrap_or_else(|| asked.execute());
+        statistics.transmissions = 1;
+        if let Some((lost, restarted)) = asked.lost.get() {
+            statistics.transmissions = 2;
+            (statistics.lost, statistics.restarted) = (Some(lost), restarted);
+        }
+        reply.map(CallReply::from_results)
+    }
+}

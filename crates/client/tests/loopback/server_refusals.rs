@@ -1,0 +1,196 @@
+//! Servers of NFSv4.1 that lack what RFC 8881 has: it is done in another way, and not asked for
+//! again.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering::Relaxed},
+};
+
+use curt_client::{OpenFlags, ops};
+use curt_policy::CacheOptions;
+use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
+use curt_xdr::Encode;
+use rustix::io::Errno;
+
+use crate::{
+    nfs4::Way,
+    world::{BenchMount, World, root},
+};
+
+const NOTSUPP: u32 = 10_004;
+const INVAL: u32 = 22;
+
+const SEQUENCE: u32 = 53;
+const LOOKUP: u32 = 15;
+const NVERIFY: u32 = 17;
+const OPEN: u32 = 18;
+const PUTFH: u32 = 22;
+const SAVEFH: u32 = 32;
+
+/// The words of the arguments that precede those behind SEQUENCE.
+const SEQUENCE_WORDS: usize = 12;
+
+/// A server that refuses an operation as some do.
+struct Refusing {
+    to: Arc<dyn Transport>,
+    /// Whether it refuses a compound with these words, and with which status behind which
+    /// operations.
+    rule: fn(&[u32]) -> Option<(&'static [u32], u32)>,
+    count: AtomicU32,
+}
+
+struct Raw(Vec<u8>);
+
+impl Encode for Raw {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0);
+    }
+}
+
+fn bytes_of(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+impl Transport for Refusing {
+    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
+        let mut arguments = Vec::new();
+        request.arguments.encode(&mut arguments);
+        let words: Vec<u32> =
+            arguments.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
+        let refused = (words.get(3) == Some(&SEQUENCE)).then(|| (self.rule)(&words)).flatten();
+        let Some((operations, status)) = refused else { return self.to.call(request, interrupt) };
+        self.count.fetch_add(1, Relaxed);
+        let mut sequence = words[..SEQUENCE_WORDS].to_vec();
+        sequence[2] = 1;
+        let sequence = Raw(bytes_of(&sequence));
+        let reply = self.to.call(&RpcRequest { arguments: &sequence, ..*request }, interrupt)?;
+        let mut reply = reply.results().to_vec();
+        reply[..4].copy_from_slice(&status.to_be_bytes());
+        let count = 1 + u32::try_from(operations.len()).unwrap();
+        reply[8..12].copy_from_slice(&count.to_be_bytes());
+        for (number, operation) in operations.iter().enumerate() {
+            let is_last = number + 1 == operations.len();
+            reply.extend(bytes_of(&[*operation, if is_last { status } else { 0 }]));
+        }
+        Ok(CallReply::from_results(reply))
+    }
+}
+
+/// The words of the first OPEN: from its share access on.
+fn open_words(words: &[u32]) -> Option<&[u32]> {
+    let at = words.windows(2).position(|pair| pair == [OPEN, 0])?;
+    // The owner has eight bytes.
+    words.get(at + 2..at + 12).filter(|words| words[1] == 0 && words[4] == 8)
+}
+
+fn wishes(words: &[u32]) -> Option<(&'static [u32], u32)> {
+    let open = open_words(words).filter(|open| open[0] & 0xff00 != 0)?;
+    Some((if open[7] == 0 { &[PUTFH, OPEN] } else { &[PUTFH, SAVEFH, OPEN] }, INVAL))
+}
+
+fn by_handle(words: &[u32]) -> Option<(&'static [u32], u32)> {
+    open_words(words).filter(|open| open[7..9] == [0, 4]).map(|_| (&[PUTFH, OPEN][..], NOTSUPP))
+}
+
+fn exclusive(words: &[u32]) -> Option<(&'static [u32], u32)> {
+    open_words(words).filter(|open| open[7..9] == [1, 3]).map(|_| (&[PUTFH, SAVEFH, OPEN][..], INVAL))
+}
+
+fn comparison(words: &[u32]) -> Option<(&'static [u32], u32)> {
+    // The mask and the value of a type.
+    let compares = words.windows(3).any(|part| part == [NVERIFY, 1, 2]);
+    compares.then_some((&[PUTFH, SAVEFH, LOOKUP, NVERIFY][..], NOTSUPP))
+}
+
+/// Creates, opens, writes, reads and removes files.
+fn use_all(mounted: &BenchMount) {
+    let top = mounted.client.root();
+    let op = || mounted.client.op(&root());
+    // CLOSE is sent with it.
+    let close = |file: &curt_client::OpenFile| {
+        ops::close(&op(), file).unwrap();
+        ops::setattr(&op(), top, &curt_types::SetAttributes::with_mode(0o777)).unwrap();
+    };
+    let exclusive = OpenFlags { exclusive: true, ..OpenFlags::writing() };
+    for name in ["one", "two"] {
+        let (found, opened) = ops::create(&op(), top, name.as_bytes(), 0o644, exclusive).unwrap();
+        ops::write(&op(), &opened.file, 0, b"new").unwrap();
+        close(&opened.file);
+        assert_eq!(ops::create(&op(), top, name.as_bytes(), 0o644, exclusive).unwrap_err(), Errno::EXIST);
+        let opened = ops::open(&op(), found.id, OpenFlags::writing()).unwrap().file;
+        ops::write(&op(), &opened, 3, b" and more").unwrap();
+        close(&opened);
+    }
+    let old = mounted.lookup(&root(), top, "old").unwrap();
+    let opened = ops::open(&op(), old.id, OpenFlags::reading()).unwrap().file;
+    assert_eq!(ops::read(&op(), &opened, 0, 9).unwrap().to_vec(), b"old");
+    close(&opened);
+    let large = mounted.lookup(&root(), top, "large").unwrap();
+    let opened = ops::open(&op(), large.id, OpenFlags::reading()).unwrap().file;
+    assert_eq!(ops::read(&op(), &opened, 0, 9).unwrap().to_vec(), [7; 9]);
+    close(&opened);
+    assert_eq!(ops::unlink(&op(), top, b"directory").unwrap_err(), Errno::ISDIR);
+    assert_eq!(ops::rmdir(&op(), top, b"old"), Err(Errno::NOTDIR));
+    ops::unlink(&op(), top, b"old").unwrap();
+    assert_eq!(ops::remove_many(&op(), top, &[b"one", b"large"]).unwrap(), [Ok(()), Ok(())]);
+    ops::rmdir(&op(), top, b"directory").unwrap();
+}
+
+// SEMANTICS: sessions-19.
+#[test]
+fn what_a_server_refuses_is_done_in_another_way_and_not_asked_for_again() {
+    type Rule = fn(&[u32]) -> Option<(&'static [u32], u32)>;
+    let rules: [(&str, Rule); 4] = [
+        ("OPEN4_SHARE_ACCESS_WANT bits", wishes),
+        ("CLAIM_FH", by_handle),
+        ("EXCLUSIVE4_1", exclusive),
+        ("NVERIFY", comparison),
+    ];
+    for (name, rule) in rules {
+        let world = World::new();
+        let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+        let top = maker.client.root();
+        maker.put(&root(), top, "old", 0o644, b"old");
+        maker.put(&root(), top, "large", 0o644, &[7; 300_000]);
+        ops::mkdir(&maker.client.op(&root()), top, b"directory", 0o755).unwrap();
+        let refusing = Arc::new(Refusing { to: world.way(), rule, count: AtomicU32::new(0) });
+        let mounted =
+            world.mount_v4_over(CacheOptions::default(), "one", Arc::<Refusing>::clone(&refusing) as _);
+        use_all(&mounted);
+        // Something else that the first creation has may be meant as well.
+        assert!((1..=2).contains(&refusing.count.load(Relaxed)), "{name}");
+        assert_eq!(mounted.client.server().1, [name]);
+        let found = maker.lookup(&root(), top, "two").unwrap();
+        assert_eq!(maker.cat(&root(), found.id), Ok(b"new and more".to_vec()), "{name}");
+    }
+}
+
+// SEMANTICS: sessions-19.
+#[test]
+fn nothing_is_reclaimed_from_a_server_of_another_scope() {
+    for is_other_scope in [false, true] {
+        let world = World::new();
+        let way = Way::new(&world);
+        let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
+        let op = || mounted.client.op(&root());
+        let (_, opened) =
+            ops::create(&op(), mounted.client.root(), b"file", 0o644, OpenFlags::writing()).unwrap();
+        mounted.sent();
+        way.replace(world.way_after_restart());
+        way.spoil(move |reply| {
+            let mut reply = reply?;
+            let word = |at: usize| reply.get(4 * at..).and_then(|rest| rest.first_chunk().copied());
+            // The owner of EXCHANGE_ID's result, and the first byte of the scope behind it.
+            if word(3).map(u32::from_be_bytes) == Some(42) && is_other_scope {
+                let owner = word(12).map_or(0, u32::from_be_bytes).div_ceil(4) as usize;
+                reply[4 * (14 + owner)] ^= 1;
+            }
+            Ok(reply)
+        });
+        ops::write(&op(), &opened.file, 0, b"late").unwrap();
+        assert_eq!(ops::fsync(&op(), &opened.file, false), Ok(()));
+        let opens = if is_other_scope { "NFSv4.OPEN 1" } else { "NFSv4.OPEN 2" };
+        let sent = mounted.sent();
+        assert!(sent.contains(opens) && sent.contains("NFSv4.RECLAIM_COMPLETE 1"), "{sent}");
+    }
+}
