@@ -108,11 +108,11 @@ impl BackgroundThreads {
 
 impl Background for BackgroundThreads {
     fn spawn(&self, task: BackgroundTask) {
-        BackgroundShared::spawn(&self.shared, scope::carried(task));
+        BackgroundShared::spawn(&self.shared, scope::in_current_scope(task));
     }
 
     fn spawn_after(&self, delay: Duration, task: BackgroundTask) {
-        let task = scope::carried_later(task);
+        let task = scope::in_current_scope_delayed(task);
         let mut work = self.shared.work.lock();
         work.timers_set += 1;
         let due = (Instant::now() + delay, work.timers_set);

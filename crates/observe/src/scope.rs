@@ -3,7 +3,7 @@
 //!
 //! Each thread has one value. Code that receives a program's operation enters it ([`operation`]).
 //! Code that sends a request sets the cause if the operation alone does not determine it
-//! ([`with_cause`]). Work that is passed to another thread carries the value ([`carried`]). These
+//! ([`with_cause`]). Work that is passed to another thread carries the value ([`in_current_scope`]). These
 //! are only labels: no decision depends on them.
 //!
 //! Work may carry a mark ([`WorkMark`]). The work in progress with each mark is counted, so that a
@@ -100,7 +100,7 @@ pub fn for_object(object: u64) -> ScopeGuard {
 /// Wraps a task so that it runs in its creator's process, object and mark on any thread; it sets
 /// its causes itself. It is in progress from now on.
 #[must_use]
-pub fn carried(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnOnce() + Send + 'static> {
+pub fn in_current_scope(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnOnce() + Send + 'static> {
     let scope = RequestScope { cause: None, ..current() };
     if scope == RequestScope::default() {
         return task;
@@ -113,12 +113,14 @@ pub fn carried(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnOnce() + S
     })
 }
 
-/// As [`carried`], for a task that runs after a delay. A wait for the end of work does not include
+/// As [`in_current_scope`], for a task that runs after a delay. A wait for the end of work does not include
 /// it.
 #[must_use]
-pub fn carried_later(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnOnce() + Send + 'static> {
+pub fn in_current_scope_delayed(
+    task: Box<dyn FnOnce() + Send + 'static>,
+) -> Box<dyn FnOnce() + Send + 'static> {
     let _unmarked = enter(RequestScope { mark: WorkMark::NONE, ..current() });
-    carried(task)
+    in_current_scope(task)
 }
 
 /// Number of marks with their own counts. If there are more at a time, marks share counts, and a
@@ -223,7 +225,7 @@ mod tests {
         let task = {
             let _operation = operation(7, 9);
             let _why = with_cause(Cause::OpenCheck);
-            carried(Box::new(move || told.send(current()).expect("it is waited for")))
+            in_current_scope(Box::new(move || told.send(current()).expect("it is waited for")))
         };
         std::thread::spawn(task).join().expect("the task does not panic");
         let scope = heard.recv().expect("it has told");
@@ -237,7 +239,11 @@ mod tests {
         let (done, dropped, later) = {
             let _entered = enter(marked);
             assert_eq!(mark.counts(), WorkCounts { now: 1, begun: 1 });
-            (carried(Box::new(|| ())), carried(Box::new(|| ())), carried_later(Box::new(|| ())))
+            (
+                in_current_scope(Box::new(|| ())),
+                in_current_scope(Box::new(|| ())),
+                in_current_scope_delayed(Box::new(|| ())),
+            )
         };
         assert_eq!(mark.counts().now, 2, "and what is done later is not waited for");
         let running = std::thread::spawn(move || {

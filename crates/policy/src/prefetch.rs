@@ -148,7 +148,7 @@ impl PrefetchView {
         let cost = bounded(record.bytes_left(self.size) / (2 * unit));
         let doubtful = cost.max(MISSES_MIN);
         if record.own.fills > 0 {
-            return match (record.own.pays(unit), record.extent) {
+            return match (record.own.is_beneficial(unit), record.extent) {
                 (true, _) if record.own.failures == 0 => cost.max(1),
                 // The first names had no benefit; the others are not requested.
                 (false, ListedExtent::Part(_)) => u32::MAX,
@@ -157,7 +157,7 @@ impl PrefetchView {
             };
         }
         let is_known = self.siblings.fills >= SIBLING_FILLS_MIN;
-        match (is_known && self.siblings.pays(unit), is_known) {
+        match (is_known && self.siblings.is_beneficial(unit), is_known) {
             (true, _) if self.siblings.is_wanted() => cost.max(1),
             (true, _) => doubtful,
             _ if self.mount.is_given_up(unit) => u32::MAX,
@@ -172,7 +172,7 @@ impl PrefetchView {
         let misses = |share: u64| bounded(u64::from(PLUS_SIZE_MAX) * share / (2 * unit));
         if own.fills == 0 {
             misses(1).max(LOSS_MISSES_MIN)
-        } else if own.pays(unit) {
+        } else if own.is_beneficial(unit) {
             own.doubled(misses(1).max(MISSES_MIN))
         } else if own.has_saved {
             own.doubled(misses(PART_UNPROVEN_FACTOR).max(MISSES_MIN))
@@ -314,7 +314,7 @@ impl PrefetchBenefit {
     }
 
     /// Whether more requests were saved than lost, and enough for the names that were not used.
-    fn pays(&self, unit: u64) -> bool {
+    fn is_beneficial(&self, unit: u64) -> bool {
         let names = u64::from(self.names) * u64::from(NAME_BYTES);
         self.saved > self.lost && names <= u64::from(self.saved - self.lost) * unit
     }
@@ -326,7 +326,7 @@ impl PrefetchBenefit {
 
     /// Whether a mount is disabled: fills have no benefit, and the last try is recent.
     fn is_given_up(&self, unit: u64) -> bool {
-        self.fills >= MOUNT_FILLS_MIN && !self.pays(unit) && self.misses < MOUNT_MISSES
+        self.fills >= MOUNT_FILLS_MIN && !self.is_beneficial(unit) && self.misses < MOUNT_MISSES
     }
 
     /// `misses`, doubled for each consecutive failure.

@@ -67,25 +67,25 @@ pub(crate) struct LockService {
     uses_kernel_locks: AtomicBool,
     kernel_locked_files: Arc<KernelLockedFiles>,
     next_scan: Mutex<Option<Instant>>,
-    alarm: Arc<Alarm>,
+    alarm: Arc<TimerThread>,
     has_thread: AtomicBool,
 }
 
 /// When the service's thread has to run next.
 #[derive(Default)]
-struct Alarm {
-    state: Mutex<AlarmState>,
+struct TimerThread {
+    state: Mutex<TimerState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct AlarmState {
+struct TimerState {
     at: Option<Instant>,
     /// The service has ended.
     is_over: bool,
 }
 
-impl Alarm {
+impl TimerThread {
     /// Lets the thread run at `at`, if that is earlier than it would.
     fn set(&self, at: Instant) {
         let mut state = self.state.lock();

@@ -77,7 +77,7 @@ impl Access {
     /// later, so that one reply is sufficient.
     #[must_use]
     #[inline]
-    pub const fn worth_asking(kind: FileKind) -> Self {
+    pub const fn applicable_to(kind: FileKind) -> Self {
         match kind {
             FileKind::Directory => {
                 Self(Self::READ.0 | Self::LOOKUP.0 | Self::MODIFY.0 | Self::EXTEND.0 | Self::DELETE.0)

@@ -13,15 +13,14 @@ use std::{
 
 use curt_proto::{
     mount3, nfs3, nfs4, nlm4, nsm,
-    portmap::{self, Mapping, PortmapProcedure, Rpcb, RpcbindVersion, format_universal_address},
+    portmap::{self, IpProtocol, Mapping, PortmapProcedure, Rpcb, RpcbindVersion, format_universal_address},
 };
 use curt_rpc::{
     auth::RpcCredential,
     client::{
-        CallError, Interrupt, NoTransportEvents, PortSource, RecoveryMode, RpcRequest, ServerName,
-        TcpOptions, TcpTransport, Transport,
+        CallError, Interrupt, NoTransportEvents, RpcRequest, ServerName, TcpOptions, TcpTransport, Transport,
     },
-    message::{AcceptStatus, call_record, decode_reply_header},
+    message::{AcceptStatus, ProcedureId, call_record, decode_reply_header},
     record,
 };
 use curt_server::Versions;
@@ -51,13 +50,6 @@ struct RegisteredService {
     version: u32,
     address: SocketAddr,
     protocol: IpProtocol,
-}
-
-/// How a service receives calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum IpProtocol {
-    Tcp,
-    Udp,
 }
 
 /// The registrations, and the connection to rpcbind.
@@ -213,7 +205,7 @@ impl RpcbindClient {
                 let results = self.call(DUMP, answered)?;
                 let list: OptionalList<Rpcb<'_>, ENTRIES_MAX> =
                     decode_all(&results).map_err(CallError::from)?;
-                let netid = netid(answered);
+                let netid = answered.netid();
                 let same = list.iter().find(|other| {
                     (other.program, other.version, &*other.netid)
                         == (answered.program, answered.version, netid)
@@ -252,7 +244,7 @@ impl RpcbindClient {
         let binding = Rpcb {
             program: answered.program,
             version: answered.version,
-            netid: Opaque::new(netid(answered)).expect(short),
+            netid: Opaque::new(answered.netid()).expect(short),
             address: Opaque::new(address.as_bytes()).expect(short),
             owner: Opaque::new(owner.as_bytes()).expect(short),
         };
@@ -268,10 +260,7 @@ impl RpcbindClient {
                 let mapping = Mapping {
                     program: answered.program,
                     version: answered.version,
-                    protocol: match answered.protocol {
-                        IpProtocol::Tcp => portmap::PROTOCOL_TCP,
-                        IpProtocol::Udp => portmap::PROTOCOL_UDP,
-                    },
+                    protocol: answered.protocol.number(),
                     port: answered.address.port().into(),
                 };
                 // It does not support IPv6: nothing is registered, which is not an error.
@@ -288,13 +277,11 @@ impl RpcbindClient {
 
 /// Over TCP rpcbind accepts registrations only from a local reserved port.
 fn connect() -> Option<TcpTransport> {
-    let mut options =
-        TcpOptions::new(ServerName::Address(Ipv4Addr::LOCALHOST.into()), PortSource::Fixed(portmap::PORT));
-    options.recovery = RecoveryMode::Soft;
-    options.timeout = RPCBIND_TIMEOUT;
-    options.retrans = 0;
-    options.connect_timeout = RPCBIND_TIMEOUT;
-    options.reserved_port = rustix::process::geteuid().is_root();
+    let here = ServerName::Address(Ipv4Addr::LOCALHOST.into());
+    let options = TcpOptions {
+        reserved_port: rustix::process::geteuid().is_root(),
+        ..TcpOptions::single_calls(here, portmap::PORT, RPCBIND_TIMEOUT)
+    };
     TcpTransport::connect(options, Arc::new(NoTransportEvents), &Interrupt::never()).ok()
 }
 
@@ -315,15 +302,8 @@ fn remote(
     procedure: u32,
     arguments: &(dyn Encode + Sync),
 ) -> Result<Vec<u8>, RpcbindError> {
-    let request = RpcRequest {
-        program: portmap::PROGRAM,
-        version: version as u32,
-        procedure,
-        credential: &RpcCredential::None,
-        arguments,
-        bulk: &[],
-        results_max: ANSWER_MAX,
-    };
+    let procedure = ProcedureId { program: portmap::PROGRAM, version: version as u32, procedure };
+    let request = RpcRequest::anonymous(procedure, arguments, ANSWER_MAX);
     Ok(transport.call(&request, &Interrupt::never())?.results().to_vec())
 }
 
@@ -346,20 +326,17 @@ fn local(stream: &mut UnixStream, procedure: u32, arguments: &dyn Encode) -> Res
     }
 }
 
-const fn netid(answered: RegisteredService) -> &'static [u8] {
-    match (answered.protocol, answered.address) {
-        (IpProtocol::Tcp, SocketAddr::V4(_)) => portmap::NETID_TCP,
-        (IpProtocol::Tcp, SocketAddr::V6(_)) => portmap::NETID_TCP6,
-        (IpProtocol::Udp, SocketAddr::V4(_)) => portmap::NETID_UDP,
-        (IpProtocol::Udp, SocketAddr::V6(_)) => portmap::NETID_UDP6,
-    }
-}
-
 /// This process's user as rpcbind names it.
 fn owner() -> String {
     match rustix::process::geteuid() {
         root if root.is_root() => "superuser".into(),
         other => other.as_raw().to_string(),
+    }
+}
+
+impl RegisteredService {
+    const fn netid(&self) -> &'static [u8] {
+        self.protocol.netid(self.address.ip())
     }
 }
 

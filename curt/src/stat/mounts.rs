@@ -139,7 +139,7 @@ fn rows(before: Option<&[MountReport]>, now: &[MountReport]) -> Vec<MountRow> {
     let mut rows: Vec<MountRow> = now
         .iter()
         .map(|report| match earlier_reports.iter().find(|earlier| same(earlier, report)) {
-            Some(earlier) if report.succession(earlier) == ReportContinuity::SameMount => {
+            Some(earlier) if report.continuity_with(earlier) == ReportContinuity::SameMount => {
                 row(MountRowState::SinceReport, report.since(earlier))
             }
             Some(_) => row(MountRowState::Restarted, report.clone()),

@@ -33,7 +33,7 @@ pub(super) fn tables(before: &[MountActivity], now: &[MountActivity], only: Opti
         .map(|now| {
             let same = |one: &&MountActivity| {
                 one.report.mount_point == now.report.mount_point
-                    && now.report.succession(&one.report) == ReportContinuity::SameMount
+                    && now.report.continuity_with(&one.report) == ReportContinuity::SameMount
             };
             let before = before.iter().find(same);
             let done = match before {

@@ -65,6 +65,7 @@ pub(crate) fn run(scope: &TestScope, seed: TestSeed) -> Result<bool> {
         part(&mut parts, "tidy", || checked("tidy", tidy::run(&root())));
         if *scope == TestScope::WithoutWholePrograms {
             part(&mut parts, "clippy", clippy);
+            part(&mut parts, "documentation", documentation);
         }
     }
     let mut programs = Vec::new();
@@ -109,6 +110,11 @@ fn clippy() -> Result<TestSummary> {
     cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])
 }
 
+/// Links in documentation lead to items that a reader of it can open.
+fn documentation() -> Result<TestSummary> {
+    cargo(&["doc", "--quiet", "--no-deps", "--workspace"])
+}
+
 /// The parts that need no other program. They compute more than they wait; so they run beside the
 /// whole-program tests, which wait more than they compute, with lower priority.
 fn aside(programs: &[binaries::TestBinary]) -> Vec<TestPart> {
@@ -124,6 +130,7 @@ fn aside(programs: &[binaries::TestBinary]) -> Vec<TestPart> {
         checked("fuzzing", fuzzed.map(|()| true))
     });
     part(&mut parts, "clippy", clippy);
+    part(&mut parts, "documentation", documentation);
     parts
 }
 

@@ -211,14 +211,6 @@ impl FileState {
         (end > 0 && end >= known).then_some(end)
     }
 
-    /// Records the write verifier of a reply.
-    pub(super) fn note_verifier(&mut self, verifier: WriteVerifier) {
-        if self.verifier.is_some_and(|known| known != verifier) {
-            self.restarts += 1;
-        }
-        self.verifier = Some(verifier);
-    }
-
     /// Begins to set the size, unless another SETATTR does or a WRITE beyond `size` is in flight;
     /// whether it began.
     pub(super) fn begin_resize(&mut self, size: u64) -> bool {

@@ -194,7 +194,7 @@ impl DataPlane {
     /// data half. Returns the data that were lost. Called at unmount: afterwards nothing can be
     /// written or read ahead.
     pub fn sync_all(self: &Arc<Self>, limit: Duration) -> Vec<UnsentData> {
-        self.sync_until(&self.raised_after(limit))
+        self.sync_until(&self.interrupt_at(limit))
     }
 
     /// As [`DataPlane::sync_all`], until `deadline` is raised.
@@ -207,11 +207,11 @@ impl DataPlane {
     /// Writes the bytes that are unwritten now, for at most `limit`. Reads and writes proceed as
     /// usual meanwhile and afterwards.
     pub fn write_all(self: &Arc<Self>, limit: Duration) {
-        self.write_until(&self.raised_after(limit));
+        self.write_until(&self.interrupt_at(limit));
     }
 
     /// An interrupt that is raised after `limit`.
-    fn raised_after(&self, limit: Duration) -> Interrupt {
+    fn interrupt_at(&self, limit: Duration) -> Interrupt {
         let deadline = Interrupt::new();
         let alarm = deadline.clone();
         self.background.spawn_after(limit, Box::new(move || alarm.raise()));

@@ -12,6 +12,7 @@
 
 mod block_pool;
 mod cache;
+mod commit;
 mod dirty_limit;
 pub(crate) mod errors;
 pub(crate) mod file;

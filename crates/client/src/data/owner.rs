@@ -33,7 +33,7 @@ pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
 
     /// A read of this range found that another client changed the file, and starts again. Copies in
     /// other caches are invalidated before it is answered.
-    fn begins_anew(&self, _: &std::ops::Range<u64>) {}
+    fn on_reread(&self, _: &std::ops::Range<u64>) {}
 
     /// A WRITE is about to be sent. Each call is paired with one of [`DataOwner::absorb_write`].
     fn begin_write(&self);

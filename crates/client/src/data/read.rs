@@ -143,7 +143,7 @@ impl DataPlane {
                     return Ok(Some(bytes));
                 }
                 ReadStep::Restart => {
-                    owner.begins_anew(&reading.range);
+                    owner.on_reread(&reading.range);
                     restarts += 1;
                     reading.restart(owner, restarts < RESTARTS_MAX);
                 }

@@ -40,7 +40,7 @@ impl DataOwner for Inode {
         }
     }
 
-    fn begins_anew(&self, range: &Range<u64>) {
+    fn on_reread(&self, range: &Range<u64>) {
         let size = self.attributes().map_or(0, |known| known.size);
         // A short reply makes the kernel reduce its size, unless the kernel is notified first.
         let is_short = range.end > size;

@@ -741,7 +741,7 @@ fn absorb_found(
         (inode.absorb(attributes, sent).adopted, sent)
     };
     if let Some(granted) = granted {
-        let rights = Access::worth_asking(attributes.kind);
+        let rights = Access::applicable_to(attributes.kind);
         inode.absorb_answer(&op.identity, rights, granted.common(rights), dated);
     }
     if was_opened {

@@ -48,7 +48,7 @@ pub(crate) fn access_decision(op: &Op<'_>, inode: &Inode, needs: Access) -> Acce
 /// Sends ACCESS for all rights that apply to the type of `inode`.
 pub(crate) fn send_access(op: &Op<'_>, inode: &Inode, why: AccessReason) -> Result<(), Errno> {
     let kind = inode.facts().state.facts().map(|known| known.kind);
-    let rights = kind.map_or(Access::ALL, Access::worth_asking);
+    let rights = kind.map_or(Access::ALL, Access::applicable_to);
     let _why = scope::with_cause(match why {
         AccessReason::ForeignData | AccessReason::ConfirmDenial => Cause::AccessConfirm,
         AccessReason::Unasked => Cause::Access,

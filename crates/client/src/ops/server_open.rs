@@ -131,7 +131,7 @@ fn send_open_alone(
     read: Option<u32>,
     siblings: &Siblings,
 ) -> Result<Option<(ReadData, Instant)>, Errno> {
-    let rights = Access::worth_asking(FileKind::Regular);
+    let rights = Access::applicable_to(FileKind::Regular);
     let _why = scope::with_cause(Cause::OpenCheck);
     let ticket = inode.facts().state.ticket();
     let requests = siblings.requests();

@@ -126,7 +126,7 @@ fn absorb_one(op: &Op<'_>, sibling: &Sibling, found: LookupOpenReply, sent_at: I
     let Some(attributes) = &found.found.attributes else { return };
     let (is_adopted, dated) = inode.absorb_opened(attributes, op.sb.core.moment(sent_at), sibling.ticket);
     if let Some(granted) = found.granted {
-        let rights = Access::worth_asking(FileKind::Regular);
+        let rights = Access::applicable_to(FileKind::Regular);
         inode.absorb_answer(&op.identity, rights, granted.common(rights), dated);
     }
     inode.facts().by_type.file().opened_ahead.set(OpenedWith::Sibling);

@@ -315,7 +315,7 @@ pub(super) fn list_with_rights(
     op: &Op<'_>,
     inode: &Arc<Inode>,
 ) -> Result<Option<Arc<DirectoryListing>>, Errno> {
-    let rights = Some(Access::worth_asking(FileKind::Directory));
+    let rights = Some(Access::applicable_to(FileKind::Directory));
     let requester = ReaddirRequester { rights, ..ReaddirRequester::new(op, inode) };
     let listing = DirectoryListing::from_start(&op.sb.listing_memory);
     let FetchStart::Send(_turn, gap, size) = begin(op.sb, inode, &listing) else {

@@ -43,7 +43,7 @@ fn a_file_is_created_written_closed_and_read_in_one_compound_each() {
     let mounted = mounted(&world);
     let top = mounted.client.root();
     let made = mounted.put(&root(), top, "file", 0o644, b"some bytes");
-    assert_eq!(mounted.sent(), "NFSv4.OPEN 1 NFSv4.WRITE 1", "CLOSE rides");
+    assert_eq!(mounted.sent(), "NFSv4.OPEN 1 NFSv4.WRITE 1", "CLOSE is piggybacked");
     assert_eq!(mounted.cat(&root(), made.id), Ok(b"some bytes".to_vec()));
     mounted.sent();
     assert_eq!(names(&mounted), [".", "..", "file"]);
@@ -467,7 +467,7 @@ fn a_stateid_that_is_never_right_causes_an_error_and_no_loop() {
     let way = Way::new(&world);
     let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
     let file = mounted.put(&root(), mounted.client.root(), "file", 0o644, b"x");
-    // Its CLOSE rides in this.
+    // Its CLOSE is piggybacked on this.
     let _ = mounted.lookup(&root(), mounted.client.root(), "none");
     way.spoil(|reply| {
         reply.map(|mut reply| {

@@ -121,7 +121,7 @@ impl<F: Filesystem> FuseSession<F> {
         filesystem: Arc<F>,
         options: &FuseSessionOptions,
     ) -> Result<Self, FuseSessionError> {
-        let negotiated = agree(&device, options.features)?;
+        let negotiated = answer_init(&device, options.features)?;
         let asked = filesystem.clone();
         let shared = Arc::new(FuseSessionShared {
             device,
@@ -198,7 +198,10 @@ impl<F: Filesystem> FuseSession<F> {
 }
 
 /// Reads INIT and replies to it.
-fn agree(device: &FuseDevice, wishes: RequestedFeatures) -> Result<NegotiatedFeatures, FuseSessionError> {
+fn answer_init(
+    device: &FuseDevice,
+    wishes: RequestedFeatures,
+) -> Result<NegotiatedFeatures, FuseSessionError> {
     let failed = |errno: Errno| FuseSessionError::Device(errno.into());
     let mut buffer = PageBuffer::new(REQUEST_BYTES_MAX).map_err(failed)?;
     loop {

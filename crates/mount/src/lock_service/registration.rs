@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curt_proto::portmap::{self, Mapping, PROTOCOL_TCP, PROTOCOL_UDP, PortmapProcedure, RpcbindVersion};
-use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{
-    CallError, Interrupt, NoTransportEvents, PortSource, RecoveryMode, RpcRequest, ServerName, TcpOptions,
-    TcpTransport, Transport as _,
+    CallError, Interrupt, NoTransportEvents, RpcRequest, ServerName, TcpOptions, TcpTransport, Transport as _,
 };
 use curt_rpc::message::ProcedureId;
 use curt_xdr::{Decode, Encode, decode_all};
@@ -112,12 +110,8 @@ fn has_socket(table: &str, port: u16) -> bool {
 /// A connection to a service of this machine. Some services accept calls from reserved ports only.
 pub(super) fn connect(port: u16) -> Result<TcpTransport, CallError> {
     let options = TcpOptions {
-        timeout: LOCAL_TIMEOUT,
-        retrans: 0,
-        recovery: RecoveryMode::Soft,
-        connect_timeout: LOCAL_TIMEOUT,
         reserved_port: rustix::process::geteuid().is_root(),
-        ..TcpOptions::new(ServerName::Address(HERE), PortSource::Fixed(port))
+        ..TcpOptions::single_calls(ServerName::Address(HERE), port, LOCAL_TIMEOUT)
     };
     TcpTransport::connect(options, Arc::new(NoTransportEvents), &Interrupt::never())
 }
@@ -128,17 +122,7 @@ pub(super) fn call<T: for<'a> Decode<'a>>(
     target: ProcedureId,
     arguments: &(dyn Encode + Sync),
 ) -> Result<T, CallError> {
-    let ProcedureId { program, version, procedure } = target;
-    let credential = &RpcCredential::None;
-    let request = RpcRequest {
-        program,
-        version,
-        procedure,
-        credential,
-        arguments,
-        bulk: &[],
-        results_max: RESULTS_MAX,
-    };
+    let request = RpcRequest::anonymous(target, arguments, RESULTS_MAX);
     let reply = transport.call(&request, &Interrupt::never())?;
     decode_all(reply.results()).map_err(CallError::Malformed)
 }

@@ -28,7 +28,7 @@ pub enum ReportContinuity {
 impl MountReport {
     /// Whether this report continues an earlier one of the same mount.
     #[must_use]
-    pub fn succession(&self, earlier: &Self) -> ReportContinuity {
+    pub fn continuity_with(&self, earlier: &Self) -> ReportContinuity {
         let is_same = self.pid == earlier.pid
             && self.source == earlier.source
             && self.age_seconds >= earlier.age_seconds
@@ -80,9 +80,9 @@ mod tests {
     #[test]
     fn a_daemon_that_began_again_goes_on_from_nothing() {
         let first = report(10.0, 4, 30);
-        assert_eq!(report(12.0, 4, 30).succession(&first), ReportContinuity::SameMount);
-        assert_eq!(report(1.0, 4, 30).succession(&first), ReportContinuity::Restarted);
+        assert_eq!(report(12.0, 4, 30).continuity_with(&first), ReportContinuity::SameMount);
+        assert_eq!(report(1.0, 4, 30).continuity_with(&first), ReportContinuity::Restarted);
         let another = MountReport { pid: 8, ..report(12.0, 4, 30) };
-        assert_eq!(another.succession(&first), ReportContinuity::Restarted);
+        assert_eq!(another.continuity_with(&first), ReportContinuity::Restarted);
     }
 }

@@ -121,7 +121,7 @@ fn noac_and_old_attributes_grant_nothing_without_a_request() {
 fn no_request_is_decided_twice_for_one_reason() {
     let (now, epoch) = (MonotonicTime::from_nanoseconds(5), Epoch::default());
     for_each_decision(|view, attributes, needs, options, decision| {
-        let asked = Access::worth_asking(FileKind::Regular).with(needs);
+        let asked = Access::applicable_to(FileKind::Regular).with(needs);
         match decision {
             AccessDecision::Allow | AccessDecision::Deny => {}
             AccessDecision::Revalidate => {
@@ -213,7 +213,7 @@ fn a_denial_is_valid_for_a_second() {
 // SEMANTICS: perm-6.
 #[test]
 fn mode_bits_are_compared_with_the_server_only_for_read_and_search() {
-    let all = Access::worth_asking(FileKind::Regular);
+    let all = Access::applicable_to(FileKind::Regular);
     let write = Access::MODIFY.with(Access::EXTEND);
     assert_eq!(compare(Access::READ, all, Access::READ), ModeBitsComparison::Agree);
     assert_eq!(compare(Access::READ.with(write), all, Access::READ), ModeBitsComparison::Agree);
@@ -226,8 +226,8 @@ fn mode_bits_are_compared_with_the_server_only_for_read_and_search() {
 
 #[test]
 fn one_access_requests_all_relevant_rights() {
-    let directory = Access::worth_asking(FileKind::Directory);
-    let regular = Access::worth_asking(FileKind::Regular);
+    let directory = Access::applicable_to(FileKind::Directory);
+    let regular = Access::applicable_to(FileKind::Regular);
     for mask in 0..8 {
         assert!(directory.contains(Access::from_access_mask(mask, FileKind::Directory)));
         assert!(regular.contains(Access::from_access_mask(mask, FileKind::Regular)));

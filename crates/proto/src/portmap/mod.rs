@@ -1,10 +1,12 @@
 //! The portmapper (RFC 1833): portmap version 2 and rpcbind versions 3 and 4, as far as a client or
 //! a server of NFS uses them: look-up and registration.
 
+mod port_lookup;
 mod universal_address;
 
 use curt_xdr::{Opaque, Xdr};
 
+pub use port_lookup::{IpProtocol, LookupArguments, PortLookup};
 pub use universal_address::{format_universal_address, parse_universal_address};
 
 /// The RPC program number.

@@ -25,7 +25,7 @@ mod transport;
 pub use connect::LocalAddress;
 pub use events::{NoTransportEvents, TransportEvents};
 pub use options::{AddressFamily, PortSource, RecoveryMode, ServerName, TcpOptions};
-pub use single_calls::{CallTarget, SingleCalls};
+pub use single_calls::SingleCalls;
 pub use statistics::CallStatistics;
 pub use tcp::TcpTransport;
 pub use transport::Transport;

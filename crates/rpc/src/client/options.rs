@@ -144,4 +144,17 @@ impl TcpOptions {
             callbacks: None,
         }
     }
+
+    /// Options of a connection for single calls: each is sent once and fails after `timeout`, as
+    /// does the attempt to connect.
+    #[must_use]
+    pub fn single_calls(server: ServerName, port: u16, timeout: Duration) -> Self {
+        Self {
+            timeout,
+            retrans: 0,
+            recovery: RecoveryMode::Soft,
+            connect_timeout: timeout,
+            ..Self::new(server, PortSource::Fixed(port))
+        }
+    }
 }

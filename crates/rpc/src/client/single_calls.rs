@@ -24,7 +24,7 @@ use super::connect::{LocalAddress, begin, random_u32};
 use crate::{
     clock::TimeSource,
     connection::CallError,
-    message::{AcceptStatus, RejectedReply, call_record, decode_reply_header},
+    message::{AcceptStatus, ProcedureId, RejectedReply, call_record, decode_reply_header},
     record::{MARK_SIZE, RecordAssembler, RecordProgress},
     security::credential::RpcCredential,
 };
@@ -50,17 +50,6 @@ pub struct SingleCalls {
 enum CallSocket {
     Tcp(TcpStream),
     Udp(UdpSocket),
-}
-
-/// What is called: program, version and procedure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallTarget {
-    /// The program.
-    pub program: u32,
-    /// Its version.
-    pub version: u32,
-    /// Its procedure.
-    pub procedure: u32,
 }
 
 impl SingleCalls {
@@ -108,7 +97,7 @@ impl SingleCalls {
     /// [`CallError`].
     pub fn call(
         &mut self,
-        target: CallTarget,
+        target: ProcedureId,
         credential: &RpcCredential,
         arguments: &dyn Encode,
         timeout: Duration,
@@ -123,7 +112,7 @@ impl SingleCalls {
     /// [`CallError`].
     pub fn call_once(
         &mut self,
-        target: CallTarget,
+        target: ProcedureId,
         credential: &RpcCredential,
         arguments: &dyn Encode,
         timeout: Duration,
@@ -138,13 +127,13 @@ impl SingleCalls {
     /// [`CallError`].
     pub fn send_only(
         &mut self,
-        target: CallTarget,
+        target: ProcedureId,
         credential: &RpcCredential,
         arguments: &dyn Encode,
         timeout: Duration,
     ) -> Result<(), CallError> {
         self.xid = self.xid.wrapping_add(1);
-        let CallTarget { program, version, procedure } = target;
+        let ProcedureId { program, version, procedure } = target;
         let call = call_record(self.xid, program, version, procedure, credential, arguments);
         self.bytes.resize(REPLY_MAX, 0);
         let flags = RecvFlags::DONTWAIT;
@@ -178,7 +167,7 @@ impl SingleCalls {
     /// `pause`: before a datagram is sent again.
     fn transmit(
         &mut self,
-        target: CallTarget,
+        target: ProcedureId,
         credential: &RpcCredential,
         arguments: &dyn Encode,
         timeout: Duration,
@@ -186,7 +175,7 @@ impl SingleCalls {
     ) -> Result<Vec<u8>, CallError> {
         let end = CLOCK.now() + timeout;
         self.xid = self.xid.wrapping_add(1);
-        let CallTarget { program, version, procedure } = target;
+        let ProcedureId { program, version, procedure } = target;
         let call = call_record(self.xid, program, version, procedure, credential, arguments);
         match &self.socket {
             CallSocket::Tcp(_) => self.call_by_stream(&call, end),
@@ -348,7 +337,7 @@ mod tests {
         server::{DatagramServer, Limits, RpcServer},
     };
 
-    const TARGET: CallTarget = CallTarget { program: 1, version: 2, procedure: 3 };
+    const TARGET: ProcedureId = ProcedureId { program: 1, version: 2, procedure: 3 };
     const MINUTE: Duration = Duration::from_secs(60);
     const ANY: LocalAddress = LocalAddress { ip: None, is_port_reserved: false };
 
@@ -392,7 +381,7 @@ mod tests {
                 let results = calls.call(TARGET, &RpcCredential::None, &number, MINUTE).unwrap();
                 assert_eq!(results, [127, 0, 0, 9, 0, 0, 0, u8::try_from(number).unwrap()]);
             }
-            let other = CallTarget { procedure: 4, ..TARGET };
+            let other = ProcedureId { procedure: 4, ..TARGET };
             let refused = calls.call(other, &RpcCredential::None, &(), MINUTE);
             assert_eq!(refused, Err(CallError::ProcedureUnavailable));
         }

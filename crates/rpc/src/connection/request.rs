@@ -5,7 +5,7 @@ use std::io;
 use curt_xdr::{DecodeError, Encode, padding, put_fixed};
 
 use crate::{
-    message::{call::encode_signed_header, failure::VersionRange},
+    message::{ProcedureId, call::encode_signed_header, failure::VersionRange},
     record,
     security::{auth::AuthStatus, credential::RpcCredential, flavor::AuthFlavor},
 };
@@ -32,6 +32,18 @@ pub struct RpcRequest<'a> {
 }
 
 impl<'a> RpcRequest<'a> {
+    /// A call without a credential (AUTH_NONE) and bulk data.
+    #[must_use]
+    pub const fn anonymous(
+        procedure: ProcedureId,
+        arguments: &'a (dyn Encode + Sync),
+        results_max: usize,
+    ) -> Self {
+        let ProcedureId { program, version, procedure } = procedure;
+        let credential = &RpcCredential::None;
+        Self { program, version, procedure, credential, arguments, bulk: &[], results_max }
+    }
+
     /// Appends the record of the call without the bulk data; returns the bulk data, which follow it
     /// with their padding.
     pub(crate) fn encode(&self, out: &mut Vec<u8>, xid: u32, flavor: &dyn AuthFlavor) -> &'a [u8] {

@@ -91,7 +91,7 @@ impl HostStates {
     }
 
     /// A notice of a restart has come. Returns whether locks have to be freed: those for which
-    /// [`Self::is_from_before`] holds, and then [`Self::end_restart`] is called. A notice is
+    /// [`Self::precedes_restart`] holds, and then [`Self::end_restart`] is called. A notice is
     /// repeated until it is confirmed; only the first one counts.
     pub(super) fn begin_restart(&self, state: i32) -> bool {
         let mut known = self.known.lock();
@@ -101,7 +101,7 @@ impl HostStates {
     }
 
     /// Whether nothing of a file has been locked by an owner since the restart with this number.
-    pub(super) fn is_from_before(&self, state: i32, locked: HostLockKey<'_>) -> bool {
+    pub(super) fn precedes_restart(&self, state: i32, locked: HostLockKey<'_>) -> bool {
         let known = self.known.lock();
         let Some(other) = known.others.iter().find(|other| other.state == state) else { return true };
         other.locked.len() <= LOCKED_MAX && !other.locked.contains(&self.hashing.hash_one(locked))
@@ -143,7 +143,7 @@ mod tests {
         assert!(states.begin_restart(5));
         assert!(!states.begin_restart(5), "repeated");
         states.locks(5, locked(one, 5));
-        let is_freed = |file, process| states.is_from_before(5, locked(file, process));
+        let is_freed = |file, process| states.precedes_restart(5, locked(file, process));
         assert!(is_freed(one, 1) && is_freed(one, 2) && is_freed(one, 4), "from before, or of others");
         assert!(!is_freed(two, 1) && !is_freed(one, 5), "also while the others are freed");
         assert!(states.end_restart(5));
@@ -156,7 +156,7 @@ mod tests {
         let (states, file) = (HostStates::default(), file(1));
         let locked = HostLockKey { file: &file, process: 1, name: b"" };
         states.locks(0, locked);
-        assert!(states.begin_restart(1) && states.is_from_before(1, locked));
+        assert!(states.begin_restart(1) && states.precedes_restart(1, locked));
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
         }
         assert_eq!(states.known.lock().others[STATES_MAX - 1].locked.len(), LOCKED_MAX + 1);
         assert!(states.begin_restart(100));
-        assert!(!states.is_from_before(100, locked(u32::MAX)), "too many to tell");
+        assert!(!states.precedes_restart(100, locked(u32::MAX)), "too many to tell");
         assert!(!states.end_restart(100));
     }
 }

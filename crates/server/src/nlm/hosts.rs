@@ -82,7 +82,7 @@ impl Host {
         is_listed
     }
 
-    fn came_to(&self, local: Option<IpAddr>) {
+    fn note_local_address(&self, local: Option<IpAddr>) {
         let Some(local) = local else { return };
         let mut known = self.known.lock();
         known.latest = Some(local);
@@ -164,7 +164,7 @@ impl HostTable {
         name: &[u8],
     ) -> Option<Arc<Host>> {
         let host = self.find(address).or_else(|| self.add(address, name))?;
-        host.came_to(local);
+        host.note_local_address(local);
         Some(host)
     }
 

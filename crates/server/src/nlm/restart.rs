@@ -75,11 +75,11 @@ impl NfsService {
             tracing::info!(%host, state, "the host has restarted: its locks become free");
             self.counters.count(ServerCounter::LockHostsRestarted);
             self.lock_manager.shares.lock().release_host(&self.held.shares, host, Some(state));
-            let is_from_before = |file: &LockFile, owner: &LockOwner<'_>| {
+            let precedes_restart = |file: &LockFile, owner: &LockOwner<'_>| {
                 let LockOwner { process, name, .. } = *owner;
-                known.states.is_from_before(state, HostLockKey { file, process, name })
+                known.states.precedes_restart(state, HostLockKey { file, process, name })
             };
-            self.locks.release_owners(LockClient::Host(host), &is_from_before, self.clock.now());
+            self.locks.release_owners(LockClient::Host(host), &precedes_restart, self.clock.now());
             if !known.states.end_restart(state) {
                 tracing::warn!(%host, "locks from before the restart stay: the host has locked too much since");
             }

@@ -41,16 +41,16 @@ pub(crate) trait Execution {
 
     /// The names that it creates and removes, as far as its arguments show. `name` hashes the
     /// handle of a directory and a name in it.
-    fn subjects(&self, name: &dyn Fn(&[u8], &[u8]) -> u64) -> Subjects;
+    fn subjects(&self, name: &dyn Fn(&[u8], &[u8]) -> u64) -> ChangedNames;
 }
 
 /// The names that a request changes, as hashes; zero for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Subjects {
+pub(crate) struct ChangedNames {
     /// The name that it creates.
-    pub(crate) made: u64,
+    pub(crate) created: u64,
     /// The name that it removes.
-    pub(crate) taken: u64,
+    pub(crate) removed: u64,
 }
 
 /// The window in which a request was executed, if it was.

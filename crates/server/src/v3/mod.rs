@@ -26,7 +26,7 @@ use curt_xdr::{Decode, Decoder, Encode, decode_all};
 
 use crate::delegations::WaitedCall;
 use crate::ops::{NamePurpose, OpResult, PostOp, WccOp};
-use crate::replay::{Execution, ExecutionWindow, Replay, Subjects};
+use crate::replay::{ChangedNames, Execution, ExecutionWindow, Replay};
 use crate::request::{NfsRequest, Refusal, VerifiedHandle};
 use crate::service::NfsService;
 
@@ -107,13 +107,13 @@ impl Execution for ProcedureCall<'_> {
         Ok(failed.map(Fault::from))
     }
 
-    fn subjects(&self, name: &dyn Fn(&[u8], &[u8]) -> u64) -> Subjects {
+    fn subjects(&self, name: &dyn Fn(&[u8], &[u8]) -> u64) -> ChangedNames {
         let arguments = &mut Decoder::new(self.call.arguments);
         let next = |arguments: &mut Decoder<'_>| {
             let place = arguments.get::<DirOpArgs<'_>>();
             place.map_or(0, |place| name(place.directory.as_bytes(), place.name.bytes()))
         };
-        let (made, taken) = match self.procedure {
+        let (created, removed) = match self.procedure {
             NfsProcedure::Create | NfsProcedure::Mkdir | NfsProcedure::Symlink | NfsProcedure::Mknod => {
                 (next(arguments), 0)
             }
@@ -123,12 +123,12 @@ impl Execution for ProcedureCall<'_> {
             }
             NfsProcedure::Remove | NfsProcedure::Rmdir => (0, next(arguments)),
             NfsProcedure::Rename => {
-                let taken = next(arguments);
-                (next(arguments), taken)
+                let removed = next(arguments);
+                (next(arguments), removed)
             }
             _ => (0, 0),
         };
-        Subjects { made, taken }
+        ChangedNames { created, removed }
     }
 }
 

@@ -218,7 +218,7 @@ pub(super) fn parent<'r>(
     let target = match directory {
         Object::WrongFlavor(handle) => {
             let contents = request.service.key.verify(handle.as_bytes())?;
-            return above_export(request, contents.export)?.ok_or(no_parent);
+            return parent_of_export_root(request, contents.export)?.ok_or(no_parent);
         }
         Object::Pseudo(node) => {
             let id = node.directory().parent.ok_or(no_parent)?;
@@ -238,12 +238,15 @@ pub(super) fn parent<'r>(
         let node = found.value.map_err(Fault::from)?;
         return child(request, target, &node, b"..");
     }
-    above_export(request, target.export().id)?.ok_or(no_parent)
+    parent_of_export_root(request, target.export().id)?.ok_or(no_parent)
 }
 
 /// The directory above the root of an export: of the export in which it is mounted, or of the
 /// pseudo file system. None above the root of all.
-fn above_export<'r>(request: &mut NfsRequest<'r, '_>, id: ExportId) -> Result<Option<Object<'r>>, OpFailure> {
+fn parent_of_export_root<'r>(
+    request: &mut NfsRequest<'r, '_>,
+    id: ExportId,
+) -> Result<Option<Object<'r>>, OpFailure> {
     let exports = request.service.exports.current();
     if exports.pseudo.root_export() == Some(id) {
         return Ok(None);

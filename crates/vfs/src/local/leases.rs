@@ -143,7 +143,7 @@ impl WatchedLeases {
 }
 
 impl WatchedLease {
-    fn break_it(&self) {
+    fn notify_break(&self) {
         // Pairs with `is_broken`: who does not see it is seen by `broken`, which takes a lock that
         // the other one has had.
         if !self.is_broken.swap(true, Ordering::AcqRel) {
@@ -220,7 +220,7 @@ fn watch(signals: &OwnedFd, stop: &OwnedFd, leases: &WatchedLeases) {
         if has_signal && let Ok(signal) = sys::next_lease_signal(signals.as_fd()) {
             broken.extend(leases.signalled(signal));
         }
-        broken.iter().for_each(|lease| lease.break_it());
+        broken.iter().for_each(|lease| lease.notify_break());
     }
 }
 

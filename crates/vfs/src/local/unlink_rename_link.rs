@@ -134,7 +134,7 @@ impl LocalVfs {
         let object = self.resolve(node);
         let (changed, parent) = self.change_with(caller, directory, [node], |parent, _| {
             check_new_name(name)?;
-            let object = or_why_not(&object)?;
+            let object = as_found(&object)?;
             attributes_of(object.as_fd())?;
             // By /proc: AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH. The object itself is linked.
             let path = proc_path(object.as_fd());
@@ -166,12 +166,12 @@ impl LocalVfs {
             let others = moved.iter().chain(&replaced).map(|named| &named.handle);
             let opened = self.locks.hold_all([from, to].into_iter().chain(others));
             let before = [(from, &source), (to, &target)]
-                .map(|(handle, directory)| self.getattr(handle, or_why_not(directory)?));
+                .map(|(handle, directory)| self.getattr(handle, as_found(directory)?));
             // A removed object that is still open counts as removed, whatever the kernel's first
             // error would be.
-            let are_there = before.iter().try_for_each(|found| or_why_not(found).map(|_| ()));
+            let are_there = before.iter().try_for_each(|found| as_found(found).map(|_| ()));
             let value = are_there.and(assumed).and_then(|()| {
-                let (source, target) = (or_why_not(&source)?, or_why_not(&target)?);
+                let (source, target) = (as_found(&source)?, as_found(&target)?);
                 check_new_name(from_name)?;
                 check_new_name(to_name)?;
                 let is_same = [from, to].map(|directory| self.locks.name_changes(directory)) == turns
@@ -250,7 +250,7 @@ struct NamedObject {
     _opened: Option<Arc<OwnedFd>>,
 }
 
-fn or_why_not<T>(found: &Result<T, Error>) -> Result<&T, Error> {
+fn as_found<T>(found: &Result<T, Error>) -> Result<&T, Error> {
     found.as_ref().map_err(|error| *error)
 }
 

@@ -38,7 +38,7 @@ impl InjectedFaults {
         self.waiting.lock().push((point, error, times));
     }
 
-    pub(super) fn strike(&self, point: FaultPoint) -> Result<(), Error> {
+    pub(super) fn inject(&self, point: FaultPoint) -> Result<(), Error> {
         let mut waiting = self.waiting.lock();
         let Some(at) = waiting.iter().position(|(of, _, times)| *of == point && *times > 0) else {
             return Ok(());

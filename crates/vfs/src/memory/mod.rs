@@ -147,7 +147,7 @@ impl MemoryVfs {
             }
         };
         let before = tree.attributes(fileid);
-        let value = self.faults.strike(point).and_then(|()| change(&mut tree, fileid));
+        let value = self.faults.inject(point).and_then(|()| change(&mut tree, fileid));
         WccResult { before: Some((&before).into()), after: Some(tree.attributes(fileid)), value }
     }
 
@@ -165,7 +165,7 @@ impl MemoryVfs {
                 return PostOpResult { attributes: None, value: Err(error) };
             }
         };
-        let struck = point.map_or(Ok(()), |point| self.faults.strike(point));
+        let struck = point.map_or(Ok(()), |point| self.faults.inject(point));
         let value = struck.and_then(|()| ask(&tree, fileid));
         PostOpResult { attributes: Some(tree.attributes(fileid)), value }
     }

@@ -30,7 +30,7 @@ impl Vfs for MemoryVfs {
 
     fn attributes(&self, node: &NodeHandle) -> Result<Attributes, Error> {
         let tree = self.tree.read();
-        self.faults.strike(FaultPoint::Attributes)?;
+        self.faults.inject(FaultPoint::Attributes)?;
         Ok(tree.attributes(tree.resolve(node)?))
     }
 
@@ -186,7 +186,7 @@ impl Vfs for MemoryVfs {
             (Err(error), _) | (_, Err(error)) => Err(error),
             (Ok(from), Ok(to)) => self
                 .faults
-                .strike(FaultPoint::Change)
+                .inject(FaultPoint::Change)
                 .and_then(|()| self.rename_name(&mut tree, caller, from, from_name, to, to_name)),
         };
         let wcc = |before: &Option<Attributes>, directory| Wcc {
@@ -280,7 +280,7 @@ impl Vfs for MemoryVfs {
     }
 
     fn sync_all(&self) -> Result<(), Error> {
-        self.faults.strike(FaultPoint::Commit)?;
+        self.faults.inject(FaultPoint::Commit)?;
         let mut tree = self.tree.write();
         tree.inodes.values_mut().for_each(MemoryInode::make_durable);
         Ok(())

@@ -22,14 +22,16 @@ use std::time::{Duration, Instant};
 use curt_client::protocol::LockCallbackId;
 use curt_mount::lock_service::{CallbackReceiver as _, Grant, GrantReply, ServerLockService, SystemMonitor};
 use curt_proto::nlm4::{self, NlmProcedure};
+use curt_proto::portmap::IpProtocol;
 use curt_rpc::auth::RpcCredential;
-use curt_rpc::client::{CallError, CallTarget, LocalAddress, SingleCalls};
+use curt_rpc::client::{CallError, LocalAddress, SingleCalls};
+use curt_rpc::message::ProcedureId;
 use curt_server::{GrantId, GrantedCallOutcome, GrantedLock, LockPeers, NfsService, PeerCall, PeerCallKind};
 use curt_xdr::{Encode, put_fixed};
 use parking_lot::{Condvar, Mutex};
 
 use super::monitor::MonitorThread;
-use super::ports::{CallTransport, Peer, Program};
+use super::ports::{Peer, Program};
 
 /// The threads.
 const THREADS: usize = 4;
@@ -449,7 +451,7 @@ impl HostState {
             Some(connection) => connection,
             empty @ None => {
                 let peer = Peer { address, local: LocalAddress { ip: self.local, is_port_reserved: false } };
-                let connected = peer.connect(NLM, [CallTransport::Tcp, CallTransport::Udp]);
+                let connected = peer.connect(NLM, [IpProtocol::Tcp, IpProtocol::Udp]);
                 empty.insert(connected.map_err(Failure::not_sent)?)
             }
         };
@@ -479,8 +481,8 @@ impl HostState {
     }
 }
 
-const fn target(procedure: NlmProcedure) -> CallTarget {
-    CallTarget { program: nlm4::PROGRAM, version: nlm4::VERSION, procedure: procedure.number() }
+const fn target(procedure: NlmProcedure) -> ProcedureId {
+    ProcedureId { program: nlm4::PROGRAM, version: nlm4::VERSION, procedure: procedure.number() }
 }
 
 /// Arguments that are encoded already.

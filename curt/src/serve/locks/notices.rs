@@ -9,15 +9,17 @@ use std::time::{Duration, Instant};
 
 use curt_mount::lock_service::{CallbackReceiver as _, ServerLockService};
 use curt_proto::nsm::{self, NsmProcedure, StateChange};
+use curt_proto::portmap::IpProtocol;
 use curt_rpc::auth::RpcCredential;
-use curt_rpc::client::{CallError, CallTarget, LocalAddress, SingleCalls};
+use curt_rpc::client::{CallError, LocalAddress, SingleCalls};
+use curt_rpc::message::ProcedureId;
 use curt_server::{HostToNotify, NfsService, RestartNotices};
 use curt_xdr::Opaque;
 use parking_lot::Mutex;
 use rustix::thread::CapabilitySet;
 
 use super::nlm_callbacks::is_here;
-use super::ports::{CallTransport, Peer, Program};
+use super::ports::{Peer, Program};
 
 /// Hosts that are tried for the first time at the same time: datagrams alone, and little time for
 /// each, so that hosts that are not there do not keep others from reclaiming their locks.
@@ -162,7 +164,7 @@ impl Notices {
             let next = retries.lock().pop();
             let Some(Retry { notice, at, pause }) = next else { return };
             thread::sleep(at.saturating_duration_since(Instant::now()));
-            let connect = |peer: Peer| peer.connect(NSM, [CallTransport::Udp, CallTransport::Tcp]);
+            let connect = |peer: Peer| peer.connect(NSM, [IpProtocol::Udp, IpProtocol::Tcp]);
             let result = self.notify(notice, state, connect, TIMEOUT);
             note(notice, &result);
             match result {
@@ -195,7 +197,7 @@ impl Notices {
         }
         let local = LocalAddress { ip: local, is_port_reserved: may_bind_reserved_ports() };
         let change = StateChange { name: Opaque::new(&self.host_name).unwrap_or_default(), state };
-        let target = CallTarget {
+        let target = ProcedureId {
             program: nsm::PROGRAM,
             version: nsm::VERSION,
             procedure: NsmProcedure::Notify.number(),

@@ -3,14 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use curt_proto::portmap::{
-    self, Mapping, NETID_TCP, NETID_TCP6, NETID_UDP, NETID_UDP6, PROTOCOL_TCP, PROTOCOL_UDP,
-    PortmapProcedure, Rpcb, RpcbindVersion, UniversalAddress, format_universal_address,
-    parse_universal_address,
-};
+use curt_proto::portmap::{self, IpProtocol, PortLookup, PortmapProcedure, RpcbindVersion};
 use curt_rpc::auth::RpcCredential;
-use curt_rpc::client::{CallError, CallTarget, LocalAddress, SingleCalls};
-use curt_xdr::{Opaque, decode_all};
+use curt_rpc::client::{CallError, LocalAddress, SingleCalls};
+use curt_rpc::message::ProcedureId;
 
 /// Time limit of a query, and of a connection.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -20,13 +16,6 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct Peer {
     pub(super) address: IpAddr,
     pub(super) local: LocalAddress,
-}
-
-/// The transport of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CallTransport {
-    Tcp,
-    Udp,
 }
 
 /// A program and its version.
@@ -44,7 +33,7 @@ impl Peer {
     pub(super) fn connect(
         self,
         program: Program,
-        protocols: [CallTransport; 2],
+        protocols: [IpProtocol; 2],
     ) -> Result<SingleCalls, CallError> {
         let mut mapper = self.portmapper()?;
         let mut failure = CallError::Unreachable(std::io::ErrorKind::NotFound);
@@ -71,24 +60,24 @@ impl Peer {
         program: Program,
         timeout: Duration,
     ) -> Result<SingleCalls, CallError> {
-        let mut mapper = self.unprivileged().open(portmap::PORT, CallTransport::Udp)?;
-        let port = self.port(&mut mapper, program, CallTransport::Udp, timeout)?;
+        let mut mapper = self.unprivileged().open(portmap::PORT, IpProtocol::Udp)?;
+        let port = self.port(&mut mapper, program, IpProtocol::Udp, timeout)?;
         let port = port.ok_or(CallError::Unreachable(std::io::ErrorKind::NotFound))?;
-        self.open(port, CallTransport::Udp)
+        self.open(port, IpProtocol::Udp)
     }
 
-    fn open(self, port: u16, protocol: CallTransport) -> Result<SingleCalls, CallError> {
+    fn open(self, port: u16, protocol: IpProtocol) -> Result<SingleCalls, CallError> {
         let address = SocketAddr::new(self.address, port);
         match protocol {
-            CallTransport::Tcp => SingleCalls::tcp(self.local, address, TIMEOUT),
-            CallTransport::Udp => SingleCalls::udp(self.local, address),
+            IpProtocol::Tcp => SingleCalls::tcp(self.local, address, TIMEOUT),
+            IpProtocol::Udp => SingleCalls::udp(self.local, address),
         }
     }
 
     /// Its portmapper needs no reserved port.
     fn portmapper(self) -> Result<SingleCalls, CallError> {
-        let by_tcp = self.unprivileged().open(portmap::PORT, CallTransport::Tcp);
-        by_tcp.or_else(|_| self.unprivileged().open(portmap::PORT, CallTransport::Udp))
+        let by_tcp = self.unprivileged().open(portmap::PORT, IpProtocol::Tcp);
+        by_tcp.or_else(|_| self.unprivileged().open(portmap::PORT, IpProtocol::Udp))
     }
 
     fn unprivileged(self) -> Self {
@@ -100,41 +89,21 @@ impl Peer {
         self,
         mapper: &mut SingleCalls,
         program: Program,
-        protocol: CallTransport,
+        protocol: IpProtocol,
         timeout: Duration,
     ) -> Result<Option<u16>, CallError> {
-        let target = |version: RpcbindVersion| CallTarget {
+        let rpcbind = match self.address {
+            IpAddr::V4(_) => RpcbindVersion::Portmap2,
+            IpAddr::V6(_) => RpcbindVersion::Rpcbind4,
+        };
+        let procedure = ProcedureId {
             program: portmap::PROGRAM,
-            version: version as u32,
+            version: rpcbind as u32,
             procedure: PortmapProcedure::Lookup as u32,
         };
-        let Program { number, version } = program;
-        if self.address.is_ipv4() {
-            let protocol = if protocol == CallTransport::Tcp { PROTOCOL_TCP } else { PROTOCOL_UDP };
-            let mapping = Mapping { program: number, version, protocol, port: 0 };
-            let reply =
-                mapper.call(target(RpcbindVersion::Portmap2), &RpcCredential::None, &mapping, timeout)?;
-            let port: u32 = decode_all(&reply)?;
-            return Ok(u16::try_from(port).ok().filter(|port| *port != 0));
-        }
-        let netid = match (protocol, self.address.is_ipv4()) {
-            (CallTransport::Tcp, true) => NETID_TCP,
-            (CallTransport::Tcp, false) => NETID_TCP6,
-            (CallTransport::Udp, true) => NETID_UDP,
-            (CallTransport::Udp, false) => NETID_UDP6,
-        };
-        let reached = format_universal_address((self.address, portmap::PORT).into());
-        let opaque = |bytes| Opaque::new(bytes).unwrap_or_default();
-        let binding = Rpcb {
-            program: number,
-            version,
-            netid: opaque(netid),
-            address: opaque(reached.as_bytes()),
-            owner: Opaque::default(),
-        };
-        let reply = mapper.call(target(RpcbindVersion::Rpcbind4), &RpcCredential::None, &binding, timeout)?;
-        let UniversalAddress(universal) = decode_all(&reply)?;
-        let address = parse_universal_address(universal.bytes());
-        Ok(address.map(|address| address.port()).filter(|port| *port != 0))
+        let lookup = PortLookup { program: program.number, version: program.version, protocol };
+        let arguments = lookup.arguments(rpcbind, self.address);
+        let reply = mapper.call(procedure, &RpcCredential::None, &arguments, timeout)?;
+        Ok(PortLookup::port(rpcbind, &reply)?)
     }
 }

@@ -11,9 +11,8 @@ use curt_rpc::{
         Transport,
     },
 };
-use curt_xdr::{Encode, Opaque};
+use curt_xdr::{Encode, Opaque, decode_all};
 
-use super::portmap;
 use crate::protocol::mounting::{ExportSource, MountError, ServiceKind};
 
 /// Longest results of MNT: a handle and 64 flavours, in bytes.
@@ -58,7 +57,8 @@ impl MountService {
         let failed =
             |error| MountError::of_call(ServiceKind::Mount, self.address.to_string(), self.port, error);
         let reply = self.call(mount3::MountProcedure::Mount, &path, timeout, interrupt).map_err(failed)?;
-        let status = match portmap::decoded(&reply).map_err(failed)? {
+        let decoded = decode_all(reply.results()).map_err(CallError::Malformed);
+        let status = match decoded.map_err(failed)? {
             MountReply::Ok(ok) => return Ok(ok),
             MountReply::Failed(status) => status,
         };
@@ -84,7 +84,7 @@ impl MountService {
     ) -> Result<CallReply, CallError> {
         let options = TcpOptions {
             reserved_port: self.reserved_port,
-            ..portmap::question_options(ServerName::Address(self.address), self.port, timeout)
+            ..TcpOptions::single_calls(ServerName::Address(self.address), self.port, timeout)
         };
         let transport = TcpTransport::connect(options, Arc::new(NoTransportEvents), interrupt)?;
         let request = RpcRequest {

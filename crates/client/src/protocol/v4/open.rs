@@ -729,7 +729,7 @@ impl OpenTable {
         valid.map(|(key, open)| (key.clone(), open.stateid)).collect()
     }
 
-    /// The operations that ride in a compound of this credential, at most this number; without a
+    /// The operations that are piggybacked on a compound of this credential, at most this number; without a
     /// time of all that wait.
     pub(super) fn take_piggybacked(
         &self,

@@ -210,7 +210,7 @@ impl World for Delegations {
             if next.server.delegated == Some(id) {
                 (next.server.delegated, next.server.recall) = (None, Recall::None);
             }
-            // CLOSE rides beside it.
+            // CLOSE is piggybacked on it.
             self.close_idle(&mut next, KEPT_FOR);
             each(Step::Return, next, None);
         }

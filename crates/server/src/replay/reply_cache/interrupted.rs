@@ -16,7 +16,7 @@ use std::time::Duration;
 use curt_types::{Fault, Timestamp};
 use parking_lot::Mutex;
 
-use super::super::{ExecutionWindow, Subjects};
+use super::super::{ChangedNames, ExecutionWindow};
 use super::fingerprint::Fingerprint;
 use super::table::ReplyCacheKey;
 
@@ -31,17 +31,17 @@ const GRAIN: Duration = Duration::from_millis(20);
 pub(super) struct InterruptedCall {
     pub(super) key: ReplyCacheKey,
     pub(super) fingerprint: Fingerprint,
-    pub(super) subjects: Subjects,
+    pub(super) subjects: ChangedNames,
     /// The time on a clock that all processes of this boot share.
     pub(super) at: Duration,
     /// The time on the clock from which file systems take their times.
     pub(super) time: Timestamp,
 }
 
-impl Subjects {
+impl ChangedNames {
     /// The names that it changes, and whether it creates them.
     fn changes(self) -> impl Iterator<Item = (u64, bool)> {
-        let changes = [(self.taken, false), (self.made, true)];
+        let changes = [(self.removed, false), (self.created, true)];
         changes.into_iter().filter(|(name, _)| *name != 0)
     }
 
@@ -92,7 +92,7 @@ impl InterruptedCalls {
     /// and answered calls.
     pub(super) fn new(
         calls: impl Iterator<Item = InterruptedCall>,
-        answered: impl Iterator<Item = (Subjects, Duration)>,
+        answered: impl Iterator<Item = (ChangedNames, Duration)>,
         until: Timestamp,
         age: Duration,
     ) -> Self {
@@ -154,7 +154,7 @@ impl InterruptedCalls {
     }
 
     /// Withdraws a claim: the tree shows that the call changed nothing.
-    pub(super) fn unclaim(&self, call: &InterruptedCall, claim: Claim) {
+    pub(super) fn withdraw_claim(&self, call: &InterruptedCall, claim: Claim) {
         let Some((name, _)) = call.subjects.mark() else {
             return;
         };
@@ -166,7 +166,7 @@ impl InterruptedCalls {
     }
 
     /// Records the changes of another call.
-    pub(super) fn changed(&self, subjects: Subjects, now: Duration) {
+    pub(super) fn changed(&self, subjects: ChangedNames, now: Duration) {
         if !self.any.load(Ordering::Relaxed) {
             return;
         }
@@ -181,7 +181,7 @@ impl InterruptedCalls {
 }
 
 impl KnownCalls {
-    fn changed(&mut self, subjects: Subjects, at: Duration) {
+    fn changed(&mut self, subjects: ChangedNames, at: Duration) {
         for (name, is_made) in subjects.changes() {
             let change = LastChange { is_made, at };
             let last = self.changes.entry(name).or_insert(change);
@@ -199,7 +199,7 @@ mod tests {
     const AGE: Duration = Duration::from_secs(120);
     const UNTIL: Timestamp = Timestamp::new(2000, 0);
 
-    fn call(xid: u32, at: u64, subjects: Subjects) -> InterruptedCall {
+    fn call(xid: u32, at: u64, subjects: ChangedNames) -> InterruptedCall {
         let peer = std::net::IpAddr::from([10, 0, 0, 1]);
         InterruptedCall {
             key: ReplyCacheKey { peer, xid },
@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    fn interrupted(calls: &[InterruptedCall], answered: &[(Subjects, u64)]) -> InterruptedCalls {
+    fn interrupted(calls: &[InterruptedCall], answered: &[(ChangedNames, u64)]) -> InterruptedCalls {
         let answered = answered.iter().map(|(subjects, at)| (*subjects, Duration::from_secs(*at)));
         InterruptedCalls::new(calls.iter().copied(), answered, UNTIL, AGE)
     }
@@ -225,13 +225,13 @@ mod tests {
         calls.claim(call, failed, NOW)
     }
 
-    const MADE: Subjects = Subjects { made: 5, taken: 0 };
-    const TAKEN: Subjects = Subjects { made: 0, taken: 5 };
+    const CREATED: ChangedNames = ChangedNames { created: 5, removed: 0 };
+    const REMOVED: ChangedNames = ChangedNames { created: 0, removed: 5 };
     const NOW: Duration = Duration::from_secs(100);
 
     #[test]
     fn a_call_is_found_once_by_its_number_and_content_while_it_is_young() {
-        let one = call(1, 90, MADE);
+        let one = call(1, 90, CREATED);
         let all = || interrupted(&[one], &[]);
         let calls = all();
         assert_eq!(calls.take(one.key, one.fingerprint, NOW), Some(one));
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_call_that_was_interrupted_twice_may_have_been_executed_the_first_time() {
-        let (first, second) = (call(1, 80, MADE), call(1, 90, MADE));
+        let (first, second) = (call(1, 80, CREATED), call(1, 90, CREATED));
         let taken = interrupted(&[first, second], &[]).take(first.key, first.fingerprint, NOW);
         assert_eq!(taken, Some(first));
         // With other contents it is another call.
@@ -255,19 +255,19 @@ mod tests {
 
     #[test]
     fn of_two_calls_that_create_or_remove_one_name_only_one_succeeds() {
-        let renamed = Subjects { made: 9, taken: 5 };
+        let renamed = ChangedNames { created: 9, removed: 5 };
         for (subjects, others, is_the_same) in [
-            (MADE, MADE, true),
-            (TAKEN, TAKEN, true),
-            (renamed, TAKEN, true),
-            (TAKEN, renamed, true),
+            (CREATED, CREATED, true),
+            (REMOVED, REMOVED, true),
+            (renamed, REMOVED, true),
+            (REMOVED, renamed, true),
             // A name that a rename created is not created again.
-            (Subjects { made: 9, taken: 0 }, renamed, true),
-            (MADE, TAKEN, false),
-            (TAKEN, MADE, false),
-            (MADE, Subjects { made: 6, taken: 0 }, false),
+            (ChangedNames { created: 9, removed: 0 }, renamed, true),
+            (CREATED, REMOVED, false),
+            (REMOVED, CREATED, false),
+            (CREATED, ChangedNames { created: 6, removed: 0 }, false),
             // Two names may be renamed to one, one after the other.
-            (renamed, Subjects { made: 9, taken: 6 }, false),
+            (renamed, ChangedNames { created: 9, removed: 6 }, false),
         ] {
             let own = call(1, 90, subjects);
             for (at, is_since) in [(89, false), (90, true), (95, true)] {
@@ -280,28 +280,28 @@ mod tests {
             calls.changed(others, NOW);
             assert_eq!(claim(&calls, &own).is_some(), !is_the_same);
         }
-        let (one, other) = (call(1, 90, MADE), call(2, 91, MADE));
+        let (one, other) = (call(1, 90, CREATED), call(2, 91, CREATED));
         let calls = interrupted(&[one, other], &[]);
         let window = ExecutionWindow { from: one.time, until: UNTIL };
         let claimed = claim(&calls, &one).expect("no other is known");
         assert_eq!(claimed.window, window);
         assert_eq!(claim(&calls, &other), None);
-        calls.unclaim(&one, claimed);
+        calls.withdraw_claim(&one, claimed);
         assert!(claim(&calls, &other).is_some());
-        assert_eq!(claim(&calls, &call(3, 90, Subjects::default())), None);
+        assert_eq!(claim(&calls, &call(3, 90, ChangedNames::default())), None);
     }
 
     #[test]
     fn what_is_remembered_is_bounded_in_number_and_time() {
-        let one = call(1, 90, MADE);
+        let one = call(1, 90, CREATED);
         let calls = interrupted(&[one], &[]);
         for name in 0..=CHANGES_MAX as u64 {
-            calls.changed(Subjects { made: 0, taken: name + 1 }, NOW);
+            calls.changed(ChangedNames { created: 0, removed: name + 1 }, NOW);
         }
         assert_eq!(calls.take(one.key, one.fingerprint, NOW), None);
         assert!(calls.known.lock().changes.is_empty());
         let calls = interrupted(&[one], &[]);
-        calls.changed(TAKEN, one.at + AGE);
+        calls.changed(REMOVED, one.at + AGE);
         assert!(calls.known.lock().changes.is_empty() && !calls.any.load(Ordering::Relaxed));
     }
 }

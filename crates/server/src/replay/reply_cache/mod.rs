@@ -244,7 +244,7 @@ impl ReplyCache {
         {
             let mut own = Vec::new();
             if execution.run(Some(claim.window), context, &mut own)?.is_some() {
-                self.interrupted.unclaim(&begun, claim);
+                self.interrupted.withdraw_claim(&begun, claim);
             } else {
                 failed = None;
                 reply.truncate(start);

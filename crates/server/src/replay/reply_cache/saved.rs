@@ -22,7 +22,7 @@ use curt_types::Timestamp;
 use rustix::fs::OFlags;
 use siphasher::sip::SipHasher13;
 
-use super::super::Subjects;
+use super::super::ChangedNames;
 use super::fingerprint::Fingerprint;
 use super::interrupted::InterruptedCall;
 use super::table::ReplyCacheKey;
@@ -184,8 +184,8 @@ impl SavedReplies {
         slot[48..56].copy_from_slice(&nanoseconds.to_le_bytes());
         slot[56..64].copy_from_slice(&begun.time.seconds().to_le_bytes());
         slot[64..68].copy_from_slice(&begun.time.nanoseconds().to_le_bytes());
-        slot[72..80].copy_from_slice(&begun.subjects.made.to_le_bytes());
-        slot[80..88].copy_from_slice(&begun.subjects.taken.to_le_bytes());
+        slot[72..80].copy_from_slice(&begun.subjects.created.to_le_bytes());
+        slot[80..88].copy_from_slice(&begun.subjects.removed.to_le_bytes());
         let end = HEAD + reply.len();
         slot[HEAD..end].copy_from_slice(reply);
         self.seal(&mut slot, end);
@@ -214,9 +214,9 @@ impl SavedReplies {
                 xid: u32::from_le_bytes(field(slot, 32)?),
             },
             fingerprint: Fingerprint(u64::from_le_bytes(field(slot, 40)?)),
-            subjects: Subjects {
-                made: u64::from_le_bytes(field(slot, 72)?),
-                taken: u64::from_le_bytes(field(slot, 80)?),
+            subjects: ChangedNames {
+                created: u64::from_le_bytes(field(slot, 72)?),
+                removed: u64::from_le_bytes(field(slot, 80)?),
             },
             at,
             time: Timestamp::new(i64::from_le_bytes(field(slot, 56)?), u32::from_le_bytes(field(slot, 64)?)),
@@ -255,7 +255,7 @@ mod tests {
         InterruptedCall {
             key: ReplyCacheKey { peer: peer.parse().unwrap(), xid },
             fingerprint: Fingerprint(u64::from(xid) << 32 | 5),
-            subjects: Subjects { made: 3, taken: 4 },
+            subjects: ChangedNames { created: 3, removed: 4 },
             at: Duration::from_nanos(u64::from(xid) + 1_000_000_007),
             time: Timestamp::new(1_700_000_000, 999_999_999),
         }

@@ -14,7 +14,7 @@ use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure};
 use curt_types::Fault;
 
-use super::super::{Execution, ExecutionWindow, Subjects};
+use super::super::{ChangedNames, Execution, ExecutionWindow};
 use super::fingerprint::{Fingerprint, FingerprintHasher};
 use super::table::{ENTRY_COST, ReplyCacheKey, ReplyCacheLookup, ReplyCacheShardLimits, ReplyCacheTable};
 use super::{REPLY_MAX, ReplyCache, ReplyCacheLimits};
@@ -209,8 +209,8 @@ impl<W: FnOnce(&mut Vec<u8>) -> Result<(), CallFailure>> Execution for CountedEx
         (self.work.take().unwrap())(reply).map(|()| None)
     }
 
-    fn subjects(&self, _: &dyn Fn(&[u8], &[u8]) -> u64) -> Subjects {
-        Subjects::default()
+    fn subjects(&self, _: &dyn Fn(&[u8], &[u8]) -> u64) -> ChangedNames {
+        ChangedNames::default()
     }
 }
 

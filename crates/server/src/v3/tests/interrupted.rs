@@ -20,7 +20,7 @@ use curt_xdr::decode_all;
 
 use super::fixture::{bytes_of, place, rules};
 use crate::file_handle::{ExportId, HandleContents};
-use crate::replay::{Execution, ExecutionWindow, Replay, Subjects};
+use crate::replay::{ChangedNames, Execution, ExecutionWindow, Replay};
 use crate::v3::{ProcedureCall, wire_handle};
 use crate::{ExportDefinition, NfsService, PersistentState, Setup};
 
@@ -62,7 +62,7 @@ impl Execution for KilledExecution<'_> {
         }
     }
 
-    fn subjects(&self, name: &dyn Fn(&[u8], &[u8]) -> u64) -> Subjects {
+    fn subjects(&self, name: &dyn Fn(&[u8], &[u8]) -> u64) -> ChangedNames {
         self.execution.subjects(name)
     }
 }
