@@ -72,8 +72,8 @@ pub trait LockOperations {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WireOwner(pub u32);
 
-/// Owners of one mount at one time. Further ones get ENOLCK. The number after those of the owners is
-/// for tests.
+/// Owners of one mount at one time. Further ones get ENOLCK. The number after those of the owners
+/// is for tests.
 pub const LOCK_OWNERS_MAX: u32 = (1 << 16) - 1;
 
 /// A lock as the server knows it.

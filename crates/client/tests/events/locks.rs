@@ -35,7 +35,7 @@ fn each_step_of_a_lock_is_an_event_also_if_a_close_ends_it() {
             .map(|line| line.split("lock_state=").nth(1).unwrap().split(' ').next().unwrap().to_owned())
             .collect()
     };
-    let owner = LocalLockOwner::Flock(1);
+    let owner = LocalLockOwner::Posix(1);
     let wanted = LockArguments { owner, pid: 0, range, lock_type: LockType::Write, wait: false };
     let lock = || ops::lock_and_wait(&mounted.client.op(&root()), &file, wanted);
     assert_eq!(lock(), Err(Errno::AGAIN));

@@ -90,8 +90,8 @@ impl HostState {
         self.kept.lock().number
     }
 
-    /// A mount of this server is about to lock. It is notified of a later restart, and of an earlier
-    /// one now or not at all: later it would free the new locks.
+    /// A mount of this server is about to lock. It is notified of a later restart, and of an
+    /// earlier one now or not at all: later it would free the new locks.
     pub(super) fn note(&self, server: IpAddr, tell: impl Fn(IpAddr, i32) -> bool) {
         let notice = NoticeInProgress::begin(self, server);
         let (is_untold, number) = {

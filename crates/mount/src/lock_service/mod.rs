@@ -33,8 +33,8 @@ use host_service::RegisteredMount;
 use host_state::HostState;
 use record::{LockRecord, RecordedServer};
 
-/// How long the first lock waits for the service. It goes on without, unless a notice of this host's
-/// restart might follow it to the server.
+/// How long the first lock waits for the service. It goes on without, unless a notice of this
+/// host's restart might follow it to the server.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The part of a mount in what lock managers share.

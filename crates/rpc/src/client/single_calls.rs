@@ -127,13 +127,13 @@ impl SingleCalls {
     /// [`CallError`].
     pub fn send_only(
         &mut self,
-        target: CallTarget,
+        target: ProcedureId,
         credential: &RpcCredential,
         arguments: &dyn Encode,
         timeout: Duration,
     ) -> Result<(), CallError> {
         self.xid = self.xid.wrapping_add(1);
-        let CallTarget { program, version, procedure } = target;
+        let ProcedureId { program, version, procedure } = target;
         let call = call_record(self.xid, program, version, procedure, credential, arguments);
         self.bytes.resize(REPLY_MAX, 0);
         let flags = RecvFlags::DONTWAIT;

@@ -65,9 +65,9 @@ impl NfsService {
         Ok(RestartNotices { hosts, state: list.state })
     }
 
-    /// A host has restarted, as its monitor reports: it has no locks and reservations any more, but those that were
-    /// requested with the new state number. Ignored if it has said so before, with the same
-    /// number.
+    /// A host has restarted, as its monitor reports: it has no locks and reservations any more, but
+    /// those that were requested with the new state number. Ignored if it has said so before, with
+    /// the same number.
     pub fn host_restarted(&self, host: IpAddr, state: i32) {
         // It is unknown if it had no locks since this server's start.
         let Some(known) = self.lock_manager.hosts.find(host) else { return };

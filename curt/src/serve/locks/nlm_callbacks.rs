@@ -1,13 +1,13 @@
 //! The threads that call lock managers of other hosts.
 //!
-//! Callbacks to one host are made one after another, by one thread at a time, over a connection that
-//! is kept; the results of asynchronous requests likewise, over another one, and without waiting for
-//! a reply: most hosts send none. Each call is bounded in time. A host that cannot be called is not
-//! tried again for a while, in which its callbacks fail at once; half of the threads are for hosts
-//! that could be called last time. Results of asynchronous requests leave these threads to callbacks
-//! unless their host has been called before: their addresses may be forged. One thread always waits
-//! for calls. It starts others, because threads that a serving thread started would have its
-//! restrictions.
+//! Callbacks to one host are made one after another, by one thread at a time, over a connection
+//! that is kept; the results of asynchronous requests likewise, over another one, and without
+//! waiting for a reply: most hosts send none. Each call is bounded in time. A host that cannot be
+//! called is not tried again for a while, in which its callbacks fail at once; half of the threads
+//! are for hosts that could be called last time. Results of asynchronous requests leave these
+//! threads to callbacks unless their host has been called before: their addresses may be forged.
+//! One thread always waits for calls. It starts others, because threads that a serving thread
+//! started would have its restrictions.
 //!
 //! A call is sent at most once. The lock table sends a GRANTED again, and so knows whether a host
 //! may have received several copies: Linux refuses the second copy of a GRANTED that it accepted.

@@ -50,9 +50,9 @@ const STATUS_AT: usize = 4 + COOKIE_BYTES;
 /// What a request comes to if the server has no NLM, or this mount no number for an owner.
 const MISSING: LockReply = LockReply::Refused(LockError::NoLocks);
 
-/// Notices of a restart (SM_NOTIFY) may not arrive: nothing listens here or rpcbind does not run, a
-/// firewall drops them, the server may not send from a reserved port. So the server is looked at, at
-/// least twice within the shortest grace period of Linux's lockd, which is 45 s.
+/// Notices of a restart (SM_NOTIFY) may not arrive: nothing listens here or rpcbind does not run,
+/// a firewall drops them, the server may not send from a reserved port. So the server is looked at,
+/// three times within the default grace period of Linux's lockd, which is 50 s.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Tests for locks of this mount.
