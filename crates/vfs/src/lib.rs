@@ -165,6 +165,11 @@ pub trait Vfs: Send + Sync {
     /// ([`Vfs::identity`] does not).
     fn attributes(&self, node: &NodeHandle) -> Result<Attributes, Error>;
 
+    /// When `node` was created, if its file system stores that.
+    fn created(&self, node: &NodeHandle) -> Result<Option<Timestamp>, Error> {
+        self.attributes(node).map(|_| None)
+    }
+
     /// Changes attributes (SETATTR). With `guard`, nothing changes unless it equals the ctime
     /// ([`Error::NotSync`]).
     ///

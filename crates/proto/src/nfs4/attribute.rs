@@ -244,11 +244,11 @@ attributes! {
         Owner = 36, "owner", owner: OpaqueLimited<'a>, 0, GetSet;
         OwnerGroup = 37, "owner_group", owner_group: OpaqueLimited<'a>, 0, GetSet;
         QuotaAvailHard = 38, "quota_avail_hard", quota_avail_hard: u64, 0, Get
-            => "quotas are not read; writes fail with NFS4ERR_DQUOT";
+            => "the kernel tells a quota of another user to CAP_SYS_ADMIN alone; writes fail with NFS4ERR_DQUOT";
         QuotaAvailSoft = 39, "quota_avail_soft", quota_avail_soft: u64, 0, Get
-            => "quotas are not read; writes fail with NFS4ERR_DQUOT";
+            => "the kernel tells a quota of another user to CAP_SYS_ADMIN alone; writes fail with NFS4ERR_DQUOT";
         QuotaUsed = 40, "quota_used", quota_used: u64, 0, Get
-            => "quotas are not read; writes fail with NFS4ERR_DQUOT";
+            => "the kernel tells a quota of another user to CAP_SYS_ADMIN alone; writes fail with NFS4ERR_DQUOT";
         Rawdev = 41, "rawdev", rawdev: SpecData4, 0, Get;
         SpaceAvail = 42, "space_avail", space_avail: u64, 0, Get;
         SpaceFree = 43, "space_free", space_free: u64, 0, Get;
@@ -259,15 +259,14 @@ attributes! {
         TimeAccessSet = 48, "time_access_set", time_access_set: SetTime4, 0, Set;
         TimeBackup = 49, "time_backup", time_backup: NfsTime4, 0, GetSet
             => "Unix file systems do not have it";
-        TimeCreate = 50, "time_create", time_create: NfsTime4, 0, GetSet
-            => "times of creation are not read, and Unix cannot set them";
+        // The RFC lets clients set it, Unix does not.
+        TimeCreate = 50, "time_create", time_create: NfsTime4, 0, Get;
         TimeDelta = 51, "time_delta", time_delta: NfsTime4, 0, Get;
         TimeMetadata = 52, "time_metadata", time_metadata: NfsTime4, 0, Get;
         TimeModify = 53, "time_modify", time_modify: NfsTime4, 0, Get;
         TimeModifySet = 54, "time_modify_set", time_modify_set: SetTime4, 0, Set;
         MountedOnFileid = 55, "mounted_on_fileid", mounted_on_fileid: u64, 0, Get;
-        ModeSetMasked = 74, "mode_set_masked", mode_set_masked: ModeMasked, 1, Set
-            => "needs ACLs to be useful; mode sets all bits";
+        ModeSetMasked = 74, "mode_set_masked", mode_set_masked: ModeMasked, 1, Set;
         SuppattrExclcreat = 75, "suppattr_exclcreat", suppattr_exclcreat: Bitmap4, 1, Get;
         FsCharsetCap = 76, "fs_charset_cap", fs_charset_cap: u32, 1, Get;
         CloneBlksize = 77, "clone_blksize", clone_blksize: u32, 2, Get => "CLONE is not supported";

@@ -8,7 +8,7 @@ use crate::state::ChangeKind;
 
 /// The largest size that a file offset can represent (`i64::MAX`); CVE-2022-48828 was a server
 /// without this limit.
-pub(super) const MAX_SIZE: u64 = i64::MAX as u64;
+pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
 
 #[inline]
 pub(crate) fn getattr(

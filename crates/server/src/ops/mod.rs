@@ -30,7 +30,7 @@ mod write;
 use curt_types::{Attributes, Fault, FileHandle, Wcc};
 
 pub(crate) use access::access;
-pub(crate) use attributes::{getattr, setattr};
+pub(crate) use attributes::{MAX_SIZE, getattr, setattr};
 pub(crate) use commit::commit;
 pub(crate) use file_system::{limits, space};
 pub(crate) use link::link;

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use curt_proto::nfs4::{Clientid, SequenceId, Verifier4};
+use curt_proto::nfs4::{Clientid, SequenceId, SequenceStatusFlags, Verifier4};
 use parking_lot::Mutex;
 
 use super::limits::IMPLEMENTATION_MAX;
@@ -328,12 +328,20 @@ impl ServerState {
     /// RECLAIM_COMPLETE of all file systems.
     pub(crate) fn reclaim_complete(&self, client: &Client) -> Result<(), StateFault> {
         client.states.lock().reclaim_complete()?;
+        client.status_flags.fetch_and(!SequenceStatusFlags::RESTART_RECLAIM_NEEDED, Ordering::Relaxed);
         self.grace.complete(client);
         Ok(())
     }
 
     /// Confirms a client's record. It removes an earlier instance of the client.
     pub(super) fn confirm(&self, table: &mut ClientTable, id: Clientid) {
+        if let Some(record) = table.records.get(&id).filter(|record| !record.is_confirmed)
+            && self.grace.is_recorded(&record.client)
+        {
+            // Until RECLAIM_COMPLETE (RFC 8881 section 18.46.3).
+            let flag = SequenceStatusFlags::RESTART_RECLAIM_NEEDED;
+            record.client.status_flags.fetch_or(flag, Ordering::Relaxed);
+        }
         if let Some(replaced) = table.confirm(id) {
             self.depart(table, replaced);
         }

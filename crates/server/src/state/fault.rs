@@ -39,6 +39,8 @@ pub(crate) enum StateFault {
     TooManyOperations,
     /// The request is larger than the session allows.
     RequestTooBig,
+    /// The session takes no reply of the size that the smallest would have.
+    ReplyTooBig,
     /// The reply is to be cached, and no reply is small enough for the session's cache.
     TooBigToCache,
     /// The channel's sizes are too small for any request.

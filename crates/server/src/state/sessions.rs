@@ -21,7 +21,7 @@ use super::{Client, Principal, ServerState, SlotInUse, StateFault, has_much};
 const SHARDS: usize = 64;
 /// The session has a backchannel, but no connection for it.
 const BACKCHANNEL_DOWN: u32 = SequenceStatusFlags::CB_PATH_DOWN_SESSION;
-/// No session of the client has a connection for its backchannel.
+/// No session of the client has a backchannel with a connection.
 const CLIENT_DOWN: u32 = SequenceStatusFlags::CB_PATH_DOWN;
 /// Operations of a callback: CB_SEQUENCE and another one.
 const CALLBACK_OPERATIONS: u32 = 2;
@@ -119,16 +119,17 @@ pub(crate) struct SessionCreated {
 
 /// The slot of a client's CREATE_SESSION requests.
 pub(super) struct CreateSessionSlot {
-    /// The sequence id of the last success.
+    /// The sequence id of the last request.
     sequence: SequenceId,
-    /// The last success; none before the first.
-    created: Option<SessionCreated>,
+    /// Its outcome.
+    outcome: Result<SessionCreated, StateFault>,
 }
 
 impl Default for CreateSessionSlot {
-    /// The first request has the sequence id 1.
+    /// The first request has the sequence id 1. RFC 8881 section 18.36.4: a repetition before it
+    /// gets NFS4ERR_SEQ_MISORDERED.
     fn default() -> Self {
-        Self { sequence: SequenceId(0), created: None }
+        Self { sequence: SequenceId(0), outcome: Err(StateFault::Misordered) }
     }
 }
 
@@ -290,20 +291,17 @@ impl Session {
         self.check_backchannel();
     }
 
-    /// Updates the status flag of a backchannel without a connection. Returns its state.
-    fn check_backchannel(&self) -> BackchannelStatus {
+    /// Updates the status flag of a backchannel that has lost its connection. Returns whether it
+    /// has one.
+    fn check_backchannel(&self) -> bool {
         let callback = self.callback.lock();
-        match (callback.was_bound, callback.is_open()) {
-            (false, _) => BackchannelStatus::NeverBound,
-            (true, true) => {
-                self.status_flags.fetch_and(!BACKCHANNEL_DOWN, Ordering::Relaxed);
-                BackchannelStatus::Open
-            }
-            (true, false) => {
-                self.status_flags.fetch_or(BACKCHANNEL_DOWN, Ordering::Relaxed);
-                BackchannelStatus::Down
-            }
+        let is_open = callback.is_open();
+        if callback.was_bound && !is_open {
+            self.status_flags.fetch_or(BACKCHANNEL_DOWN, Ordering::Relaxed);
+        } else {
+            self.status_flags.fetch_and(!BACKCHANNEL_DOWN, Ordering::Relaxed);
         }
+        is_open
     }
 
     /// Maximum size of its cached replies.
@@ -403,23 +401,27 @@ impl ServerState {
         now: Duration,
     ) -> Result<SessionCreated, StateFault> {
         let mut table = self.clients.lock();
-        let record = table.records.get(&asked.client).ok_or(StateFault::StaleClient)?;
+        let record = table.records.get_mut(&asked.client).ok_or(StateFault::StaleClient)?;
+        // Wrong arguments use no sequence id.
+        let fore = asked.fore.negotiate(&self.limits.fore)?;
+        let back = asked.back.negotiate(&self.limits.back)?;
         if asked.sequence == record.slot.sequence {
-            // A repetition. RFC 8881 section 18.36.4: before the first request the cached result is
-            // NFS4ERR_SEQ_MISORDERED.
-            return record.slot.created.ok_or(StateFault::Misordered);
+            return record.slot.outcome;
         }
         if asked.sequence != record.slot.next() {
             return Err(StateFault::Misordered);
         }
-        if !record.is_confirmed && record.client.principal != asked.principal {
-            return Err(StateFault::ClientInUse);
-        }
-        if record.sessions.len() >= self.limits.sessions_per_client {
-            return Err(StateFault::NoSpace);
-        }
-        let fore = self.sessions.fit(asked.fore.negotiate(&self.limits.fore)?, record.client.peer)?;
-        let back = asked.back.negotiate(&self.limits.back)?;
+        let fore = match self.admit_session(record, asked, fore) {
+            Ok(fore) => fore,
+            // The client repeats what is delayed.
+            Err(StateFault::Delay) => return Err(StateFault::Delay),
+            Err(fault) => {
+                // RFC 8881 section 18.36.4: the sequence id is used, and the result kept, before
+                // the principal and the limits are examined.
+                record.slot = CreateSessionSlot { sequence: asked.sequence, outcome: Err(fault) };
+                return Err(fault);
+            }
+        };
         let session = self.new_session(asked, Arc::clone(&record.client), fore, back);
         let created = SessionCreated {
             session: session.id,
@@ -430,7 +432,7 @@ impl ServerState {
         };
         self.confirm(&mut table, asked.client);
         if let Some(record) = table.records.get_mut(&asked.client) {
-            record.slot = CreateSessionSlot { sequence: asked.sequence, created: Some(created) };
+            record.slot = CreateSessionSlot { sequence: asked.sequence, outcome: Ok(created) };
             record.client.renew(now);
             self.sessions.insert(&session);
             record.sessions.push(session);
@@ -438,6 +440,22 @@ impl ServerState {
             check_backchannels(record);
         }
         Ok(created)
+    }
+
+    /// Whether a client may have another session, and its fore channel.
+    fn admit_session(
+        &self,
+        record: &ClientRecord,
+        asked: &CreateSession,
+        fore: ChannelLimits,
+    ) -> Result<ChannelLimits, StateFault> {
+        if !record.is_confirmed && record.client.principal != asked.principal {
+            return Err(StateFault::ClientInUse);
+        }
+        if record.sessions.len() >= self.limits.sessions_per_client {
+            return Err(StateFault::NoSpace);
+        }
+        self.sessions.fit(fore, record.client.peer)
     }
 
     fn new_session(
@@ -510,25 +528,11 @@ impl ServerState {
     }
 }
 
-/// The state of a backchannel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BackchannelStatus {
-    /// The client has bound no connection.
-    NeverBound,
-    /// A connection is open.
-    Open,
-    /// No connection is open any more.
-    Down,
-}
-
+/// A client without any backchannel is told so, whether it has lost one or never bound one (RFC 8881
+/// section 18.46.3): what it holds cannot be recalled.
 fn check_backchannels(record: &ClientRecord) {
-    let statuses = record.sessions.iter().map(|session| session.check_backchannel());
-    let (mut has_open, mut has_down) = (false, false);
-    for status in statuses {
-        has_open |= status == BackchannelStatus::Open;
-        has_down |= status == BackchannelStatus::Down;
-    }
-    if has_down && !has_open {
+    let open = record.sessions.iter().filter(|session| session.check_backchannel()).count();
+    if open == 0 {
         record.client.status_flags.fetch_or(CLIENT_DOWN, Ordering::Relaxed);
     } else {
         record.client.status_flags.fetch_and(!CLIENT_DOWN, Ordering::Relaxed);

@@ -8,7 +8,6 @@ use std::{hash::BuildHasher as _, sync::Arc, sync::atomic::Ordering, time::Durat
 use curt_proto::nfs4::{SequenceId, SessionId, SlotId};
 use parking_lot::Mutex;
 
-use super::limits::REPLY_MIN;
 use super::{Client, GrantingCall, Principal, ServerState, Session, StateFault};
 
 /// The arguments of SEQUENCE.
@@ -28,6 +27,9 @@ pub(crate) struct SequenceRequest {
     pub(crate) operations: u32,
     /// Size of the request in bytes, with its RPC header.
     pub(crate) size: usize,
+    /// Size in bytes of the smallest reply: the results of SEQUENCE, and of a next operation that
+    /// fails.
+    pub(crate) reply_min: usize,
     /// See [`ServerState::fingerprint`].
     pub(crate) fingerprint: u64,
 }
@@ -231,7 +233,12 @@ impl ServerState {
         if asked.size > usize::try_from(session.fore.request).unwrap_or(usize::MAX) {
             return Err(StateFault::RequestTooBig);
         }
-        if asked.is_cached && session.fore.cached < REPLY_MIN {
+        // Before the slot is used: SEQUENCE has failed then.
+        let exceeds = |max: u32| asked.reply_min > usize::try_from(max).unwrap_or(usize::MAX);
+        if exceeds(session.fore.reply) {
+            return Err(StateFault::ReplyTooBig);
+        }
+        if asked.is_cached && exceeds(session.fore.cached) {
             return Err(StateFault::TooBigToCache);
         }
         let decision = slot.begin(asked)?;

@@ -4,7 +4,7 @@
 use curt_proto::nfs4::{
     Attribute, AttributeValues, Bitmap4, ChangeAttrType, Fsid4, NfsFh4, NfsStat4, NfsTime4, OpaqueLimited,
 };
-use curt_types::{Attributes, FileHandle};
+use curt_types::{Attributes, Fault, FileHandle, Timestamp};
 use curt_vfs::{FileSystemSpace, Limits};
 
 use super::change::change;
@@ -44,6 +44,9 @@ const OF_SPACE: Bitmap4 = Attribute::set(&[
     Attribute::SpaceFree,
     Attribute::SpaceTotal,
 ]);
+
+/// The attribute that not all file systems have.
+const TIME_CREATE: Bitmap4 = Attribute::set(&[Attribute::TimeCreate]);
 
 /// The limits of the pseudo file system.
 const PSEUDO_LIMITS: Limits = Limits {
@@ -108,6 +111,8 @@ pub(super) struct FileSystemFacts {
     limits: Option<Limits>,
     space: Option<FileSystemSpace>,
     unique_handles: bool,
+    /// Whether it stores when objects were created.
+    has_time_create: bool,
     lease_seconds: u32,
 }
 
@@ -130,7 +135,17 @@ impl FileSystemFacts {
             Object::WrongFlavor(_) => return Err(NfsStat4::Wrongsec.into()),
         };
         let lease_seconds = u32::try_from(request.service.held.lease().as_secs()).unwrap_or(u32::MAX);
-        Ok(Self { limits, space, unique_handles, lease_seconds })
+        let has_time_create = wanted.contains(Attribute::SupportedAttrs) && created(object)?.is_some();
+        Ok(Self { limits, space, unique_handles, has_time_create, lease_seconds })
+    }
+}
+
+/// When an object was created, if its file system stores that.
+fn created(object: &Object<'_>) -> Result<Option<Timestamp>, OpFailure> {
+    match object {
+        Object::Exported(target) => Ok(target.vfs().created(&target.node).map_err(Fault::from)?),
+        Object::Pseudo(node) => Ok(Some(node.attributes().ctime)),
+        Object::WrongFlavor(_) => Err(NfsStat4::Wrongsec.into()),
     }
 }
 
@@ -140,6 +155,8 @@ pub(super) struct Described<'a> {
     /// If it is wanted.
     pub(super) handle: Option<&'a FileHandle>,
     pub(super) mounted_on_fileid: u64,
+    /// If it is wanted, and known.
+    pub(super) created: Option<Timestamp>,
 }
 
 impl Described<'_> {
@@ -154,8 +171,10 @@ impl Described<'_> {
     ) -> R {
         let object = self.attributes;
         let (mut uid, mut gid) = ([0; DIGITS_MAX], [0; DIGITS_MAX]);
+        let supported = Attribute::supported(wanted.minor_version);
+        let missing = if facts.has_time_create { Bitmap4::EMPTY } else { TIME_CREATE };
         let mut values = AttributeValues {
-            supported_attrs: Some(Attribute::supported(wanted.minor_version)),
+            supported_attrs: Some(supported.without(missing)),
             kind: Some(object.kind.into()),
             fh_expire_type: Some(PERSISTENT),
             change: Some(change(object)),
@@ -181,6 +200,7 @@ impl Described<'_> {
             rawdev: Some(object.rdev.into()),
             space_used: Some(object.used),
             time_access: Some(object.atime.into()),
+            time_create: self.created.map(NfsTime4::from),
             time_metadata: Some(object.ctime.into()),
             time_modify: Some(object.mtime.into()),
             mounted_on_fileid: Some(self.mounted_on_fileid),
@@ -259,7 +279,9 @@ pub(super) fn values<R>(
     } else {
         attributes.fileid
     };
-    let described = Described { attributes: &attributes, handle: Some(object.handle()), mounted_on_fileid };
+    let created = if wanted.contains(Attribute::TimeCreate) { created(object)? } else { None };
+    let handle = Some(object.handle());
+    let described = Described { attributes: &attributes, handle, mounted_on_fileid, created };
     Ok(described.values(&facts, wanted, consume))
 }
 

@@ -24,10 +24,7 @@ const REPLY_MAX: usize = 64 << 10;
 const REPLY_HEADER: usize = 24;
 /// The bytes of a failed operation's result: its number and its status. SETATTR adds an empty
 /// bitmap.
-const FAILED_RESULT: usize = 12;
-/// The most bytes of the result of an operation that changes something. It is executed only if the
-/// reply has room for them.
-const CHANGE_RESULT_MAX: usize = 256;
+pub(super) const FAILED_RESULT: usize = 12;
 
 /// The context of a compound's operations.
 pub(crate) struct Compound<'r, 'c> {
@@ -246,10 +243,18 @@ impl<'r> Compound<'r, '_> {
         if needed.current() && self.current.is_none() || needed.saved() && self.saved.is_none() {
             return Err(NfsStat4::Nofilehandle.into());
         }
-        if properties.changes && self.slot.is_some() && self.room(reply) < CHANGE_RESULT_MAX {
+        let result_max = table::result_max(operation);
+        if properties.changes && self.slot.is_some() && self.room(reply) < result_max {
             return Err(self.too_big().into());
         }
-        table::function(operation)(self, arguments, reply)
+        let at = reply.len();
+        let outcome = table::function(operation)(self, arguments, reply);
+        debug_assert!(
+            !properties.changes || outcome.is_err() || reply.len() - at <= result_max,
+            "{operation}: {} bytes",
+            reply.len() - at
+        );
+        outcome
     }
 
     /// Whether an operation may stand here (RFC 8881 section 2.10.6.4).
@@ -328,7 +333,7 @@ impl<'r> Compound<'r, '_> {
     }
 
     /// The size of the reply so far, as the limits of a session count it.
-    const fn used(&self, reply: &[u8]) -> usize {
+    pub(super) const fn used(&self, reply: &[u8]) -> usize {
         REPLY_HEADER + reply.len() - self.start + self.attached
     }
 

@@ -10,8 +10,9 @@ use parking_lot::Mutex;
 use super::Compound;
 use crate::request::ConnectionData;
 
-/// Maximum number of sessions of one connection that are known; beyond that the first is forgotten.
-const SESSIONS_MAX: usize = 64;
+/// Maximum number of sessions of one connection that are known: of sixteen clients with as many
+/// sessions as each may have. Beyond that the first is forgotten.
+const SESSIONS_MAX: usize = 16 * 64;
 
 /// The sessions of a connection, by the tags in their ids, which cannot be guessed.
 #[derive(Default)]

@@ -1,11 +1,11 @@
 //! CREATE (RFC 8881 section 18.4): all objects but regular files, which OPEN creates.
 
-use curt_proto::nfs4::{CreateArgs4, CreateOk4, CreateType4, NfsStat4};
+use curt_proto::nfs4::{Attribute, CreateArgs4, CreateOk4, CreateType4, NfsStat4};
 use curt_vfs::{NewNode, SpecialFile};
 use curt_xdr::{Decoder, Encode};
 
 use super::change::change_info;
-use super::settable_attributes::settable;
+use super::settable_attributes::initial;
 use super::{Compound, Object, Outcome, decoded, names};
 use crate::ops;
 
@@ -21,10 +21,10 @@ pub(super) fn create<'r>(
         return Err(NfsStat4::Badtype.into());
     }
     names::check(name.bytes())?;
-    let set = settable(&attributes, compound.minor_version)?;
-    if set.values.size.is_some() {
+    if attributes.mask.contains(Attribute::Size.number()) {
         return Err(NfsStat4::Inval.into());
     }
+    let set = initial(&attributes, compound.minor_version)?;
     let values = &set.values;
     let node = match kind {
         CreateType4::Directory => NewNode::Directory(values),

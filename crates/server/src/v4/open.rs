@@ -10,7 +10,7 @@ use curt_vfs::{CreateMode, NewNode};
 use curt_xdr::{Decoder, Encode};
 
 use super::change::{change, change_info};
-use super::settable_attributes::{EXCLUSIVE_CREATE, Settable, settable};
+use super::settable_attributes::{EXCLUSIVE_CREATE, Settable, initial};
 use super::{Compound, Object, OpFailure, Outcome, decoded, io, names};
 use crate::ops::{self, OpResult};
 use crate::request::{NfsRequest, VerifiedHandle};
@@ -299,7 +299,7 @@ fn take<'r>(
         looked_up => looked_up?,
     };
     let size = match how {
-        CreateHow4::Unchecked(fattr) => settable(fattr, compound.minor_version)?.values.size,
+        CreateHow4::Unchecked(fattr) => initial(fattr, compound.minor_version)?.values.size,
         // An earlier request of the client may have created it.
         CreateHow4::Exclusive(_) | CreateHow4::Exclusive41(..) if refusal.status() != NfsStat4::Rofs => {
             return Err(refusal);
@@ -320,7 +320,7 @@ fn create<'r>(
     mode: ShareMode,
 ) -> Result<FoundFile<'r>, OpFailure> {
     names::check(name)?;
-    let parse = |fattr: &Fattr4<'_>| settable(fattr, minor_version);
+    let parse = |fattr: &Fattr4<'_>| initial(fattr, minor_version);
     let (mut set, verifier) = match how {
         CreateHow4::Unchecked(fattr) | CreateHow4::Guarded(fattr) => (parse(fattr)?, None),
         CreateHow4::Exclusive(verifier) => (Settable::default(), Some(*verifier)),

@@ -61,6 +61,7 @@ impl From<StateFault> for OpFailure {
             StateFault::FalseRetry => NfsStat4::SeqFalseRetry,
             StateFault::TooManyOperations => NfsStat4::TooManyOps,
             StateFault::RequestTooBig => NfsStat4::ReqTooBig,
+            StateFault::ReplyTooBig => NfsStat4::RepTooBig,
             StateFault::TooBigToCache => NfsStat4::RepTooBigToCache,
             StateFault::TooSmall => NfsStat4::Toosmall,
             // NFS4ERR_STALE_STATEID is for 4.0 alone (RFC 8881 section 15.1.16.5).

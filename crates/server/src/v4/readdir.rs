@@ -160,6 +160,11 @@ impl<'r> ReaddirEncoder<'_, 'r, '_, '_> {
             attributes: &attributes,
             handle: child.as_ref(),
             mounted_on_fileid: attributes.fileid,
+            // An object that was removed meanwhile has none.
+            created: wanted
+                .contains(Attribute::TimeCreate)
+                .then(|| directory.vfs().created(&node.handle).ok().flatten())
+                .flatten(),
         };
         described.values(facts, wanted, |values| {
             Ok(self.encoder.push(cookie, name, |out| values.encode(wanted.mask(), out))?)

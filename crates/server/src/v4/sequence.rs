@@ -6,7 +6,7 @@ use curt_proto::nfs4::{
 use curt_rpc::auth::OpaqueAuth;
 use curt_xdr::{Decoder, Encode, put_opaque};
 
-use super::compound::end_failed;
+use super::compound::{FAILED_RESULT, end_failed};
 use super::operation_outcome::{OpFailure, decoded};
 use super::{Compound, Outcome};
 use crate::state::{Principal, SequenceGrant, SequenceRequest, Sequenced, SlotInUse};
@@ -34,6 +34,8 @@ impl<'r> Compound<'r, '_> {
 /// Size of a call's header without the body of its credential: six words, and the flavors and
 /// lengths of credential and verifier, whose body is empty for AUTH_NONE and AUTH_SYS.
 const CALL_HEADER: usize = 40;
+/// Size of the body of SEQUENCE's result.
+const RESULT: usize = 36;
 
 pub(super) fn sequence<'r>(
     compound: &mut Compound<'r, '_>,
@@ -59,6 +61,7 @@ pub(super) fn sequence<'r>(
         is_cached: asked.cache_this,
         operations: compound.operations,
         size: CALL_HEADER + credential_size(compound.request.credential) + compound.arguments.len(),
+        reply_min: compound.used(reply) + RESULT + if compound.operations > 1 { FAILED_RESULT } else { 0 },
         fingerprint: service.held.fingerprint(compound.principal(), contents),
     };
     match service.held.sequence(&request, service.uptime())? {

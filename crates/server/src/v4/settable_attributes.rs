@@ -1,16 +1,20 @@
 //! The attributes that a client sets: SETATTR, CREATE, OPEN (RFC 8881 section 5).
 
 use curt_proto::nfs4::{
-    Attribute, AttributeValues, Bitmap4, Fattr4, NfsStat4, NfsTime4, OpaqueLimited, SetTime4,
+    Attribute, AttributeValues, Bitmap4, Fattr4, ModeMasked, NfsStat4, NfsTime4, OpaqueLimited, SetTime4,
 };
 use curt_types::{Attributes, FileKind, PreOpState, SetAttributes, SetTime, Wcc};
 
 use super::OpFailure;
+use crate::ops;
 
 /// The attributes that an exclusive creation may set (`suppattr_exclcreat`): not the times, which
 /// hold its verifier.
 pub(super) const EXCLUSIVE_CREATE: Bitmap4 =
     Attribute::set(&[Attribute::Size, Attribute::Mode, Attribute::Owner, Attribute::OwnerGroup]);
+
+/// The two ways to set a mode.
+const MODES: Bitmap4 = Attribute::set(&[Attribute::Mode, Attribute::ModeSetMasked]);
 
 /// The largest mode: permission, set-id and sticky bits.
 pub(super) const MODE_MAX: u32 = 0o7777;
@@ -19,6 +23,8 @@ pub(super) const MODE_MAX: u32 = 0o7777;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Settable {
     pub(super) values: SetAttributes,
+    /// The bits of the mode to be changed; the others stay.
+    pub(super) mode_bits: Option<ModeMasked>,
     /// Which ones.
     pub(super) mask: Bitmap4,
 }
@@ -29,7 +35,7 @@ impl Settable {
     pub(super) fn applied_to(&self, object: &Attributes) -> Bitmap4 {
         let differs = |asked: Option<u32>, is: u32| asked.is_some_and(|asked| asked != is);
         self.mask
-            .without(only_if(object.kind == FileKind::Symlink, Attribute::Mode))
+            .without(if object.kind == FileKind::Symlink { MODES } else { Bitmap4::EMPTY })
             .without(only_if(differs(self.values.uid, object.uid), Attribute::Owner))
             .without(only_if(differs(self.values.gid, object.gid), Attribute::OwnerGroup))
     }
@@ -40,8 +46,8 @@ impl Settable {
         match (object.before, &object.after) {
             (Some(before), Some(after)) if before != PreOpState::from(after) => self
                 .applied_to(after)
-                .common(EXCLUSIVE_CREATE)
-                .without(only_if(self.values.mode != Some(after.mode), Attribute::Mode))
+                .common(EXCLUSIVE_CREATE.union(MODES))
+                .without(if self.values.mode == Some(after.mode) { Bitmap4::EMPTY } else { MODES })
                 .without(only_if(self.values.size != Some(after.size), Attribute::Size)),
             _ => Bitmap4::EMPTY,
         }
@@ -63,8 +69,14 @@ pub(super) fn settable(fattr: &Fattr4<'_>, minor_version: u32) -> Result<Settabl
         return Err(NfsStat4::Inval.into());
     }
     let values = AttributeValues::decode(fattr)?;
-    if values.mode.is_some_and(|mode| mode > MODE_MAX) {
+    let mode_bits = values.mode_set_masked;
+    let is_valid = |mode: Option<u32>| mode.is_none_or(|mode| mode <= MODE_MAX);
+    let are_valid = is_valid(values.mode) && is_valid(mode_bits.map(|bits| bits.value | bits.mask));
+    if !are_valid || values.mode.is_some() && mode_bits.is_some() {
         return Err(NfsStat4::Inval.into());
+    }
+    if values.size.is_some_and(|size| size > ops::MAX_SIZE) {
+        return Err(NfsStat4::Fbig.into());
     }
     let values = SetAttributes {
         mode: values.mode,
@@ -74,7 +86,16 @@ pub(super) fn settable(fattr: &Fattr4<'_>, minor_version: u32) -> Result<Settabl
         atime: time(values.time_access_set)?,
         mtime: time(values.time_modify_set)?,
     };
-    Ok(Settable { values, mask })
+    Ok(Settable { values, mode_bits, mask })
+}
+
+/// Decodes the attributes of a new object. Bits of a mode can be set of an existing one only (RFC
+/// 8881 section 6.2.5).
+pub(super) fn initial(fattr: &Fattr4<'_>, minor_version: u32) -> Result<Settable, OpFailure> {
+    match settable(fattr, minor_version)? {
+        Settable { mode_bits: Some(_), .. } => Err(NfsStat4::Inval.into()),
+        set => Ok(set),
+    }
 }
 
 /// A user or group as a number (RFC 8881 section 5.9): names are not mapped.

@@ -61,6 +61,41 @@ pub(super) const fn function(operation: Nfs4Operation) -> OperationFn {
     }
 }
 
+/// Size of a stateid in a result, in bytes.
+const STATEID: usize = 16;
+/// Size of `change_info4`.
+const CHANGE: usize = 20;
+/// Maximum size of the set of attributes that were set, which has up to three words.
+const ATTRIBUTES_SET: usize = 16;
+
+/// The most bytes of the body of the result of an operation that changes something. It is executed
+/// only if the reply has room for them, because a change that is made must be reported.
+pub(super) const fn result_max(operation: Nfs4Operation) -> usize {
+    match operation {
+        Nfs4Operation::Close | Nfs4Operation::OpenDowngrade | Nfs4Operation::Locku => STATEID,
+        // A lock that conflicts, with an owner without a name.
+        Nfs4Operation::Lock => 32,
+        Nfs4Operation::Commit => 8,
+        Nfs4Operation::Write => 16,
+        Nfs4Operation::Setattr => ATTRIBUTES_SET,
+        Nfs4Operation::Link | Nfs4Operation::Remove => CHANGE,
+        Nfs4Operation::Rename => 2 * CHANGE,
+        Nfs4Operation::Create => CHANGE + ATTRIBUTES_SET,
+        // With a delegation, whose ACL entry names nobody.
+        Nfs4Operation::Open => STATEID + CHANGE + 4 + ATTRIBUTES_SET + 40,
+        // With three empty sets of notifications and attributes.
+        Nfs4Operation::GetDirDelegation => 12 + STATEID + 12,
+        // Two channels.
+        Nfs4Operation::CreateSession => 24 + 2 * 28,
+        // A session, the direction, and whether there is RDMA.
+        Nfs4Operation::BindConnToSession => 24,
+        // With the names of this server and its implementation.
+        Nfs4Operation::ExchangeId => 128,
+        // They have none, or change nothing.
+        _ => 0,
+    }
+}
+
 fn not_supported<'r>(_: &mut Compound<'r, '_>, _: &mut Decoder<'r>, _: &mut Vec<u8>) -> Outcome {
     Err(NfsStat4::Notsupp.into())
 }

@@ -41,9 +41,14 @@ fn has(compound: &mut Compound<'_, '_>, given: &Fattr4<'_>) -> Result<bool, OpFa
         return Err(NfsStat4::Inval.into());
     }
     let mut own = Vec::new();
-    attributes::values(&mut compound.request, &object, wanted, |values| {
+    let missing = attributes::values(&mut compound.request, &object, wanted, |values| {
         values.encode_values(wanted.mask(), &mut own);
+        wanted.mask().without(values.present())
     })?;
+    // Not every file system has it.
+    if !missing.is_empty() {
+        return Err(NfsStat4::Attrnotsupp.into());
+    }
     let mut sent = Vec::new();
     values.encode_values(wanted.mask(), &mut sent);
     Ok(own == sent)

@@ -35,6 +35,10 @@ impl Vfs for LocalVfs {
         self.getattr(node, &*self.resolve(node)?)
     }
 
+    fn created(&self, node: &NodeHandle) -> Result<Option<Timestamp>, Error> {
+        Ok(stat::status(self.resolve(node)?.as_fd(), b"")?.birth)
+    }
+
     fn set_attributes(
         &self,
         caller: &FsCred<'_>,

@@ -105,7 +105,17 @@ impl MemoryTreeBuilder {
     fn inode(&self, body: InodeBody, mode: u32) -> MemoryInode {
         let nlink = if matches!(body, InodeBody::Directory(_)) { 2 } else { 1 };
         let (uid, gid) = self.owner;
-        MemoryInode { body, mode, nlink, uid, gid, atime: self.time, mtime: self.time, ctime: self.time }
+        MemoryInode {
+            body,
+            mode,
+            nlink,
+            uid,
+            gid,
+            atime: self.time,
+            mtime: self.time,
+            ctime: self.time,
+            created: self.time,
+        }
     }
 }
 

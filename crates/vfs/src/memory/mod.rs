@@ -91,6 +91,7 @@ impl MemoryVfs {
             atime: now,
             mtime: now,
             ctime: now,
+            created: now,
         };
         let tree = Arc::new(RwLock::new(MemoryTree::new(options.instance, root)));
         Self { tree, options, faults: InjectedFaults::default() }

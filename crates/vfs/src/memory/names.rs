@@ -96,8 +96,17 @@ impl MemoryVfs {
         let (gid, mode) = parent.inherit(caller, set.mode.unwrap_or(0) & settable, is_directory);
         let now = self.stamp();
         let nlink = if is_directory { 2 } else { 1 };
-        let inode =
-            MemoryInode { body, mode, nlink, uid: caller.uid, gid, atime: now, mtime: now, ctime: now };
+        let inode = MemoryInode {
+            body,
+            mode,
+            nlink,
+            uid: caller.uid,
+            gid,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            created: now,
+        };
         let fileid = tree.insert(inode);
         self.add_name(tree, directory, name, fileid)?;
         self.set_rest(tree, caller, fileid, set);

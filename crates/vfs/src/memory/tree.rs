@@ -39,6 +39,7 @@ pub(super) struct MemoryInode {
     pub(super) atime: Timestamp,
     pub(super) mtime: Timestamp,
     pub(super) ctime: Timestamp,
+    pub(super) created: Timestamp,
 }
 
 impl MemoryInode {

@@ -34,6 +34,12 @@ impl Vfs for MemoryVfs {
         Ok(tree.attributes(tree.resolve(node)?))
     }
 
+    fn created(&self, node: &NodeHandle) -> Result<Option<Timestamp>, Error> {
+        let tree = self.tree.read();
+        let fileid = tree.resolve(node)?;
+        Ok(Some(tree.inode(fileid).created))
+    }
+
     fn set_attributes(
         &self,
         caller: &FsCred<'_>,

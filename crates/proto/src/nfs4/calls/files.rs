@@ -226,8 +226,8 @@ pub struct WriteArgs4<'a> {
     pub offset: u64,
     /// The requested stability.
     pub stable: StableHow4,
-    /// The bytes.
-    pub data: Opaque<'a, DATA_MAX>,
+    /// The bytes. Only the size of requests limits them: a server writes as many as it can.
+    pub data: Opaque<'a, { u32::MAX as usize }>,
 }
 
 /// WRITE's arguments up to and including the data's length, for senders that append the data

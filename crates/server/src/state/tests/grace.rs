@@ -1,5 +1,7 @@
 //! The grace period.
 
+use curt_proto::nfs4::SequenceStatusFlags;
+
 use super::super::{IoDirection, RecordedClient};
 use super::*;
 
@@ -51,6 +53,27 @@ fn recorded_clients_reclaim_and_all_others_wait() {
     state.grace.end();
     assert!(!state.grace.is_on() && !state.grace.is_over(at(100)));
     open(&state, &unknown, "o", file(2), mode(1, 0)).unwrap();
+}
+
+/// RFC 8881 section 18.46.3.
+#[test]
+fn a_client_that_may_reclaim_is_told_so_until_it_has_completed_that() {
+    let state = state();
+    state.grace.begin(vec![recorded("a")], at(90));
+    let flags = |session, sequence| {
+        let slot = executed(state.sequence(&request(session, 0, sequence), at(0)));
+        slot.grant().status_flags & SequenceStatusFlags::RESTART_RECLAIM_NEEDED
+    };
+    let [known, unknown] = ["a", "b"].map(|owner| session_of(&state, exchange(&state, owner)).session);
+    assert_eq!(flags(unknown, 1), 0);
+    for sequence in [1, 2] {
+        assert_eq!(flags(known, sequence), SequenceStatusFlags::RESTART_RECLAIM_NEEDED);
+    }
+    state.grace.end();
+    assert_ne!(flags(known, 3), 0, "it cannot open before RECLAIM_COMPLETE");
+    let client = Arc::clone(&state.session(&known).unwrap().client);
+    state.reclaim_complete(&client).unwrap();
+    assert_eq!(flags(known, 4), 0);
 }
 
 #[test]

@@ -110,6 +110,7 @@ fn request(session: SessionId, slot: u32, sequence: u32) -> SequenceRequest {
         is_cached: true,
         operations: 1,
         size: 100,
+        reply_min: 80,
         fingerprint: 1,
     }
 }

@@ -81,11 +81,12 @@ fn only_the_principal_of_exchange_id_confirms_a_record() {
     let exchanged = exchange(&state, "a");
     let other =
         |sequence| CreateSession { principal: Principal::Uid(1), ..creation(exchanged.client, sequence) };
-    for _ in 0..2 {
-        assert_eq!(state.create_session(&other(1), at(0)), Err(StateFault::ClientInUse));
-    }
-    session_of(&state, exchanged);
-    state.create_session(&other(2), at(0)).unwrap();
+    let own = |sequence| creation(exchanged.client, sequence);
+    assert_eq!(state.create_session(&other(1), at(0)), Err(StateFault::ClientInUse));
+    // RFC 8881 section 18.36.4: it has used the sequence id, and its result is repeated.
+    assert_eq!(state.create_session(&own(1), at(0)), Err(StateFault::ClientInUse));
+    state.create_session(&own(2), at(0)).unwrap();
+    state.create_session(&other(3), at(0)).unwrap();
 }
 
 #[test]
@@ -127,10 +128,15 @@ fn sessions_are_limited_by_number_and_by_the_memory_of_their_replies() {
     assert_eq!(create(3), Err(StateFault::NoSpace));
     state.destroy_session(&first.session, None).unwrap();
     state.destroy_session(&second.session, None).unwrap();
-    assert_eq!(create(3).unwrap().fore.slots, 4);
+    assert_eq!(create(3), Err(StateFault::NoSpace), "the result of the sequence id");
+    assert_eq!(create(4).unwrap().fore.slots, 4);
     let tiny = with_limits(StateLimits { reply_bytes: 4096, ..StateLimits::default() });
     let exchanged = exchange(&tiny, "a");
-    assert_eq!(tiny.create_session(&creation(exchanged.client, 1), at(0)), Err(StateFault::Delay));
+    // What was delayed is repeated with its sequence id.
+    for _ in 0..2 {
+        assert_eq!(tiny.create_session(&creation(exchanged.client, 1), at(0)), Err(StateFault::Delay));
+    }
+    assert_eq!(tiny.create_session(&creation(exchanged.client, 2), at(0)), Err(StateFault::Misordered));
 }
 
 #[test]
@@ -229,6 +235,12 @@ fn a_session_whose_cache_holds_no_reply_refuses_requests_to_be_cached() {
     let cached = request(created.session, 0, 1);
     assert_eq!(refused(state.sequence(&cached, at(0))), StateFault::TooBigToCache);
     executed(state.sequence(&SequenceRequest { is_cached: false, ..cached }, at(0))).finish(b"");
+    // Nor does SEQUENCE use a slot if its own result is too large for the session.
+    let largest = usize::try_from(FORE.reply).unwrap();
+    let next = SequenceRequest { is_cached: false, ..request(created.session, 0, 2) };
+    let long = SequenceRequest { reply_min: largest + 1, ..next };
+    assert_eq!(refused(state.sequence(&long, at(0))), StateFault::ReplyTooBig);
+    executed(state.sequence(&SequenceRequest { reply_min: largest, ..next }, at(0))).finish(b"");
 }
 
 #[test]
@@ -313,6 +325,21 @@ fn a_new_backchannel_clears_the_flags_of_one_that_was_lost() {
     let session = state.session(&one).unwrap();
     session.bind_backchannel(Connection::new(3));
     assert_eq!(flags(), 0);
+}
+
+/// RFC 8881 section 18.46.3: the flag stays until some session has a backchannel.
+#[test]
+fn a_client_that_has_bound_no_backchannel_is_told_so() {
+    let state = state();
+    let client = exchange(&state, "a").client;
+    let session = state.create_session(&creation(client, 1), at(0)).unwrap().session;
+    let flags = |sequence| {
+        let slot = executed(state.sequence(&request(session, 0, sequence), at(0)));
+        slot.grant().status_flags
+    };
+    assert_eq!(flags(1), SequenceStatusFlags::CB_PATH_DOWN);
+    state.create_session(&creation_over(&Connection::new(1), client, 2), at(0)).unwrap();
+    assert_eq!(flags(2), 0);
 }
 
 #[test]

@@ -57,6 +57,8 @@ fn values_are_those_of_the_object() {
             let times = [values.time_access, values.time_modify, values.time_metadata];
             assert_eq!(times, [own.atime, own.mtime, own.ctime].map(|time| Some(NfsTime4::from(time))));
             assert_eq!(values.change, Some(own.ctime.as_nanoseconds().cast_unsigned()));
+            // Nothing has changed it since.
+            assert_eq!(values.time_create, Some(own.ctime.into()));
             assert_eq!(values.lease_time, Some(90));
             assert!(values.maxname.is_some_and(|most| most == 255));
             assert!(values.space_total.is_some_and(|total| total > 0));
@@ -83,7 +85,7 @@ fn the_root_of_an_export_has_a_file_system_of_its_own_and_covers_a_directory() {
 #[test]
 fn attributes_that_are_unknown_are_left_out_and_those_that_can_only_be_set_are_refused() {
     let fixture = Fixture::new();
-    let others = Attribute::set(&[Attribute::Acl, Attribute::TimeCreate, Attribute::XattrSupport]).with(95);
+    let others = Attribute::set(&[Attribute::Acl, Attribute::TimeBackup, Attribute::XattrSupport]).with(95);
     fixture.getattr(&["one"], others, |_, mask| assert!(mask.is_empty()));
     let newer = Fixture::with_minor(2);
     newer.getattr(&["one"], others, |values, mask| {
@@ -156,7 +158,7 @@ fn verify_refuses_what_cannot_be_compared() {
         (AttributeValues { rdattr_error: Some(Ok), ..default() }, Inval),
         (AttributeValues { mode: Some(0o10_000), ..default() }, Inval),
         (AttributeValues { archive: Some(true), ..default() }, Attrnotsupp),
-        (AttributeValues { time_create: Some(NfsTime4::default()), ..default() }, Attrnotsupp),
+        (AttributeValues { time_backup: Some(NfsTime4::default()), ..default() }, Attrnotsupp),
         (AttributeValues { xattr_support: Some(false), ..default() }, Attrnotsupp),
     ];
     for (values, expected) in rows {

@@ -3,7 +3,7 @@
 use curt_proto::nfs4::{
     Attribute, Availability, ChannelAttributes, CompoundEncoder, CompoundResults, GetattrArgs4,
     HandlesNeeded, Nfs4Operation, NfsFh4, NfsStat4, PutfhArgs4, ReadArgs4, SequenceOk4, StableHow4, Stateid,
-    WriteArgs4,
+    WriteArgs4, WriteOk4,
 };
 use curt_xdr::{Encode, Opaque, VarArray};
 
@@ -202,6 +202,75 @@ fn the_sessions_limits_are_exact() {
         let expected = if caches { NfsStat4::RepTooBigToCache } else { NfsStat4::RepTooBig };
         assert_eq!(status, expected);
     }
+}
+
+/// A change is refused only if its own result has no room.
+#[test]
+fn a_session_with_small_replies_opens_and_changes_files() {
+    let server = Server::new();
+    let large = server.client("large");
+    let root = large.files();
+    large.open(&root, &creating("file", "owner", 3, 0)).unwrap();
+    // SEQUENCE and the tag of three bytes take 84 bytes, PUTFH 8, and the header of the next one 8.
+    for (caches, max) in [(false, 128), (true, 128)] {
+        let small = match caches {
+            false => ChannelAttributes { response_max: max, ..super::test_client::channel() },
+            true => ChannelAttributes { response_cached_max: max, ..super::test_client::channel() },
+        };
+        let client = server.client_with(&format!("small {caches}"), small);
+        client.caches.set(caches);
+        let too_big = if caches { NfsStat4::RepTooBigToCache } else { NfsStat4::RepTooBig };
+        let remove = |name: &str| {
+            let remove = curt_proto::nfs4::RemoveArgs4 { name: Opaque::new(name.as_bytes()).unwrap() };
+            client.at(&root, &|compound| compound.push(&remove))
+        };
+        assert_eq!(remove("missing"), NfsStat4::Noent, "20 bytes more fit");
+        let opening = creating("file", "owner", 3, 0);
+        let rename = curt_proto::nfs4::RenameArgs4 {
+            from: Opaque::new(b"file").unwrap(),
+            to: Opaque::new(b"other").unwrap(),
+        };
+        assert_eq!(client.at(&root, &|compound| compound.push(&opening)), too_big);
+        let renamed = client.at(&root, &|compound| {
+            compound.bare(Nfs4Operation::Savefh);
+            compound.push(&rename);
+        });
+        assert_eq!(renamed, too_big);
+    }
+    assert!(large.walk(&["srv", "files", "file"]).is_ok());
+}
+
+/// XDR does not limit the data of a WRITE: as many are written as a READ could return.
+#[test]
+fn a_write_that_is_larger_than_any_transfer_writes_a_part() {
+    let server = Server::new();
+    let large = ChannelAttributes { request_max: 4 << 20, ..super::test_client::channel() };
+    let client = server.client_with("one", large);
+    let opened = client.open(&client.files(), &creating("file", "owner", 3, 0)).unwrap();
+    let data = vec![7; (1 << 20) + 4096];
+    let write = WriteArgs4 {
+        stateid: opened.stateid,
+        offset: 0,
+        stable: StableHow4::Unstable,
+        data: Opaque::new(&data).unwrap(),
+    };
+    let written: Result<WriteOk4, _> =
+        client.last(&[Nfs4Operation::Putfh], Nfs4Operation::Write, &|compound| {
+            compound.push(&PutfhArgs4 { object: NfsFh4::from(&opened.handle) });
+            compound.push(&write);
+        });
+    assert_eq!(written.unwrap().count, 1 << 20);
+}
+
+/// A connection is associated with more sessions than one client has.
+#[test]
+fn the_first_of_many_sessions_is_destroyed_over_their_connection() {
+    let server = Server::new().connected();
+    let sessions: Vec<_> =
+        (0..100).map(|number| server.client(&format!("client {number}")).session).collect();
+    let destroy = curt_proto::nfs4::DestroySessionArgs4 { session: sessions[0] };
+    let reply = server.raw(user(0), &compound(1, &|compound| compound.push(&destroy)));
+    assert_eq!(status_of(&reply), (NfsStat4::Ok, 1));
 }
 
 // SEMANTICS: stateful-7.

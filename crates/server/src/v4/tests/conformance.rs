@@ -73,7 +73,10 @@ const STATUSES_TITLE: &str = "
 ## Statuses of each operation
 
 With which statuses the operations have failed on this page, and with arguments without a meaning on each object: all are among those of
-RFC 8881 section 15.2. Beside them are the others of its list, without those that any operation may have.
+RFC 8881 section 15.2. Beside them are the others of its list, without those that any operation may have. As knfsd, the server answers some
+requests beyond the list: PERM to LINK, REMOVE and RENAME where the kernel says EPERM (the sticky bit, protected_hardlinks), so that
+applications get the error of a local file system; PERM to PUTFH of an export for privileged ports from another port, and to EXCHANGE_ID as
+section 18.35.4 says; NOTSUPP to OPEN with a delegation of an earlier instance of the client.
 
 | operation | failed with | other statuses of the RFC |
 |---|---|---|

@@ -4,7 +4,7 @@
 use curt_proto::nfs4::NfsStat4::{Inval, Isdir, Nofilehandle, Notdir, Ok, Rofs, Symlink, WrongType, Xdev};
 use curt_proto::nfs4::*;
 
-use super::fixture::{Fixture, OBJECTS, go, name};
+use super::fixture::{Fixture, OBJECTS, fattr, go, name};
 use super::test_client::rules;
 use crate::ExportRules;
 
@@ -79,7 +79,7 @@ fn operations_on_data_refuse_other_objects_with_their_type() {
         let read = ReadArgs4 { stateid: Stateid::ANONYMOUS, offset: 0, count: 10 };
         assert_eq!(on_each(fixture, &read), FILE_ONLY);
         let resize = AttributeValues { size: Some(3), ..AttributeValues::default() };
-        super::fixture::fattr(&resize, |attributes| {
+        fattr(&resize, |attributes| {
             let set = SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes };
             let files = [Ok, WrongType, WrongType, WrongType, WrongType, WrongType, WrongType];
             assert_eq!(on_each(fixture, &set), files);
@@ -161,7 +161,7 @@ fn the_pseudo_file_system_cannot_be_changed() {
     assert_eq!(fixture.on_both(&["one"], &["deep", "two"], &rename), Xdev);
     assert_eq!(fixture.on_both(&["one", "file"], &["deep"], &LinkArgs4 { name: name("x") }), Xdev);
     let set = AttributeValues { mode: Some(0o777), ..AttributeValues::default() };
-    super::fixture::fattr(&set, |attributes| {
+    fattr(&set, |attributes| {
         let set = SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes };
         assert_eq!(fixture.on(&[], &set), Rofs);
     });
@@ -215,4 +215,20 @@ fn commit_refuses_what_is_no_file_and_nothing_else_whatever_the_export() {
             assert_eq!(status == Ok, kind == Ftype4::Regular);
         }
     }
+}
+
+/// No status of REMOVE and RENAME in RFC 8881 section 15.2 leads to EPERM at the client.
+#[test]
+fn a_name_that_the_sticky_bit_protects_is_refused_as_on_a_local_file_system() {
+    Fixture::with_each_tree(|fixture| {
+        let sticky = AttributeValues { mode: Some(0o1777), ..AttributeValues::default() };
+        let set = fattr(&sticky, |attributes| {
+            fixture.on(&["one"], &SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes })
+        });
+        assert_eq!(set, Ok);
+        fixture.become_user(1000);
+        assert_eq!(fixture.on(&["one"], &RemoveArgs4 { name: name("fifo") }), NfsStat4::Perm);
+        let rename = RenameArgs4 { from: name("fifo"), to: name("other") };
+        assert_eq!(fixture.on_both(&["one"], &["one"], &rename), NfsStat4::Perm);
+    });
 }

@@ -28,7 +28,8 @@ fn all_settable_attributes_are_set_and_reported() {
             ..AttributeValues::default()
         };
         let mask = values.present();
-        assert_eq!(mask, Attribute::supported(1).common(Attribute::SETTABLE));
+        let masked = Attribute::set(&[Attribute::ModeSetMasked]);
+        assert_eq!(mask, Attribute::supported(1).common(Attribute::SETTABLE).without(masked));
         let reply = fattr(&values, |attributes| {
             fixture.run(|compound| {
                 go(compound, &["one", "file"]);
@@ -39,6 +40,37 @@ fn all_settable_attributes_are_set_and_reported() {
         let own = fixture.attributes("file");
         assert_eq!((own.size, own.uid, own.gid, own.atime), (12_345, 77, 88, Timestamp::new(-5, 6)));
         assert_eq!(own.mode & 0o777, 0o123);
+    });
+}
+
+/// Bits of a mode.
+fn bits(value: u32, mask: u32) -> AttributeValues<'static> {
+    AttributeValues { mode_set_masked: Some(ModeMasked { value, mask }), ..AttributeValues::default() }
+}
+
+#[test]
+fn bits_of_a_mode_are_set_beside_the_others() {
+    Fixture::with_each_tree(|fixture| {
+        let mode = |name| fixture.attributes(name).mode;
+        for (value, mask, then) in
+            [(0, 0o111, 0o644), (0o4111, 0o4011, 0o4655), (0o7777, 0, 0o4655), (0o22, 0o777, 0o4022)]
+        {
+            let reply = fattr(&bits(value, mask), |attributes| {
+                fixture.run(|compound| {
+                    go(compound, &["one", "file"]);
+                    compound.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes });
+                })
+            });
+            let set = Attribute::set(&[Attribute::ModeSetMasked]);
+            assert_eq!(reply.after(2).next::<Bitmap4>(Nfs4Operation::Setattr), Result::Ok(set));
+            assert_eq!(mode("file"), then, "{value:o} {mask:o}");
+        }
+        // A new object has no mode yet (RFC 8881 section 6.2.5).
+        let made = fattr(&bits(0, 0), |attributes| {
+            let kind = CreateType4::Fifo;
+            fixture.on(&["one"], &CreateArgs4 { kind, name: name("new"), attributes })
+        });
+        assert_eq!(made, Inval);
     });
 }
 
@@ -65,7 +97,13 @@ fn a_setattr_that_fails_sets_nothing_and_says_so() {
             (AttributeValues { owner: text("4294967296"), ..default() }, Badowner),
             (AttributeValues { time_access_set: time(1_000_000_000), ..default() }, Inval),
             (AttributeValues { time_modify_set: time(u32::MAX), ..default() }, Inval),
-            (AttributeValues { size: Some(u64::MAX), ..default() }, Inval),
+            (AttributeValues { size: Some(u64::MAX), ..default() }, NfsStat4::Fbig),
+            (AttributeValues { size: Some(1 << 63), ..default() }, NfsStat4::Fbig),
+            (AttributeValues { time_create: Some(NfsTime4::default()), ..default() }, Inval),
+            // Beside a mode, too.
+            (bits(0o10_000, 0), Inval),
+            (bits(0, 0o10_000), Inval),
+            (AttributeValues { mode: Some(0o700), ..bits(0, 0) }, Inval),
         ];
         let before = fixture.attributes("file");
         for (values, expected) in rows {
@@ -169,6 +207,7 @@ fn create_sets_the_attributes_of_the_new_object() {
         let default = AttributeValues::default;
         let rows = [
             (AttributeValues { size: Some(0), ..default() }, Inval),
+            (AttributeValues { size: Some(u64::MAX), ..default() }, Inval),
             (AttributeValues { numlinks: Some(2), ..default() }, Inval),
             (AttributeValues { archive: Some(true), ..default() }, Attrnotsupp),
             (AttributeValues { owner: Some(Opaque::new(b"x").unwrap()), ..default() }, Badowner),
