@@ -1,6 +1,6 @@
 //! A server that is killed and restarted repeatedly: calls without a reply are executed again, and
-//! its duplicate request cache, or the client's session, is lost. No program may get an error because
-//! of this.
+//! its duplicate request cache, or the client's session, is lost. No program may get an error
+//! because of this.
 //!
 //! One case is excused, because SEMANTICS.md (rpc-12) excepts it: the server's connection was
 //! closed more than a second after the call was sent, so that the client cannot tell a restart from

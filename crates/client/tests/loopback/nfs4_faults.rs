@@ -476,8 +476,8 @@ fn an_open_whose_access_is_delayed_asks_for_that_alone() {
             asked.execute().map(|mut reply| {
                 let word = |at: usize| reply[4 * at..4 * at + 4].try_into().map(u32::from_be_bytes).unwrap();
                 let open = 2 + (14..).find(|at| (word(*at), word(at + 1)) == (op::OPEN, 0)).unwrap();
-                // The stateid, the change of the directory and flags; the attributes set; the kind of
-                // delegation, and perhaps why there is none.
+                // The stateid, the change of the directory and flags; the attributes set; the kind
+                // of delegation, and perhaps why there is none.
                 let kind = open + 11 + usize::try_from(word(open + 10)).unwrap();
                 let end = kind + 1 + usize::from(word(kind) == 3);
                 let piggybacked = word(2);

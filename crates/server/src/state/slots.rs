@@ -110,8 +110,8 @@ impl Slot {
         if asked.sequence != slot.sequence || slot.state == SlotState::Unused {
             return Err(StateFault::Misordered);
         }
-        // Whatever it is: a client that has given a request up asks by SEQUENCE alone whether it has
-        // ended.
+        // Whatever it is: a client that has given a request up asks by SEQUENCE alone whether it
+        // has ended.
         if slot.state == SlotState::InProgress {
             return Err(StateFault::Delay);
         }

@@ -388,8 +388,8 @@ impl NfsV4 {
         }))
     }
 
-    /// Opens a file of which only the server may know that it is open. A refusal is that of the next
-    /// open.
+    /// Opens a file of which only the server may know that it is open. A refusal is that of the
+    /// next open.
     pub(super) fn open_again(
         &self,
         file: &FileHandle,
