@@ -26,7 +26,7 @@ impl KernelLockedFiles {
     pub(crate) fn allows(&self, client: LockClient, max: usize) -> bool {
         let counts = self.0.lock();
         let own = counts.get(&client).copied().unwrap_or(0);
-        own + 1 <= max.saturating_sub(counts.values().sum())
+        own < max.saturating_sub(counts.values().sum())
     }
 
     /// Counts a file of a client.

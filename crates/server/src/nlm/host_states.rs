@@ -37,7 +37,7 @@ struct KnownStateNumbers {
     first: i32,
     /// Others in LOCKs since, in the order in which they came.
     others: Vec<LaterState>,
-    /// That of the last LOCK.
+    /// The number in the last LOCK; 0: unknown.
     latest: i32,
 }
 

@@ -310,24 +310,23 @@ impl NlmClient {
     }
 
     /// The server is in no grace period, so that a lock cannot be reclaimed. It was not restarted,
-    /// or that is too long ago: whether it still has the lock is tested for another owner.
+    /// or that is too long ago. If another owner could have the lock, it is lost. If not, it is
+    /// this owner's if the server grants it once more: knfsd does not name the holder.
     fn is_still_held(&self, calls: NlmCalls<'_>, file: &FileHandle, lock: &WireLock) -> LockAnswer {
         let wanted = WireLock { owner: TESTER, lock_type: LockType::Write, ..*lock };
         let lost = LockReply::Refused(LockError::NoLocks);
-        Ok(match self.find_holder(calls, file, &wanted)? {
+        match self.find_holder(calls, file, &wanted)? {
             (LockTestReply::Held(_), holder) if holder == Some(self.owner(lock.owner).svid) => {
-                LockReply::Granted
+                Ok(LockReply::Granted)
             }
-            // The server names one of several readers.
-            (LockTestReply::Held(RemoteLock { lock_type: LockType::Read, .. }), _)
-                if lock.lock_type == LockType::Read =>
-            {
-                LockReply::Granted
-            }
-            (LockTestReply::Held(_) | LockTestReply::Free | LockTestReply::Refused(_), _) => lost,
+            (LockTestReply::Held(_), _) => match self.lock(calls, file, lock, LockMode::Try)? {
+                LockReply::Denied | LockReply::Kept | LockReply::Blocked => Ok(lost),
+                reply => Ok(reply),
+            },
+            (LockTestReply::Free | LockTestReply::Refused(_), _) => Ok(lost),
             // It is reclaimed once more.
-            (LockTestReply::Grace, _) => LockReply::Grace,
-        })
+            (LockTestReply::Grace, _) => Ok(LockReply::Grace),
+        }
     }
 
     fn prepare(&self, calls: NlmCalls<'_>) -> Result<Preparation, NoNlm> {

@@ -40,6 +40,8 @@ struct State {
     /// Statuses of the next LOCKs and TESTs, instead of what is true.
     script: VecDeque<NlmStat4>,
     refused_reclaims: Option<NlmStat4>,
+    /// TEST names nobody, as at knfsd.
+    hides_holders: bool,
     calls: Vec<String>,
     /// Calls of this procedure wait.
     stuck: Option<NlmProcedure>,
@@ -67,6 +69,11 @@ impl LockManager {
     /// Reclaims get this status from now on.
     pub(crate) fn refuse_reclaims(&self, status: NlmStat4) {
         self.state.lock().refused_reclaims = Some(status);
+    }
+
+    /// TEST does not name holders from now on.
+    pub(crate) fn hide_holders(&self) {
+        self.state.lock().hides_holders = true;
     }
 
     /// The locks of this mount are gone.
@@ -259,6 +266,7 @@ impl Transport for LockManager {
                 let reply = match (state.script.pop_front(), found) {
                     (Some(status), _) => NlmTestReply::Other(status),
                     (None, Some((svid, range, lock_type))) => {
+                        let svid = if state.hides_holders { OTHER } else { svid };
                         let (offset, length) = nlm4::offset_and_length(range);
                         let exclusive = lock_type == LockType::Write;
                         let oh = Opaque::new(b"somebody").unwrap();

@@ -629,9 +629,24 @@ fn locks_of_a_server_that_was_not_restarted_are_kept_and_those_that_others_took_
         }
     };
     suspect(4, 0);
-    let pair = |lock: &str| [format!("RECLAIM {lock}"), "TEST".to_owned()];
-    let expected: Vec<_> =
-        ["w 0..=5", "w 10..=15", "r 20..=25", "r 30..=35"].into_iter().flat_map(pair).collect();
+    let mut expected = vec![
+        "RECLAIM w 0..=5",
+        "TEST",
+        "RECLAIM w 10..=15",
+        "TEST",
+        "RECLAIM r 20..=25",
+        // It names the other reader.
+        "TEST",
+        "LOCK r 20..=25",
+        "RECLAIM r 30..=35",
+        "TEST",
+    ];
+    assert_eq!(mount.manager.calls(), expected);
+    mount.manager.hide_holders();
+    suspect(4, 0);
+    expected.insert(9, "LOCK r 30..=35");
+    expected.insert(4, "LOCK w 10..=15");
+    expected.insert(2, "LOCK w 0..=5");
     assert_eq!(mount.manager.calls(), expected);
     // One was lost without anybody's notice, and is another client's.
     mount.manager.forget_all_but_others();
