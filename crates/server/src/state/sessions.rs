@@ -528,8 +528,8 @@ impl ServerState {
     }
 }
 
-/// A client without any backchannel is told so, whether it has lost one or never bound one (RFC 8881
-/// section 18.46.3): what it holds cannot be recalled.
+/// A client without any backchannel is told so, whether it has lost one or never bound one (RFC
+/// 8881 section 18.46.3): what it holds cannot be recalled.
 fn check_backchannels(record: &ClientRecord) {
     let open = record.sessions.iter().filter(|session| session.check_backchannel()).count();
     if open == 0 {

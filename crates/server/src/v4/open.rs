@@ -387,8 +387,8 @@ fn set_created<'r>(
 }
 
 /// Whether the caller may open an existing file. With `owner_may` the owner always may: of a file
-/// that it opens by its handle, it may have lost the right since it looked the name up, and keeps it
-/// as with a local descriptor.
+/// that it opens by its handle, it may have lost the right since it looked the name up, and keeps
+/// it as with a local descriptor.
 fn check_access(
     request: &mut NfsRequest<'_, '_>,
     target: &VerifiedHandle<'_>,

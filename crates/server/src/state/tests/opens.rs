@@ -7,6 +7,7 @@ use curt_proto::nfs4::SequenceStatusFlags;
 use super::super::IoDirection::{Read, Write};
 use super::*;
 
+// SEMANTICS: stateful-3.
 #[test]
 fn every_pair_of_share_modes_is_allowed_or_denied_as_the_bits_say() {
     for one in 0..16 {

@@ -70,6 +70,7 @@ fn a_client_with_much_state_is_asked_to_return_some_and_then_refused() {
 
 /// A client repeats what was delayed or refused for lack of room, which must find no file of the
 /// first attempt.
+// SEMANTICS: stateful-15.
 #[test]
 fn an_open_without_room_for_its_state_creates_no_file() {
     let (server, _) = server(2, 2);

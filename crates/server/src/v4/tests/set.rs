@@ -222,6 +222,7 @@ fn create_sets_the_attributes_of_the_new_object() {
     });
 }
 
+// SEMANTICS: stateful-16.
 #[test]
 fn an_owner_that_a_creation_cannot_set_is_not_reported_as_set() {
     Fixture::with_each_tree(|fixture| {
@@ -280,6 +281,7 @@ fn an_owner_that_a_creation_cannot_set_is_not_reported_as_set() {
 }
 
 /// The size is beyond what file systems on disks can have.
+// SEMANTICS: stateful-16.
 #[test]
 fn a_setattr_that_fails_reports_what_it_has_set() {
     Fixture::with_each_tree(|fixture| {

@@ -156,8 +156,8 @@ const OWN: &[(Op, &str)] = &[
 const BEYOND: &[(Op, &str)] = &[
     // Case 9 of section 18.35.4.
     (Op::ExchangeId, "PERM"),
-    // EPERM of the kernel, for directories with the sticky bit and for protected_hardlinks: a client
-    // reports the error of a local file system.
+    // EPERM of the kernel, for directories with the sticky bit and for protected_hardlinks: a
+    // client reports the error of a local file system.
     (Op::Link, "PERM"),
     (Op::Remove, "PERM"),
     (Op::Rename, "PERM"),
@@ -214,8 +214,8 @@ pub(super) fn check(reply: &[u8]) {
         .take(6)
         .map(|word| u32::from_be_bytes(word.try_into().unwrap()))
         .collect();
-    // SETATTR's result ends with the attributes that it has set: up to three words, and their number
-    // before them.
+    // SETATTR's result ends with the attributes that it has set: up to three words, and their
+    // number before them.
     let setattr = [header.status.number(), Nfs4Operation::Setattr.number()];
     let is_setattr =
         (0..4).any(|set| words.get(set) == Some(&(set as u32)) && words[set + 1..].starts_with(&setattr));
