@@ -28,6 +28,7 @@ mkdir work && cd work
 echo hello >a; echo more >>a; [[ $(cat a) == $'hello\nmore' ]] || fail append
 mv a b; ln b c; ln -s b soft; [[ $(stat -c '%h %s %u' b) == '2 11 0' && $(readlink soft) == b ]] || fail names
 chmod 640 b; touch -d '2001-01-01 UTC' b; [[ $(stat -c '%a %Y' b) == '640 978307200' ]] || fail attributes
+cp -p b kept; [[ $(stat -c '%a %Y %s' kept) == '640 978307200 11' ]] && cmp b kept || fail kept
 head -c 3000000 /dev/urandom >large; cp large copy; cmp large copy || fail large
 truncate -s 1000 copy; [[ $(stat -c %s copy) == 1000 ]] || fail truncate
 exec 5<>open; echo one >&5; rm open; echo two >&5; [[ $(cat /proc/self/fd/5) == $'one\ntwo' ]] || fail unlinked; exec 5>&-
@@ -160,7 +161,8 @@ fn unpack(network: &Network, unpack: &str) -> Result<u64> {
     let export = network.make_directory("export")?;
     let make = format!(
         "cd {0}; chmod 777 {1}; mkdir packed; for d in {{1..10}}; do mkdir packed/$d; for f in {{1..100}}; do \
-         head -c $((f * 100)) /dev/zero >packed/$d/$f; done; done; chmod -R a+rX packed; tar -cf packed.tar packed",
+         head -c $((f * 100)) /dev/zero >packed/$d/$f; done; done; chmod -R a+rX packed; touch -d '2001-01-01 UTC' packed/*/*; \
+         tar -cf packed.tar packed",
         network.directory().display(),
         export.display(),
     );
@@ -173,9 +175,13 @@ fn unpack(network: &Network, unpack: &str) -> Result<u64> {
     let directory = mount.directory().display();
     network.shell(&format!("{unpack} tar -xf {} -C {directory}", archive.display()), MINUTES)?;
     let after = requests(network, &mount)?;
-    let script =
-        format!("diff -r {}/packed {}/packed && echo same", network.directory().display(), export.display());
-    ensure!(network.shell(&script, MINUTES)?.contains("same"));
+    let script = format!(
+        "diff -r {}/packed {export}/packed && stat -c %Y {export}/packed/*/* | sort | uniq -c",
+        network.directory().display(),
+        export = export.display()
+    );
+    let times = network.shell(&script, MINUTES)?;
+    ensure!(times.trim() == "1000 978307200", "{times}");
     mount.unmount()?;
     Ok(after - before)
 }

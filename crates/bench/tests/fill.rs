@@ -342,8 +342,11 @@ fn make_directory(client: &Superblock, parent: InodeId, name: &str) -> InodeId {
 fn extracting_5000_files_costs_hardly_more() {
     let world = world("");
     let [off, auto] = compare(&world, share, extract);
-    let lookups = [off, auto].map(|(sent, _)| sent.value(NfsProcedure::Lookup));
-    assert_eq!(lookups, [5053, 3], "all names of a new directory are known to be missing");
+    let sent = |procedure: NfsProcedure| [&off, &auto].map(|(sent, _)| sent.value(procedure));
+    assert_eq!(sent(NfsProcedure::Lookup), [5053, 3], "all names of a new directory are known to be missing");
+    // CREATE EXCLUSIVE takes a SETATTR of its own.
+    assert_eq!([NfsProcedure::Write, NfsProcedure::Setattr].map(sent), [[5000; 2], [10_000; 2]]);
+    assert_eq!(sent(NfsProcedure::Commit), [0, 0], "one WRITE has all of a file");
 }
 
 /// The operations of rm -r: lists a directory, removes its contents, and then the directory.

@@ -12,7 +12,6 @@ use curt_types::SetAttributes;
 
 /// The unwritten data of a file when its attributes are set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, and they combine freely")]
 pub struct UnwrittenData {
     /// One WRITE sends all of them: none was sent before without being on stable storage.
     pub is_one_write: bool,
