@@ -98,7 +98,7 @@ impl CurtServe {
     /// they say so. Its state is in the network's directory.
     ///
     /// # Errors
-    /// It does not start.
+    /// The server does not start.
     pub fn start(network: &Network, export: &Path, arguments: &[&str]) -> Result<Self> {
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         let mut command = network.command(program("curt")?);
@@ -149,7 +149,7 @@ impl CurtServe {
     /// Starts it again with the same arguments.
     ///
     /// # Errors
-    /// It does not start.
+    /// The server does not start.
     pub fn restart(&mut self, network: &Network) -> Result<()> {
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
         *self = Self::start(network, &self.export.clone(), &arguments)?;

@@ -20,24 +20,24 @@ impl Ganesha {
     /// Starts it and waits until it serves.
     ///
     /// # Errors
-    /// It does not; includes its log.
+    /// The server does not start; includes its log.
     pub fn start(network: &Network, export: &Path) -> Result<Self> {
         Self::start_with(network, export, "Graceless = true", false)
     }
 
-    /// The same, with a grace period of so many seconds.
+    /// Starts Ganesha with a grace period of so many seconds.
     ///
     /// # Errors
-    /// Those of [`Self::start`].
+    /// The errors of [`Self::start`].
     pub fn start_with_grace(network: &Network, export: &Path, seconds: u32) -> Result<Self> {
         Self::start_with(network, export, &format!("Graceless = false; Grace_Period = {seconds}"), false)
     }
 
-    /// The same as [`Self::start`], with the locks of NFSv3 (NLM). It grants none unless a status
-    /// monitor runs ([`Network::status_monitor`]).
+    /// As [`Self::start`], with the locks of NFSv3 (NLM). It grants none unless a status monitor
+    /// runs ([`Network::status_monitor`]).
     ///
     /// # Errors
-    /// Those of [`Self::start`].
+    /// The errors of [`Self::start`].
     pub fn start_with_locks(network: &Network, export: &Path) -> Result<Self> {
         Self::start_with(network, export, "Graceless = true", true)
     }

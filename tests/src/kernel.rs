@@ -133,7 +133,7 @@ impl Knfsd {
     /// Boots it and waits until it serves. It ends by itself after `limit`.
     ///
     /// # Errors
-    /// It does not boot, or the setup script fails.
+    /// The kernel does not boot, or the setup script fails.
     pub fn start(
         network: &Network,
         number: KernelNumber,

@@ -76,7 +76,7 @@ impl<'n> LinuxLocker<'n> {
     /// Waits until it has mounted.
     ///
     /// # Errors
-    /// It does not boot or mount.
+    /// The kernel does not boot or mount.
     pub fn mounted(self) -> Result<Self> {
         self.job.wait_for("MOUNTED")?;
         Ok(self)
@@ -99,7 +99,7 @@ impl<'n> LinuxLocker<'n> {
     /// Has it do something, and waits for its answer.
     ///
     /// # Errors
-    /// It does not answer so.
+    /// The answer is another one.
     pub fn ask(&mut self, command: &str, answer: &str) -> Result<()> {
         self.tell(command)?;
         self.job.wait_for(answer)

@@ -60,7 +60,7 @@ for line in sys.stdin:
 /// Starts the program on a file: `fcntl-write`, `ofd-read` or the like, and options.
 ///
 /// # Errors
-/// It does not start.
+/// The process does not start.
 pub fn start(network: &Network, file: &Path, words: &str) -> Result<RunningProcess> {
     let script = network.directory().join("locker.py");
     std::fs::write(&script, LOCKER)?;
@@ -73,7 +73,7 @@ pub fn start(network: &Network, file: &Path, words: &str) -> Result<RunningProce
 /// Has the program do something, and waits until it is done.
 ///
 /// # Errors
-/// It does not do it.
+/// The process does not do it.
 pub fn tell(locker: &mut RunningProcess, word: &str) -> Result<()> {
     locker.say(&format!("{word}\n"))?;
     locker.wait_for(&format!("done {word}"), MINUTE)

@@ -96,7 +96,7 @@ impl Network {
     /// Starts rpcbind, for servers that register and clients that use it.
     ///
     /// # Errors
-    /// It does not start.
+    /// The program does not start.
     pub fn rpcbind(&self) -> Result<RunningProcess> {
         let running = RunningProcess::start("rpcbind", self.command("rpcbind").args(["-f", "-w"]))?;
         let asks = "rpcinfo -p 127.0.0.1 >/dev/null 2>&1";
@@ -109,7 +109,7 @@ impl Network {
     /// Starts rpc.statd, which lock managers need that monitor their hosts. rpcbind must run.
     ///
     /// # Errors
-    /// It does not start.
+    /// The program does not start.
     pub fn status_monitor(&self) -> Result<RunningProcess> {
         let directory = self.make_directory("statd")?;
         for name in ["sm", "sm.bak"] {
@@ -126,7 +126,7 @@ impl Network {
     /// Waits until `port` of `address` accepts connections.
     ///
     /// # Errors
-    /// It does not within 60 s.
+    /// The port is not open within 60 s.
     pub fn wait_for_port(&self, address: &str, port: u16) -> Result<()> {
         let connect = format!("exec 3<>/dev/tcp/{address}/{port}");
         process::until(&format!("{address}:{port} accepts"), Duration::from_secs(60), || {

@@ -81,8 +81,8 @@ impl LossyRelay {
     }
 }
 
-/// Relays from a free port at the server's address to the server until the process ends. Each record
-/// takes `way` longer.
+/// Relays from a free port at the server's address to the server until the process ends. Each
+/// record takes `way` longer.
 ///
 /// # Errors
 /// The network cannot be entered or the port cannot be opened.

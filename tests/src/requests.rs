@@ -125,7 +125,7 @@ fn header(call: &str) -> Option<Vec<u8>> {
 /// Runs a script while the daemon is traced, and returns its requests.
 ///
 /// # Errors
-/// Those of tracing or of the script.
+/// The errors of tracing or of the script.
 pub fn requests_of(network: &Network, pid: u32, script: &str) -> Result<Vec<StracedRequest>> {
     let tracing = StraceSession::start(network, pid)?;
     let done = process::run(network.command("bash").args(["-euc", script]), STRACE_TIMEOUT);

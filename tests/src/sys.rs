@@ -17,7 +17,7 @@ use rustix::param::page_size;
 /// Calls fcntl(2) with a command that takes a lock, and returns the lock that it leaves.
 ///
 /// # Errors
-/// Those of fcntl(2).
+/// The errors of fcntl(2).
 pub fn fcntl_lock(file: impl AsFd, command: i32, mut lock: libc::flock) -> io::Result<libc::flock> {
     // SAFETY: the commands for locks read and write one `struct flock`, which outlives the call.
     let result = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), command, &raw mut lock) };
@@ -37,7 +37,7 @@ impl FileMapping {
     /// while the mapping exists.
     ///
     /// # Errors
-    /// Those of mmap(2).
+    /// The errors of mmap(2).
     pub fn new(file: impl AsFd, offset: usize, length: usize) -> io::Result<Self> {
         let skip = offset % page_size();
         let (flags, protection) = (MapFlags::SHARED, ProtFlags::READ | ProtFlags::WRITE);
@@ -74,7 +74,7 @@ impl FileMapping {
     /// msync(2) with MS_SYNC.
     ///
     /// # Errors
-    /// Those of msync(2).
+    /// The errors of msync(2).
     pub fn sync(&self) -> io::Result<()> {
         // SAFETY: the range is the mapping's own.
         Ok(unsafe { msync(self.start, self.length, MsyncFlags::SYNC) }?)
@@ -91,7 +91,7 @@ impl Drop for FileMapping {
 /// truncate(2).
 ///
 /// # Errors
-/// Those of truncate(2); an invalid size.
+/// The errors of truncate(2); an invalid size.
 pub fn truncate(path: &Path, size: u64) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let size = libc::off_t::try_from(size).map_err(io::Error::other)?;

@@ -42,7 +42,7 @@ fn bench(network: &Network, workload: Workload, arguments: &[&str]) -> Result<Ru
     bench_within(RUN, network, workload, arguments)
 }
 
-/// The same with a time limit.
+/// Runs `curt bench` with a time limit.
 fn bench_within(
     limit: Duration,
     network: &Network,
@@ -55,7 +55,7 @@ fn bench_within(
     serde_json::from_str(&output).with_context(|| output.clone())
 }
 
-/// The same with its own server, once for all tests.
+/// Runs `curt bench` with its own server, once for all tests.
 fn embedded(workload: Workload, options: &str) -> Result<RunReport> {
     static RUNS: Mutex<BTreeMap<(&str, String), RunReport>> = Mutex::new(BTreeMap::new());
     let run = (workload.name(), options.to_owned());
@@ -105,7 +105,7 @@ fn page_expired(report: &RunReport) -> f64 {
     PAGE_EXPIRED * ((report.seconds / PAGE_SECONDS).floor() - 1.0).max(0.0)
 }
 
-/// The same for a run of build.
+/// The expired attributes of a run of build.
 fn build_expired(report: &RunReport) -> f64 {
     BUILD_EXPIRED * (report.seconds - 3.0).max(0.0)
 }

@@ -62,7 +62,7 @@ fn after_a_directory_was_closed_here_nobody_else_sees_a_name_below() -> Result<(
     )
 }
 
-/// The same on Linux 6.1, whose kernel knows fewer features of FUSE.
+/// The names on Linux 6.1, whose kernel knows fewer features of FUSE.
 // SEMANTICS: perm-7, perm-10.
 #[test]
 fn nobody_else_sees_a_name_below_a_closed_directory_on_an_old_kernel() -> Result<()> {

@@ -9,8 +9,9 @@ use curt_tests::curt::{self, CurtMount, CurtServe};
 use curt_tests::kernel::KernelNumber;
 use curt_tests::linux_locker::LinuxLocker;
 use curt_tests::locker::{self, tell};
-use curt_tests::network::Network;
+use curt_tests::network::{ADDRESS, Network};
 use curt_tests::process::{self, RunningProcess};
+use rustix::process::Signal;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -49,16 +50,7 @@ impl Locking {
 
     /// A counter of a mount, or of the server.
     fn counter(&self, mount: Option<&CurtMount>, name: &str) -> Result<u64> {
-        let mut command = self.network.command(curt::program("curt")?);
-        command.args(["stat", "--json"]);
-        match mount {
-            Some(mount) => command.arg(mount.directory()),
-            None => command.arg("--server"),
-        };
-        let text = process::run(&mut command, MINUTE)?;
-        let value =
-            text.split(&format!("\"{name}\": ")).nth(1).with_context(|| format!("no {name}: {text}"))?;
-        Ok(value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse()?)
+        counter_of(&self.network, mount, name)
     }
 
     fn wait_for(&self, mount: Option<&CurtMount>, name: &str, least: u64) -> Result<()> {
@@ -66,6 +58,19 @@ impl Locking {
             Ok((self.counter(mount, name)? >= least).then_some(()))
         })
     }
+}
+
+/// A counter of a mount, or of the server.
+fn counter_of(network: &Network, mount: Option<&CurtMount>, name: &str) -> Result<u64> {
+    let mut command = network.command(curt::program("curt")?);
+    command.args(["stat", "--json"]);
+    match mount {
+        Some(mount) => command.arg(mount.directory()),
+        None => command.arg("--server"),
+    };
+    let text = process::run(&mut command, MINUTE)?;
+    let value = text.split(&format!("\"{name}\": ")).nth(1).with_context(|| format!("no {name}: {text}"))?;
+    Ok(value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse()?)
 }
 
 fn file(mount: &CurtMount) -> PathBuf {
@@ -136,4 +141,80 @@ fn locks_outlive_a_killed_server_and_end_with_a_restart_of_their_client() -> Res
     gets.wait_for("locked", MINUTE)?;
     ensure!(locking.counter(None, "lock_hosts_restarted")? == 1, "the server was notified");
     linux.end().map(drop)
+}
+
+/// The second address of the server, and the name that has both.
+const SECOND: &str = "10.77.0.11";
+const NAME: &str = "server.test";
+
+// SEMANTICS: lock-10, lock-20.
+#[test]
+fn locks_are_reclaimed_at_their_address_from_a_server_that_tells_nobody_of_its_restart() -> Result<()> {
+    let network = Network::new()?;
+    network.shell(&format!("ip addr add {SECOND}/24 dev br0"), MINUTE)?;
+    let hosts = network.directory().join("hosts");
+    let says = |addresses: [&str; 2]| {
+        std::fs::write(&hosts, addresses.map(|address| format!("{address} {NAME}\n")).concat())
+    };
+    says([ADDRESS, SECOND])?;
+    // Visible only in this network.
+    network.shell(&format!("mount --bind {} /etc/hosts", hosts.display()), MINUTE)?;
+    let export = network.make_directory("export")?;
+    std::fs::write(export.join("file"), "old")?;
+    let bind = format!("{SECOND}:{}", CurtServe::PORT);
+    let mut server =
+        CurtServe::start(&network, &export, &["--no-rpcbind", "--grace", "60", "--bind", &bind])?;
+    let options = format!("{},lockport={}", server.ports(), CurtServe::PORT);
+    let mount = CurtMount::start(&network, "mount", &format!("{NAME}:{}", export.display()), &options)?;
+    let mut holder = locker::start(&network, &file(&mount), "fcntl-write")?;
+    holder.wait_for("locked", MINUTE)?;
+    let records = "cat /run/curt/locks/[0-9]*";
+    ensure!(
+        network.shell(records, MINUTE)?.starts_with(&format!("{ADDRESS} ")),
+        "another address is recorded"
+    );
+    // A server knows this host by the address that it connects from, and that is another one here.
+    says([SECOND, ADDRESS])?;
+    server.kill()?;
+    server.restart(&network)?;
+    process::until("the lock is reclaimed", MINUTE, || {
+        Ok((counter_of(&network, Some(&mount), "lock_reclaimed")? == 1).then_some(()))
+    })?;
+    ensure!(counter_of(&network, Some(&mount), "lock_lost")? == 0, "nothing is lost");
+    tell(&mut holder, "write after")?;
+    tell(&mut holder, "unlock")
+}
+
+// SEMANTICS: lock-3, lock-10.
+#[test]
+fn the_status_monitor_of_a_mounts_host_reports_restarts_and_is_replaced_when_it_ends() -> Result<()> {
+    let network = Network::new()?;
+    let (mut rpcbind, mut statd) = (network.rpcbind()?, network.status_monitor()?);
+    let export = network.make_directory("export")?;
+    std::fs::write(export.join("file"), "old")?;
+    let mut server = CurtServe::start(&network, &export, &["--no-rpcbind", "--grace", "60"])?;
+    let options = format!("{},lockport={}", server.ports(), CurtServe::PORT);
+    let mut mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
+    let mut holder = locker::start(&network, &file(&mount), "fcntl-write")?;
+    holder.wait_for("locked", MINUTE)?;
+    let monitored = network.directory().join("statd/sm").join(ADDRESS);
+    ensure!(monitored.exists(), "rpc.statd does not monitor the server");
+    server.kill()?;
+    server.restart(&network)?;
+    // rpc.statd gets SM_NOTIFY, and calls procedure 16.
+    mount.process().wait_for("the server is said to have restarted", MINUTE)?;
+    process::until("the lock is reclaimed", MINUTE, || {
+        Ok((counter_of(&network, Some(&mount), "lock_reclaimed")? == 1).then_some(()))
+    })?;
+    for process in [&mut statd, &mut rpcbind] {
+        process.signal(Signal::KILL)?;
+        process.wait(MINUTE)?;
+    }
+    let _rpcbind = network.rpcbind()?;
+    for program in ["100021 4", "100024 1"] {
+        process::until(&format!("{program} is registered again"), MINUTE, || {
+            Ok(network.shell(&format!("rpcinfo -u {ADDRESS} {program}"), MINUTE).ok())
+        })?;
+    }
+    tell(&mut holder, "unlock")
 }

@@ -186,7 +186,7 @@ fn requests(network: &Network, mount: &CurtMount) -> Result<u64> {
     Ok(requests.values().filter_map(serde_json::Value::as_u64).sum())
 }
 
-// SEMANTICS: sessions-7.
+// SEMANTICS: sessions-21.
 #[test]
 fn tar_creates_a_thousand_files_with_two_requests_each_and_with_four_as_root() -> Result<()> {
     for (user, most) in [("setpriv --reuid=65534 --regid=65534 --clear-groups", 2400), ("", 4400)] {

@@ -48,7 +48,7 @@ fn python(network: &Network, directory: &Path, script: &str) -> Result<Vec<Strin
     Ok(said.lines().map(str::to_owned).collect())
 }
 
-/// The same on mounts of `curt serve` with both kinds of permission checks, and in a local
+/// Runs the script on mounts of `curt serve` with both kinds of permission checks, and in a local
 /// directory: all print `expected`.
 fn everywhere(script: &str, expected: &[&str]) -> Result<()> {
     let network = Network::new()?;

@@ -1,5 +1,5 @@
-//! Round trips that a program waits for, one after the other, over a network of 2 ms: of a mount and
-//! of the Linux client, both over NFSv4.1 with read delegations.
+//! Round trips that a program waits for, one after the other, over a network of 2 ms: of a mount
+//! and of the Linux client, both over NFSv4.1 with read delegations.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -11,8 +11,8 @@ use curt_tests::network::Network;
 
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// `search_permission.py KIND MOUNT EXPORT CURT table|window SECONDS`. Each directory belongs to user 1000;
-/// the stranger is user 2000, or root where root is squashed.
+/// `search_permission.py KIND MOUNT EXPORT CURT table|window SECONDS`. Each directory belongs to
+/// user 1000; the stranger is user 2000, or root where root is squashed.
 const PROGRAM: &str = r#"
 import errno, json, os, shutil, socket, stat, subprocess, sys, time
 

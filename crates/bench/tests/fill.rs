@@ -223,7 +223,7 @@ const OTHER_NAME: Changing = (
     |access| format!("f{:03}", access % 200),
 );
 
-/// The same, and the used names are missing.
+/// As [`OTHER_NAME`], and the used names are missing.
 const MISSING: Changing = (OTHER_NAME.0, |access| format!("missing{access}"));
 
 /// The used names are new, as in a spool.

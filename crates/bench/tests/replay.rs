@@ -54,7 +54,8 @@ enum Delegations {
     Granted,
 }
 
-/// The same over NFSv4.1, with those that mount and those that close what is open at the end.
+/// The requests of a replay over NFSv4.1, with those that mount and those that close what is open
+/// at the end.
 #[track_caller]
 fn sent_v4(workload: Workload, cache: CacheOptions, delegations: Delegations) -> CallCounts {
     let world = InProcessServer::new(&workload.tree()).unwrap();
@@ -121,7 +122,7 @@ fn nonegnamecache() -> CacheOptions {
     CacheOptions { missing_name_lifetime: Duration::ZERO, ..noaccesscheck_sloppycto() }
 }
 
-/// The same with each name requested separately.
+/// The options with each name requested separately.
 fn off(cache: CacheOptions) -> CacheOptions {
     CacheOptions { fill: FillMode::Off, ..cache }
 }

@@ -7,8 +7,8 @@
 //! If the status cannot be read (another PID namespace, the task has exited, no permission), the
 //! caller has its uid and gid only, which can only reduce its rights.
 //!
-//! [`CallerInterner`] has one identity per uid, gid and set of groups. Invariants: equal callers
-//! share one [`InternedCaller`] while it is in the table; a number is never assigned to two
+//! `CallerInterner` has one identity per uid, gid and set of groups. Invariants: equal callers
+//! share one `InternedCaller` while it is in the table; a number is never assigned to two
 //! different callers, so a cached right can be lost with its number but never granted to another
 //! caller.
 

@@ -40,18 +40,19 @@ pub(crate) struct MountCore {
     /// The server's clocks.
     pub(crate) clocks: ServerClocks,
     clock: Arc<dyn Clock>,
-    /// Origin of the [`MonotonicTime`] scale: one second before the mount, so that a time before the first
-    /// request can be expressed.
+    /// Origin of the [`MonotonicTime`] scale: one second before the mount, so that a time before
+    /// the first request can be expressed.
     start: Instant,
     options: RwLock<CacheOptions>,
     server_life: Mutex<ServerBoot>,
     /// The measured benefit of reading files together with their opens.
     open_reads: Mutex<OpenReadBenefit>,
-    /// The same with the look-ups of their names.
+    /// The measured benefit of reading files together with the look-ups of their names.
     lookup_reads: Mutex<OpenReadBenefit>,
     /// The measured benefit of opening files together with the look-ups of their names.
     lookup_opens: Mutex<OpenReadBenefit>,
-    /// The same together with opens of files that are listed beside them.
+    /// The measured benefit of opening files together with opens of files that are listed beside
+    /// them.
     sibling_opens: Mutex<OpenReadBenefit>,
     /// The measured benefit of listing directories together with their opens.
     open_lists: Mutex<OpenReadBenefit>,
@@ -176,7 +177,8 @@ impl MountCore {
         with(&mut self.open_reads.lock())
     }
 
-    /// The same with the look-ups of their names.
+    /// Reads or updates the measured benefit of reading files together with the look-ups of their
+    /// names.
     pub(crate) fn lookup_reads<T>(&self, with: impl FnOnce(&mut OpenReadBenefit) -> T) -> T {
         with(&mut self.lookup_reads.lock())
     }
@@ -187,7 +189,8 @@ impl MountCore {
         with(&mut self.lookup_opens.lock())
     }
 
-    /// The same together with opens of files that are listed beside them.
+    /// Reads or updates the measured benefit of opening files together with opens of files that are
+    /// listed beside them.
     pub(crate) fn sibling_opens<T>(&self, with: impl FnOnce(&mut OpenReadBenefit) -> T) -> T {
         with(&mut self.sibling_opens.lock())
     }

@@ -33,8 +33,8 @@ const THREADS_MAX: usize = 1024;
 /// Time within which a thread must retry its open.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The same for another operation, for which nothing is held. Its retry may end with a look-up,
-/// which shows no end here; until then the thread's look-ups of other names are sent, too.
+/// The timeout of another operation's retry, for which nothing is held. Its retry may end with a
+/// look-up, which shows no end here; until then the thread's look-ups of other names are sent, too.
 const PATH_RETRY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The threads whose opens failed with ESTALE.

@@ -461,7 +461,7 @@ impl Superblock {
         self.op_at(caller, self.core.now())
     }
 
-    /// The same for an operation that began at `began`.
+    /// An operation that began at `began`.
     #[must_use]
     pub fn op_since(&self, caller: &Caller, began: Instant) -> Op<'_> {
         self.op_at(caller, self.core.moment(began))

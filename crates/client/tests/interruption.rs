@@ -13,7 +13,7 @@ use curt_client::{
     errno,
     protocol::{
         FileOperations, OpenCaller, OpenContext, OperationFigure, Protocol as _, RpcCaller, RpcClient,
-        v3::NfsV3,
+        WriteRequest, v3::NfsV3,
     },
     threads::MonotonicClock,
 };
@@ -58,11 +58,12 @@ fn every_kind_of_call_ends_when_it_is_interrupted() {
     let open = OpenContext { owner: 1, credential: Arc::new(RpcCredential::None) };
     let open = OpenCaller { open: &open, interrupt: &interrupt };
     let data = vec![7; 1 << 20];
+    let write = WriteRequest { offset: 0, stability: Stability::Unstable, bytes: &data, set: None };
     std::thread::scope(|scope| {
         let calls = [
             scope.spawn(|| nfs.attributes(caller, &file).map(drop)),
             scope.spawn(|| nfs.read(open, &file, 0..1 << 20, None).map(drop)),
-            scope.spawn(|| nfs.write(open, &file, 0, Stability::Unstable, &data).map(drop)),
+            scope.spawn(|| nfs.write(open, &file, write).map(drop)),
             scope.spawn(|| nfs.find(caller, &file, b"name").map(drop)),
             scope.spawn(|| nfs.commit(open, &file).map(drop)),
         ];

@@ -95,7 +95,7 @@ numbers! {
         GETLK = 31;
         /// Sets or releases a lock without waiting.
         SETLK = 32;
-        /// The same, with waiting.
+        /// Sets a lock, and waits for it.
         SETLKW = 33;
         /// Checks the caller's permission.
         ACCESS = 34;

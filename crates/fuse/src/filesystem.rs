@@ -10,12 +10,12 @@ use rustix::io::Errno;
 use crate::{
     interrupt::FuseContext,
     listing::DirentBuffer,
-    reply::ReadReply,
-    setlk_reply::SetlkReply,
-    types::{
+    message_fields::{
         AttrOut, CreateIn, EntryOut, FuseFh, LkIn, LockRange, MknodIn, NodeId, OpenIn, OpenOut, ReadIn,
         ReleaseIn, SetattrIn, StatfsOut, WriteIn,
     },
+    reply::ReadReply,
+    setlk_reply::SetlkReply,
 };
 
 /// Handles the kernel's requests. Methods are called on many threads at once and may wait.

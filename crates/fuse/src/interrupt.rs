@@ -512,7 +512,7 @@ impl RequestBarrier {
 mod tests {
     use super::*;
     use crate::abi::opcode;
-    use crate::types::NodeId;
+    use crate::message_fields::NodeId;
 
     /// A thread that does not exist counts as being killed.
     const DEAD: u32 = u32::MAX;

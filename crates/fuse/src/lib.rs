@@ -14,6 +14,7 @@ mod channel;
 mod filesystem;
 mod interrupt;
 mod listing;
+mod message_fields;
 pub mod mountinfo;
 mod negotiate;
 mod notify;
@@ -22,20 +23,19 @@ mod request;
 mod session;
 mod setlk_reply;
 mod sys;
-mod types;
 
 pub use abi::{feature, open_reply};
 pub use channel::{FuseDevice, FuseMount, FuseMountError, MountFlags, MountOptions};
 pub use filesystem::Filesystem;
 pub use interrupt::{FuseContext, RequestBarrier};
 pub use listing::{Dirent, DirentBuffer};
+pub use message_fields::{
+    AttrOut, CreateIn, EntryOut, FuseAttr, FuseFh, FuseTime, LkIn, LockKind, LockRange, MknodIn, NodeId,
+    OpenIn, OpenOut, ReadIn, ReleaseIn, SetattrIn, SetattrTime, StatfsOut, WriteIn, device_number,
+    device_parts,
+};
 pub use negotiate::{IO_BYTES_MAX, NegotiatedFeatures, RequestedFeatures};
 pub use notify::Notifier;
 pub use reply::ReadReply;
 pub use session::{FuseSession, FuseSessionEnd, FuseSessionError, FuseSessionOptions};
 pub use setlk_reply::SetlkReply;
-pub use types::{
-    AttrOut, CreateIn, EntryOut, FuseAttr, FuseFh, FuseTime, LkIn, LockKind, LockRange, MknodIn, NodeId,
-    OpenIn, OpenOut, ReadIn, ReleaseIn, SetattrIn, SetattrTime, StatfsOut, WriteIn, device_number,
-    device_parts,
-};

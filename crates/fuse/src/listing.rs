@@ -4,8 +4,8 @@
 //! absent.
 
 use crate::{
+    message_fields::EntryOut,
     reply::{ENTRY_BYTES, entry_bytes},
-    types::EntryOut,
 };
 
 /// Size of `fuse_dirent` without the name.

@@ -11,7 +11,7 @@ use std::{
 
 use rustix::io::Errno;
 
-use crate::{abi::notify, reply::notification_header, sys, types::NodeId};
+use crate::{abi::notify, message_fields::NodeId, reply::notification_header, sys};
 
 /// Size of `fuse_notify_store_out`.
 const ENLARGE_BYTES: usize = 24;

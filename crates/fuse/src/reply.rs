@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use crate::{
     abi::{REPLY_HEADER_BYTES, opcode, opcode_name},
-    types::{EntryOut, FuseAttr, LockRange, OpenOut, StatfsOut},
+    message_fields::{EntryOut, FuseAttr, LockRange, OpenOut, StatfsOut},
 };
 
 /// Maximum number of slices of one reply (the kernel's UIO_MAXIOV is 1024; the header takes one).
@@ -277,7 +277,7 @@ mod tests {
     use std::io::{Read as _, pipe};
 
     use super::*;
-    use crate::types::{FuseFh, FuseTime, NodeId};
+    use crate::message_fields::{FuseFh, FuseTime, NodeId};
 
     fn sent(size: u32, slices: &[&[u8]]) -> Vec<u8> {
         let (mut reader, writer) = pipe().expect("a pipe");

@@ -7,7 +7,7 @@
 
 use crate::{
     abi::{REQUEST_HEADER_BYTES, opcode, request_flag, set_valid},
-    types::{
+    message_fields::{
         CreateIn, FuseFh, FuseTime, LkIn, LockKind, LockRange, MknodIn, NodeId, OpenIn, ReadIn, ReleaseIn,
         SetattrIn, SetattrTime, WriteIn,
     },

@@ -45,13 +45,13 @@ pub enum FileOperation<'a> {
     Setattr(ReportedObject, bool),
     /// read(2) of a number of bytes at an offset.
     Read(ObjectId, OpenId, (u64, u64)),
-    /// The same with O_DIRECT.
+    /// read(2) with O_DIRECT.
     ReadDirect(ObjectId, (u64, u64)),
     /// write(2) of a number of bytes at an offset.
     Write(ObjectId, (u64, u64), Writing),
     /// close(2) or fsync(2).
     Flush(ObjectId),
-    /// The same if the server does not accept the data.
+    /// close(2) or fsync(2) if the server does not accept the data.
     FlushFailed(ObjectId),
     /// The last close of an open file or directory.
     Release(OpenId),

@@ -84,7 +84,7 @@ impl Linux {
         }
     }
 
-    /// The same if the server does not accept the data.
+    /// fsync(2) or close(2) if the server does not accept the data.
     pub(super) fn fail_to_write(&mut self, id: ObjectId, now: MonotonicTime) {
         self.send_written(id, now);
     }

@@ -113,7 +113,8 @@ pub fn carried(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnOnce() + S
     })
 }
 
-/// The same for a task that runs after a delay. A wait for the end of work does not include it.
+/// As [`carried`], for a task that runs after a delay. A wait for the end of work does not include
+/// it.
 #[must_use]
 pub fn carried_later(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnOnce() + Send + 'static> {
     let _unmarked = enter(RequestScope { mark: WorkMark::NONE, ..current() });

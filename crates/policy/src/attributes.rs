@@ -393,8 +393,8 @@ impl AttributeState {
         if known.remaining_lifetime(now, options).is_zero() { Freshness::Expired } else { Freshness::Fresh }
     }
 
-    /// The same while this client holds `delegation`: no other client changes attributes that came
-    /// with it or later (RFC 8881 §10.4).
+    /// The freshness while this client holds `delegation`: no other client changes attributes that
+    /// came with it or later (RFC 8881 §10.4).
     #[must_use]
     pub fn freshness_under(
         &self,

@@ -31,7 +31,7 @@ enum ListingScanProgress {
     Begun,
     /// All replies showed one state; the label is that of the first. More names follow.
     Partial(NameLabel),
-    /// The same, and these were all names.
+    /// As [`Self::Partial`], and these were all names.
     Complete(NameLabel),
     /// The replies do not prove completeness.
     Inconsistent,
@@ -147,9 +147,10 @@ pub fn stays_complete(label: NameLabel, learned: DentryUpdate) -> bool {
     }
 }
 
-/// The same for a change of this client that failed. `stands` is as in [`crate::Absorbed`],
-/// `exists` whether the server returned EEXIST, `is_listed` whether the cached listing contains the
-/// name. EEXIST for a name that is not in the listing proves that the listing is not complete.
+/// As [`stays_complete`], for a change of this client that failed. `stands` is as in
+/// [`crate::Absorbed`], `exists` whether the server returned EEXIST, `is_listed` whether the cached
+/// listing contains the name. EEXIST for a name that is not in the listing proves that the listing
+/// is not complete.
 #[must_use]
 pub const fn stays_complete_after_refusal(exists: bool, is_listed: bool, stands: bool) -> bool {
     stands && (is_listed || !exists)

@@ -31,6 +31,7 @@ pub mod options;
 pub mod prefetch;
 pub mod readdir;
 pub mod retransmitted;
+pub mod setattr;
 pub mod time;
 
 pub use access::{AccessDecision, AccessEntry, AccessReason, AccessView, UnixCredential};

@@ -68,14 +68,14 @@ pub enum DentryState {
 /// Whether a cached name may have missed a change of its directory (the racy guard).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RacyState {
-    /// The directory's timestamp was old enough when the name was learned: a later change would have
-    /// a different timestamp.
+    /// The directory's timestamp was old enough when the name was learned: a later change would
+    /// have a different timestamp.
     NotRacy,
-    /// A later change could have the same timestamp, and the guard has not expired: a LOOKUP now could
-    /// miss a change as well.
+    /// A later change could have the same timestamp, and the guard has not expired: a LOOKUP now
+    /// could miss a change as well.
     WithinGuard,
-    /// A later change could have the same timestamp, and the guard has expired: one more LOOKUP settles
-    /// it.
+    /// A later change could have the same timestamp, and the guard has expired: one more LOOKUP
+    /// settles it.
     GuardExpired,
 }
 

@@ -101,7 +101,8 @@ pub enum OpenDecision {
 pub enum OpenServed {
     /// The attributes were requested after the open began.
     Confirmed,
-    /// The same, and the delegation allows the open: not even OPEN is sent (RFC 8881 §10.4).
+    /// As [`Self::Confirmed`], and the delegation allows the open: not even OPEN is sent (RFC 8881
+    /// §10.4).
     Delegated,
     /// `nocto`, and the attributes are fresh.
     WithoutCloseToOpen,
@@ -112,7 +113,7 @@ pub enum OpenServed {
 /// The most opens that one compound closes in addition to its own operations.
 pub const CLOSES_MAX: usize = 4;
 
-/// The same of a compound without other work.
+/// The most closes of a compound without other work.
 pub const CLOSES_ALONE_MAX: usize = 16;
 
 /// How long an open without users is kept in case that it is used again. It denies others nothing,
@@ -173,9 +174,10 @@ pub enum SpeculativeOpen {
 /// The measured benefits on which a [`SpeculativeOpen`] depends.
 #[derive(Debug)]
 pub struct LookupBenefits<'a> {
-    /// That of opens together with look-ups; `None` if the server is not expected to delegate.
+    /// The benefit of opens together with look-ups; `None` if the server is not expected to
+    /// delegate.
     pub opens: Option<&'a mut OpenReadBenefit>,
-    /// That of reads.
+    /// The benefit of reads.
     pub reads: &'a mut OpenReadBenefit,
 }
 

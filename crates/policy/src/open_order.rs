@@ -31,9 +31,9 @@ const WINDOW: u32 = 8;
 /// An order of a directory's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NameOrder {
-    /// That of its listing.
+    /// The order of its listing.
     Listed,
-    /// That of the names' bytes.
+    /// The order of the names' bytes.
     Sorted,
 }
 
@@ -93,7 +93,7 @@ pub struct SiblingBudget {
 }
 
 impl SiblingBudget {
-    /// That of a request which reads a file of `size` bytes.
+    /// The budget of a request that reads a file of `size` bytes.
     #[must_use]
     pub const fn for_file(size: u64) -> Self {
         Self { count: 0, bytes: size }

@@ -86,7 +86,7 @@ pub enum FillMode {
 pub enum MountUsers {
     /// Only those of this user, who mounted.
     One(u32),
-    /// Those of several users (`allow_other`).
+    /// Processes of several users (`allow_other`).
     Many,
     /// All users'; the daemon refuses all but the user who mounted and root (`allow_root`).
     WithRoot,

@@ -76,9 +76,9 @@ pub enum PrefetchReason<'a> {
     },
     /// A lookup of a name for which no cached entry may be served.
     Name(&'a PrefetchView),
-    /// The same; the name is in a large listing.
+    /// As [`Self::Name`]; the name is in a large listing.
     ListedName(&'a PrefetchView),
-    /// The same; other names of a listing were looked up in its order.
+    /// As [`Self::Name`]; other names of a listing were looked up in its order.
     NameInOrder(&'a LookupOrder),
     /// The attributes of an object, which have expired.
     Attributes(&'a PrefetchView),
@@ -283,7 +283,7 @@ impl PrefetchBenefit {
         (self.misses, self.has_saved) = (0, false);
     }
 
-    /// The same for a mount. A mount that is tried again needs fewer fills to be enabled.
+    /// Records a fill of a mount. A mount that is tried again needs fewer fills to be enabled.
     pub const fn filled_on_mount(&mut self, names: u32, holds_it: bool) {
         if self.misses >= MOUNT_MISSES && self.fills >= MOUNT_FILLS_MIN {
             while self.fills > MOUNT_FILLS_MIN - RETRIES {

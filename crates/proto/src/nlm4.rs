@@ -222,7 +222,7 @@ pub struct NlmUnlockArguments<'a> {
 /// (`nlm4_res`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct NlmResult<'a> {
-    /// That of the argument.
+    /// The cookie of the argument.
     pub cookie: NetObj<'a>,
     /// What came of it.
     pub status: NlmStat4,
@@ -231,7 +231,7 @@ pub struct NlmResult<'a> {
 /// The result of TEST, and the argument of TEST_RES (`nlm4_testres`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct NlmTestResult<'a> {
-    /// That of the argument.
+    /// The cookie of the argument.
     pub cookie: NetObj<'a>,
     /// What came of it.
     pub reply: NlmTestReply<'a>,
@@ -327,7 +327,7 @@ pub struct NlmShareArguments<'a> {
 /// The result of SHARE and UNSHARE (`nlm4_shareres`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct NlmShareResult<'a> {
-    /// That of the argument.
+    /// The cookie of the argument.
     pub cookie: NetObj<'a>,
     /// What came of it.
     pub status: NlmStat4,

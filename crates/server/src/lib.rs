@@ -14,6 +14,7 @@ mod delegations;
 mod dispatch;
 mod exports;
 mod file_handle;
+mod kernel_locked_files;
 mod lock_report;
 mod lock_service;
 mod mount3;

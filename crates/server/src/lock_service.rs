@@ -20,6 +20,7 @@ use curt_types::{ByteRange, Fault, LockType};
 use curt_vfs::{Error, KernelLocks};
 use parking_lot::{Condvar, Mutex, RwLock};
 
+use crate::kernel_locked_files::KernelLockedFiles;
 use crate::request::VerifiedHandle;
 use crate::state::locks::{
     CallbackAnswer, CallbackId, CancelOutcome, ClientAccount, ClientLimits, HeldLock, LockCallback,
@@ -64,6 +65,7 @@ pub(crate) struct LockService {
     grace: Arc<GracePeriod>,
     /// Whether processes of this machine are excluded too. Relaxed: set before the first request.
     uses_kernel_locks: AtomicBool,
+    kernel_locked_files: Arc<KernelLockedFiles>,
     next_scan: Mutex<Option<Instant>>,
     alarm: Arc<Alarm>,
     has_thread: AtomicBool,
@@ -126,6 +128,7 @@ impl LockService {
             clientids: OnceLock::new(),
             grace: Arc::default(),
             uses_kernel_locks: AtomicBool::new(false),
+            kernel_locked_files: Arc::default(),
             next_scan: Mutex::new(None),
             alarm: Arc::default(),
             has_thread: AtomicBool::new(false),
@@ -194,7 +197,8 @@ impl LockService {
         request: &LockRequest<'_>,
         now: Instant,
     ) -> Result<LockOutcome, Fault> {
-        self.lock_file(&target.file_key(), request, || self.kernel_locks(target), now)
+        let open_locks = || self.kernel_locks(target, request.owner.client);
+        self.lock_file(&target.file_key(), request, open_locks, now)
     }
 
     /// As [`Self::lock`], with the result of [`Self::kernel_locks`]: no file is opened. What is not
@@ -267,7 +271,7 @@ impl LockService {
     ) -> Result<Option<LockHolder>, Fault> {
         let file = target.file_key();
         let shard = self.shard(&file);
-        let local = if shard.lock().has(&file) { None } else { self.kernel_locks(target)? };
+        let local = if shard.lock().has(&file) { None } else { self.open_kernel_locks(target)? };
         let table = shard.lock();
         match local {
             // What was locked meanwhile is in the table, and the kernel takes it for another
@@ -472,11 +476,23 @@ impl LockService {
         }
     }
 
-    /// The kernel's locks of a file, if they are used and its tree has such locks. Opens the file.
+    /// The kernel's locks of a file that a client locks, if they are used and its tree has such
+    /// locks. Opens the file.
     pub(crate) fn kernel_locks(
         &self,
         target: &VerifiedHandle<'_>,
+        client: LockClient,
     ) -> Result<Option<Box<dyn KernelLocks>>, Fault> {
+        let files = &self.kernel_locked_files;
+        if self.uses_kernel_locks.load(Ordering::Relaxed)
+            && !files.allows(client, curt_vfs::kernel_locked_files_max())
+        {
+            return Err(Error::Os(rustix::io::Errno::MFILE).into());
+        }
+        Ok(self.open_kernel_locks(target)?.map(|locks| files.count(client, locks)))
+    }
+
+    fn open_kernel_locks(&self, target: &VerifiedHandle<'_>) -> Result<Option<Box<dyn KernelLocks>>, Fault> {
         if !self.uses_kernel_locks.load(Ordering::Relaxed) {
             return Ok(None);
         }

@@ -289,6 +289,7 @@ mod tests {
                 file: FileKey { file_system: FileSystemId(1), node },
                 mode: ShareMode { access: ShareBits::BOTH, deny: ShareBits::BOTH },
                 is_reclaim,
+                is_admitted: false,
                 pin: None,
             };
             self.service.begin_open(client, is_reclaim)?;

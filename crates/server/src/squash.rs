@@ -25,9 +25,9 @@ pub(crate) struct SquashedIdentity {
 /// The supplementary groups of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum CallerGroups {
-    /// Those of its credential.
+    /// The groups of its credential.
     Sent(ArrayVec<u32, GROUPS_MAX>),
-    /// Those of this machine's user database (`--manage-gids`).
+    /// The groups in this machine's user database (`--manage-gids`).
     Managed(Arc<[u32]>),
 }
 

@@ -18,7 +18,7 @@ pub struct Timestamp(
 const SIGN: u64 = 1 << 63;
 /// Nanoseconds of one second.
 const SECOND: i64 = 1_000_000_000;
-/// The same.
+/// A second in nanoseconds, unsigned.
 const SECOND_UNSIGNED: u64 = SECOND.unsigned_abs();
 /// The start of the range: whole seconds since 1970, and nanoseconds within the second.
 const START_SECONDS: i64 = i64::MIN.div_euclid(SECOND);

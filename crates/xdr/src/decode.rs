@@ -45,7 +45,7 @@ impl<'a> Decoder<'a> {
     /// Decodes a value.
     ///
     /// # Errors
-    /// Those of the value's type.
+    /// The errors of the value's type.
     #[inline]
     pub fn get<T: Decode<'a>>(&mut self) -> Result<T, DecodeError> {
         T::decode(self)
@@ -203,7 +203,7 @@ pub trait Decode<'a>: Sized {
 /// Decodes a value that must fill all of `bytes`.
 ///
 /// # Errors
-/// Those of the value, and [`DecodeError::Trailing`].
+/// The errors of the value, and [`DecodeError::Trailing`].
 pub fn decode_all<'a, T: Decode<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
     let mut decoder = Decoder::new(bytes);
     let value = T::decode(&mut decoder)?;

@@ -41,7 +41,8 @@ enum BenchCommand {
     /// One of the processes of `curt bench lock`
     #[command(hide = true)]
     LockWork(lock::LockWork),
-    /// What programs take on a mount, beside the exported directory and a bare FUSE loop: time
+    /// Measure the time of common programs on a mount, in the exported directory and on a plain
+    /// FUSE file system
     Wall(wall::WallArguments),
     /// Do one of the works of `curt bench wall` below a directory; runs as the process that is
     /// measured

@@ -235,7 +235,7 @@ pub(super) enum SeccompChoice {
     Off,
 }
 
-/// Whether the server does something.
+/// Whether a feature of the server is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Switch {
     On,

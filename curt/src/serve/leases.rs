@@ -14,7 +14,7 @@ use curt_server::NfsService;
 
 /// Interval of the searches.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The same in a grace period, for whose end clients wait.
+/// The interval in a grace period, for whose end clients wait.
 const GRACE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Ends leases until the server `stops`.

@@ -24,7 +24,7 @@ pub(super) struct LimitArguments {
     #[arg(long, alias = "connections", value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: u32,
 
-    /// The same, for one client
+    /// Connections of one client
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     max_connections_per_client: u32,
 
@@ -37,7 +37,7 @@ pub(super) struct LimitArguments {
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     max_unsent: u32,
 
-    /// The same, for one client
+    /// Unsent replies of one client
     #[arg(long, value_name = "MIB", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     max_unsent_per_client: u32,
 
@@ -49,7 +49,7 @@ pub(super) struct LimitArguments {
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     max_half_records: u32,
 
-    /// The same, for one client
+    /// Incomplete records of one client
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     max_half_records_per_client: u32,
 

@@ -28,7 +28,7 @@ pub(super) struct ProgramPorts {
 }
 
 impl ProgramPorts {
-    /// Those of TCP.
+    /// The ports of TCP.
     pub(super) fn of(listeners: &Listeners) -> Self {
         let ports = |addresses: &[SocketAddr]| addresses.iter().map(SocketAddr::port).collect();
         Self {
@@ -39,7 +39,7 @@ impl ProgramPorts {
         }
     }
 
-    /// Those of UDP: NFS and MOUNT are not served.
+    /// The ports of UDP: NFS and MOUNT are not served.
     pub(super) fn without_nfs(&self) -> Self {
         Self { nfs: Vec::new(), mount: Vec::new(), ..self.clone() }
     }

@@ -63,7 +63,7 @@ pub(super) fn operations(calls: &CallCounts) -> String {
     operations_of(&calls.iter().collect::<Vec<_>>())
 }
 
-/// The same of some operations: percentages are of these.
+/// The counts of some operations: percentages are of these.
 pub(super) fn operations_of(calls: &[(Operation, u64)]) -> String {
     const COLUMNS: usize = 6;
     let total: u64 = calls.iter().map(|(_, calls)| calls).sum();

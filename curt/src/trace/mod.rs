@@ -78,9 +78,6 @@ struct EventSelection {
     /// Only the ends of operations that took at least MS milliseconds
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     slower: Option<u64>,
-    /// Options of earlier versions.
-    #[arg(long, alias = "events", hide = true, value_parser = former_syntax)]
-    filter: Option<String>,
     /// Print each event as a JSON object on a line of its own
     #[arg(long, conflicts_with = "perfetto")]
     json: bool,
@@ -105,10 +102,6 @@ enum TraceCommand {
 
 fn absolute(path: &str) -> Result<OsString, &'static str> {
     if path.starts_with('/') { Ok(path.into()) } else { Err("it begins with /, the root of the mount") }
-}
-
-fn former_syntax(_: &str) -> Result<String, &'static str> {
-    Err("events are chosen with --event GLOB, --path PREFIX, --uid N and --slower MS")
 }
 
 /// Shows events.

@@ -40,7 +40,7 @@ fn listing<'a, E: Decode<'a>>(bytes: &'a [u8]) -> bool {
     }
 }
 
-/// Those of portmap and rpcbind.
+/// The messages of portmap and rpcbind.
 ///
 /// # Panics
 /// If a value changes.
@@ -52,7 +52,7 @@ pub fn portmap_round_trip(bytes: &[u8]) {
     }
 }
 
-/// Those of MOUNT, version 3 and the equal parts of version 1.
+/// The messages of MOUNT, version 3 and the equal parts of version 1.
 ///
 /// # Panics
 /// If a value changes.
@@ -60,8 +60,8 @@ pub fn mount_round_trip(bytes: &[u8]) {
     survives!(bytes, DirPath<'_>, MountReply, MountList<'_>, ExportList<'_>, mount3::ClientName<'_>);
 }
 
-/// Those of NFSv3: the first byte modulo the number of procedures selects the procedure, and the
-/// rest is decoded as its arguments and results.
+/// The messages of NFSv3: the first byte modulo the number of procedures selects the procedure, and
+/// the rest is decoded as its arguments and results.
 ///
 /// # Panics
 /// If a value changes.

@@ -61,14 +61,14 @@ impl LoopbackTransport {
         }
     }
 
-    /// The same with a service of the client, which the server may call.
+    /// The transport with a service of the client, which the server may call.
     #[must_use]
     pub fn with_callbacks(mut self, service: Arc<dyn RpcService>) -> Self {
         self.backchannel = Some(Arc::new(LoopbackBackchannel { service, xid: AtomicU32::new(1) }));
         self
     }
 
-    /// The same with a hook, called around each request.
+    /// The transport with a hook, called around each request.
     #[must_use]
     pub fn with_hook(mut self, hook: impl Fn(LoopbackStep, u32, u32) + Send + Sync + 'static) -> Self {
         self.hook = Box::new(hook);

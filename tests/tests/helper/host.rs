@@ -105,7 +105,7 @@ impl Host {
         self.run(&[&curt, "mount", &self.source(), self.target(), "-o", &options])
     }
 
-    /// The same, which must succeed.
+    /// Mounts, which must succeed.
     pub(crate) fn mounted(&self, options: &str) -> Result<()> {
         let done = self.mount(options)?;
         ensure!(done.status == Some(0), "{done:?}");

@@ -45,7 +45,8 @@ print("END", flush=True)
 /// How a counter is used.
 struct Counting {
     mounts: u8,
-    /// Those of other addresses than in the count before: to the server they are other hosts.
+    /// Linux clients of other addresses than in the count before: to the server they are other
+    /// hosts.
     linux_clients: std::ops::Range<u8>,
     linux_options: &'static str,
     kind: &'static str,

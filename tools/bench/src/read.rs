@@ -119,7 +119,7 @@ impl ReadRounds {
         mounted.end()
     }
 
-    /// The same without a mount, on the server's files at `exported`; and without a server.
+    /// The measurement without a mount, on the server's files at `exported`; and without a server.
     fn compare(&mut self, world: &Testbed, exported: &Path, mib: u64) -> Result<()> {
         let others = [("server", server(world)?)];
         let port = world.port().context("the server was started here")?;

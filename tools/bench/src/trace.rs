@@ -120,14 +120,14 @@ fn emit_object(number: u32) {
 }
 
 fn round(mut each: impl FnMut(u32)) -> f64 {
-    let before = spent(ClockId::ThreadCPUTime);
+    let before = spent();
     (0..ROUND).for_each(&mut each);
-    (spent(ClockId::ThreadCPUTime) - before).as_secs_f64() * 1e9 / f64::from(ROUND)
+    (spent() - before).as_secs_f64() * 1e9 / f64::from(ROUND)
 }
 
 /// Processor time of this thread.
-fn spent(clock: ClockId) -> Duration {
-    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
+fn spent() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 /// The cost of a steady stream of events, in percent of one processor: of the thread that emits
@@ -157,9 +157,9 @@ fn emit_steadily(arguments: &BenchTraceArguments) -> (u32, Duration, Duration) {
     let each = arguments.rate / 1000;
     let (began, mut emitted, mut emitting) = (Instant::now(), 0, Duration::ZERO);
     for turn in 0..arguments.seconds * 1000 {
-        let before = spent(ClockId::ThreadCPUTime);
+        let before = spent();
         (0..each).for_each(emit);
-        emitting += spent(ClockId::ThreadCPUTime).saturating_sub(before);
+        emitting += spent().saturating_sub(before);
         emitted += each;
         let next = began + Duration::from_millis(u64::from(turn) + 1);
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
@@ -169,7 +169,7 @@ fn emit_steadily(arguments: &BenchTraceArguments) -> (u32, Duration, Duration) {
 
 /// The work of a daemon for a watcher, without the socket. Returns its processor time.
 fn send(watch: &EventWatch, writer: &mut RecordingWriter, ended: &AtomicBool) -> Duration {
-    let before = spent(ClockId::ThreadCPUTime);
+    let before = spent();
     let mut records = Vec::new();
     while !ended.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(10));
@@ -178,5 +178,5 @@ fn send(watch: &EventWatch, writer: &mut RecordingWriter, ended: &AtomicBool) ->
         writer.records(&records, |_| None);
         black_box(writer.take());
     }
-    spent(ClockId::ThreadCPUTime).saturating_sub(before)
+    spent().saturating_sub(before)
 }

@@ -25,7 +25,7 @@ const ITEMS: [&str; 15] = [
     "use",
     "macro_rules",
 ];
-/// Those of them that end with a semicolon, even after braces.
+/// Items that end with a semicolon, even after braces.
 const ENDED_BY_SEMICOLON: [&str; 4] = ["let", "static", "type", "use"];
 
 /// The count of a source file.

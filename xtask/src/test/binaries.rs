@@ -15,7 +15,7 @@ use crate::root;
 
 /// The time limit of a test binary, or of one of its tests: several times what the longest takes.
 const LIMIT: Duration = Duration::from_mins(15);
-/// The same with `CURT_FULL=1`.
+/// The limit with `CURT_FULL=1`.
 const LIMIT_FULL: Duration = Duration::from_hours(2);
 /// How long the output of a killed binary is waited for: its children may keep the pipe open.
 const LAST_OUTPUT: Duration = Duration::from_secs(5);

@@ -64,7 +64,7 @@ fn passed(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... ok")
 }
 
-/// The same; `hear` gets each line.
+/// Runs cargo; `hear` gets each line.
 pub(super) fn run(arguments: &[&str], mut hear: impl FnMut(&str)) -> Result<TestSummary> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root()).stdin(Stdio::null()).stdout(Stdio::piped());

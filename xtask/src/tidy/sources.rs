@@ -6,6 +6,19 @@ use super::{Complaints, RepositoryFile};
 const FILE_LINES_MAX: usize = 1000;
 /// Maximum length of comment lines.
 const COMMENT_COLUMNS_MAX: usize = 100;
+/// Beginnings of documentation that cannot be understood without the text above it: rustdoc shows
+/// each item alone.
+const RELATIVE_BEGINNINGS: [&str; 9] = [
+    "The same",
+    "That of ",
+    "Those of ",
+    "It does.",
+    "It does not.",
+    "It is.",
+    "It is not.",
+    "It may.",
+    "It has.",
+];
 /// The only file that may contain the words below: this one.
 const OWN_PATH: &str = "xtask/src/tidy/sources.rs";
 /// File names without meaning.
@@ -39,7 +52,25 @@ pub(super) fn check(file: &RepositoryFile, complaints: &mut Complaints) {
     if !file.text.starts_with("//!") {
         complaints.add(&file.path, 1, "a module opens with //!: what it owns and must not know");
     }
+    check_beginnings(file, complaints);
     check_unsafe(file, complaints);
+}
+
+/// Documentation stands alone: no paragraph begins with a reference to another item's.
+fn check_beginnings(file: &RepositoryFile, complaints: &mut Complaints) {
+    let mut is_within = false;
+    for (number, line) in file.text.lines().enumerate() {
+        let text = line.trim_start().strip_prefix("///").map(str::trim).unwrap_or_default();
+        let found = RELATIVE_BEGINNINGS.iter().find(|beginning| text.starts_with(*beginning));
+        if let Some(beginning) = found.filter(|_| !is_within) {
+            complaints.add(
+                &file.path,
+                number + 1,
+                format!("{beginning:?} begins documentation that does not stand alone"),
+            );
+        }
+        is_within = !text.is_empty() && !text.starts_with('#');
+    }
 }
 
 fn check_unsafe(file: &RepositoryFile, complaints: &mut Complaints) {
@@ -93,6 +124,21 @@ mod tests {
             (format!("let is_{keyword} (1);"), false),
         ] {
             assert_eq!(uses_unsafe(&line), uses, "{line}");
+        }
+    }
+
+    #[test]
+    fn documentation_that_refers_to_the_item_above_it_is_found_at_the_beginning_of_a_paragraph() {
+        for (text, count) in [
+            ("/// The same with a limit.\nfn f() {}", 1),
+            ("/// A limit.\n///\n/// # Errors\n/// Those of READ.\nfn f() {}", 1),
+            ("/// A limit of these and of\n/// The same.\nfn f() {}", 0),
+            ("// The same.\nfn f() {}", 0),
+        ] {
+            let file = RepositoryFile { path: "a/limit.rs".into(), text: text.to_owned() };
+            let mut complaints = Complaints::default();
+            check_beginnings(&file, &mut complaints);
+            assert_eq!(complaints.0.len(), count, "{text}");
         }
     }
 

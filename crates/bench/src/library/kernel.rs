@@ -22,7 +22,7 @@ use rustix::io::Errno;
 const LINKS_MAX: u32 = 40;
 /// Page size in bytes.
 const PAGE: u64 = 4096;
-/// The same, for buffers.
+/// Page size in bytes, for buffers.
 const PAGE_BYTES: usize = 4096;
 /// Maximum read-ahead in pages: 128 KiB.
 const AHEAD_PAGES_MAX: u64 = 32;
@@ -70,7 +70,7 @@ impl<'a> SimulatedKernel<'a> {
     /// stat(2) or lstat(2).
     ///
     /// # Errors
-    /// Those of the system call.
+    /// The errors of the system call.
     pub fn stat(&mut self, path: &[u8], links: FollowLinks) -> Result<Attributes, Errno> {
         let id = self.walk(path, links)?;
         self.attributes(id)
@@ -79,7 +79,7 @@ impl<'a> SimulatedKernel<'a> {
     /// access(2).
     ///
     /// # Errors
-    /// Those of the system call.
+    /// The errors of the system call.
     pub fn access(&mut self, path: &[u8], mask: u32) -> Result<(), Errno> {
         let id = self.walk(path, FollowLinks::Follow)?;
         ops::access(&self.client.op(self.caller), id, mask)
@@ -88,7 +88,7 @@ impl<'a> SimulatedKernel<'a> {
     /// readlink(2).
     ///
     /// # Errors
-    /// Those of the system call; EINVAL if it is not a link.
+    /// The errors of the system call; EINVAL if it is not a link.
     pub fn readlink(&mut self, path: &[u8]) -> Result<Box<[u8]>, Errno> {
         let id = self.walk(path, FollowLinks::Keep)?;
         if self.kind(id) != Some(FileKind::Symlink) {
@@ -100,7 +100,7 @@ impl<'a> SimulatedKernel<'a> {
     /// open(2) of a file for reading. Drops the cached pages unless the open keeps them.
     ///
     /// # Errors
-    /// Those of the system call.
+    /// The errors of the system call.
     pub fn open(&mut self, path: &[u8]) -> Result<SimulatedFile, Errno> {
         let id = self.walk(path, FollowLinks::Follow)?;
         let opened = ops::open(&self.client.op(self.caller), id, OpenFlags::reading())?;
@@ -118,7 +118,7 @@ impl<'a> SimulatedKernel<'a> {
     /// open(2) of a directory.
     ///
     /// # Errors
-    /// Those of the system call.
+    /// The errors of the system call.
     pub fn open_directory(&mut self, path: &[u8]) -> Result<OpenDirectory, Errno> {
         let id = self.walk(path, FollowLinks::Follow)?;
         if self.kind(id) != Some(FileKind::Directory) {
@@ -130,7 +130,7 @@ impl<'a> SimulatedKernel<'a> {
     /// All names of an open directory except `.` and `..`, read as by getdents(2).
     ///
     /// # Errors
-    /// Those of the system call.
+    /// The errors of the system call.
     pub fn list(&mut self, directory: &OpenDirectory) -> Result<Vec<Vec<u8>>, Errno> {
         let mut names = Vec::new();
         let mut cookie = 0;
@@ -156,7 +156,7 @@ impl<'a> SimulatedKernel<'a> {
     /// read(2) at the file's position, from cached pages where possible.
     ///
     /// # Errors
-    /// Those of the system call.
+    /// The errors of the system call.
     pub fn read(&mut self, file: &mut SimulatedFile, count: usize) -> Result<Vec<u8>, Errno> {
         let id = file.file.id();
         let size = self.inodes.get(&id).map_or(0, |inode| inode.attributes.size);
@@ -198,7 +198,7 @@ impl<'a> SimulatedKernel<'a> {
     /// open(2) with O_CREAT and O_EXCL, one write(2) of `bytes`, close(2).
     ///
     /// # Errors
-    /// Those of the system calls.
+    /// The errors of the system calls.
     pub fn create(&mut self, path: &[u8], bytes: &[u8]) -> Result<(), Errno> {
         let slash = path.iter().rposition(|byte| *byte == b'/');
         let (parent, name) = slash.map_or((&b""[..], path), |at| (&path[..at], &path[at + 1..]));

@@ -109,7 +109,7 @@ impl Daemon {
     /// Ends it by SIGTERM.
     ///
     /// # Errors
-    /// It does not end, or it fails.
+    /// The process does not end, or it fails.
     pub fn stop(&mut self) -> Result<()> {
         if self.child.try_wait()?.is_none() {
             kill_process(Pid::from_child(&self.child), Signal::TERM)?;

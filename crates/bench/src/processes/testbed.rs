@@ -34,16 +34,16 @@ impl Testbed {
     /// Starts `curt serve` of `export` on loopback as a second process, at `port` or at a free one.
     ///
     /// # Errors
-    /// It does not start.
+    /// The server does not start.
     pub fn serving(curt: &Curt, export: &Path, port: Option<u16>) -> Result<Self> {
         let export = std::path::absolute(export)?;
         Self::serving_with(curt, &export, port, &[export.as_os_str(), "--insecure".as_ref()])
     }
 
-    /// The same with these arguments, which say what is exported; mounts are of `export`.
+    /// Starts a server with these arguments, which say what is exported; mounts are of `export`.
     ///
     /// # Errors
-    /// It does not serve.
+    /// The server does not start.
     pub fn serving_with(curt: &Curt, export: &Path, port: Option<u16>, arguments: &[&OsStr]) -> Result<Self> {
         let directory = private_directory()?;
         let port = port.map_or_else(free_port, Ok)?;
@@ -190,7 +190,7 @@ impl MountProcess {
     /// Unmounts it, and waits for its end.
     ///
     /// # Errors
-    /// It does not end, or it fails.
+    /// The server does not end, or it fails.
     pub fn end(mut self) -> Result<()> {
         self.daemon.stop()?;
         let directory = self.directory.clone();

@@ -176,7 +176,7 @@ impl InProcessServer {
         Self::with_rules(tree, ExportRules::default(), MemoryOptions::default())
     }
 
-    /// The same with other rules and options of the file system; its time is always the script's.
+    /// A server with other rules and options of the file system; its time is always the script's.
     ///
     /// # Errors
     /// [`InProcessServerError`].
@@ -262,7 +262,7 @@ impl InProcessServer {
         Ok(())
     }
 
-    /// The same over NFSv4.1.
+    /// Mounts the server over NFSv4.1.
     ///
     /// # Errors
     /// [`InProcessServerError::Mount`].

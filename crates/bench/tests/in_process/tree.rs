@@ -20,7 +20,7 @@ impl ContentFormula for WorkloadContent {
 /// all users.
 ///
 /// # Errors
-/// Those of the file system, if the options leave too little space.
+/// The errors of the file system, if the options leave too little space.
 pub(super) fn memory(
     tree: &WorkloadTree,
     options: MemoryOptions,

@@ -14,7 +14,8 @@ use std::{
     time::Instant,
 };
 
-use curt_types::WriteVerifier;
+use curt_rpc::auth::RpcCredential;
+use curt_types::{Fault, SetAttributes, WriteVerifier};
 use parking_lot::MutexGuard;
 
 use super::{
@@ -172,9 +173,27 @@ pub(super) struct WriteBackTargets {
     pub(super) commit_through: u64,
     /// Unstable data are to be committed without waiting for further writes.
     pub(super) commit_now: bool,
-    /// The segment at this offset is the only unwritten one: it is sent FILE_SYNC, which saves the
-    /// COMMIT.
-    pub(super) stable_at: Option<u64>,
+    /// The only unwritten segment.
+    pub(super) stable: Option<StableWrite>,
+}
+
+/// The only unwritten segment of a file: it is sent FILE_SYNC, which saves the COMMIT.
+#[derive(Debug)]
+pub(super) struct StableWrite {
+    /// Its offset.
+    pub(super) at: u64,
+    /// The SETATTR that is sent with it.
+    pub(super) setattr: Option<Arc<SetattrWithWrite>>,
+}
+
+/// A SETATTR that is sent with a WRITE, in the same request. It is not sent if a single WRITE with
+/// its credential cannot send all data any more, or if the WRITE fails.
+#[derive(Debug)]
+pub(super) struct SetattrWithWrite {
+    pub(super) set: SetAttributes,
+    pub(super) credential: RpcCredential,
+    /// Its result, once it was executed after all bytes were written.
+    pub(super) outcome: OnceLock<Result<(), Fault>>,
 }
 
 impl FileState {

@@ -4,17 +4,25 @@
 //! requirement and wait. Workers send the requests and cannot be interrupted, so an interrupted
 //! wait loses no data.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
+use curt_policy::setattr::{UnwrittenData, WritesBeforeSetattr, decide_writes_before};
 use curt_rpc::client::{CallError, Interrupt};
+use curt_types::{Fault, SetAttributes};
 
 use super::{
     errors::DataError,
-    file::FileState,
+    file::{FileState, SetattrWithWrite, StableWrite},
     owner::{DataOwner, event_status},
     plane::{DataPlane, OpenData, UnsentData},
 };
-use crate::event_fields::{trace_enter, trace_exit};
+use crate::{
+    event_fields::{trace_enter, trace_exit},
+    protocol::RpcCaller,
+};
 
 impl DataPlane {
     /// Writes all bytes accepted so far to stable storage (close, fsync). Each failure is reported
@@ -33,7 +41,7 @@ impl DataPlane {
         if owner.data().core.lock().durable_through >= target {
             return wait();
         }
-        self.request_durable(owner, target);
+        self.request_durable(owner, target, None);
         traced_writeback(owner, wait)
     }
 
@@ -119,6 +127,50 @@ impl DataPlane {
         owner: &Arc<dyn DataOwner>,
         interrupt: &Interrupt,
     ) -> Result<(), DataError> {
+        self.settle_with(owner, None, interrupt)
+    }
+
+    /// Writes the bytes accepted so far as a SETATTR of `set` requires it. Returns the result of
+    /// the SETATTR if it was sent with them. Reports no failure to write.
+    ///
+    /// # Errors
+    /// EINTR if interrupted.
+    pub fn write_before_setattr(
+        self: &Arc<Self>,
+        owner: &Arc<dyn DataOwner>,
+        set: &SetAttributes,
+        caller: RpcCaller<'_>,
+    ) -> Result<Option<Result<(), Fault>>, DataError> {
+        let is_whole_file = owner.last_size() == Some(0);
+        let data = {
+            let state = owner.data().core.lock();
+            let writer = state.segments.only_writer();
+            let is_callers = writer.is_some_and(|writer| *writer.credential == *caller.credential);
+            UnwrittenData { is_one_write: lone_segment(&state).is_some(), is_whole_file, is_callers }
+        };
+        match decide_writes_before(set, data) {
+            WritesBeforeSetattr::Answered => self.flush_unsent(owner, caller.interrupt).map(|()| None),
+            WritesBeforeSetattr::Durable => self.settle_durably(owner, caller.interrupt).map(|()| None),
+            WritesBeforeSetattr::InSameRequest => {
+                let (credential, outcome) = (caller.credential.clone(), OnceLock::new());
+                let setattr = Arc::new(SetattrWithWrite { set: *set, credential, outcome });
+                let settled = self.settle_with(owner, Some(&setattr), caller.interrupt);
+                let stable = &mut owner.data().core.lock().targets.stable;
+                if let Some(StableWrite { setattr: waiting, .. }) = stable {
+                    // The caller sends it, or was interrupted.
+                    waiting.take_if(|waiting| Arc::ptr_eq(waiting, &setattr));
+                }
+                settled.map(|()| setattr.outcome.get().copied())
+            }
+        }
+    }
+
+    fn settle_with(
+        self: &Arc<Self>,
+        owner: &Arc<dyn DataOwner>,
+        setattr: Option<&Arc<SetattrWithWrite>>,
+        interrupt: &Interrupt,
+    ) -> Result<(), DataError> {
         let file = owner.data();
         let state = file.core.lock();
         let target = state.writes;
@@ -126,7 +178,7 @@ impl DataPlane {
             return Ok(());
         }
         drop(state);
-        self.request_durable(owner, target);
+        self.request_durable(owner, target, setattr);
         let is_done =
             |state: &mut FileState| (state.durable_through >= target || state.stopped).then_some(());
         traced_writeback(owner, || Ok(file.core.wait_for(interrupt, is_done)?))
@@ -135,7 +187,7 @@ impl DataPlane {
     /// Starts write-back of a file without waiting.
     pub fn write_behind(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
         let target = owner.data().core.lock().writes;
-        self.request_durable(owner, target);
+        self.request_durable(owner, target, None);
     }
 
     /// Writes all unwritten bytes for at most `limit`, then cancels all waiting requests of the
@@ -186,15 +238,22 @@ impl DataPlane {
         self.unwritten_files(|_| true).iter().filter_map(given_up).collect()
     }
 
-    /// Makes the workers send and commit the writes up to `target`.
-    fn request_durable(self: &Arc<Self>, owner: &Arc<dyn DataOwner>, target: u64) {
+    /// Makes the workers send and commit the writes up to `target`, with `setattr` if a single
+    /// WRITE suffices.
+    fn request_durable(
+        self: &Arc<Self>,
+        owner: &Arc<dyn DataOwner>,
+        target: u64,
+        setattr: Option<&Arc<SetattrWithWrite>>,
+    ) {
         let mut state = owner.data().core.lock();
         if state.durable_through >= target {
             return;
         }
         state.targets.send_through = state.targets.send_through.max(target);
         state.targets.commit_through = state.targets.commit_through.max(target);
-        state.targets.stable_at = lone_segment(&state);
+        let lone = lone_segment(&state);
+        state.targets.stable = lone.map(|at| StableWrite { at, setattr: setattr.cloned() });
         drop(state);
         self.start_workers(owner);
     }

@@ -71,7 +71,7 @@ impl DataPlane {
     /// Reads up to `count` bytes at `offset` through `open`; fewer only at the end of the file.
     ///
     /// # Errors
-    /// Those of READ; EINTR if interrupted.
+    /// The errors of READ; EINTR if interrupted.
     pub fn read(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,
@@ -88,7 +88,7 @@ impl DataPlane {
     /// as they are received, without being cached.
     ///
     /// # Errors
-    /// Those of READ; EINTR if interrupted.
+    /// The errors of READ; EINTR if interrupted.
     pub fn read_to(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,

@@ -199,6 +199,12 @@ impl Segments {
         if self.ours.len() == 1 { self.ours.first().copied() } else { None }
     }
 
+    /// The writer of the only unwritten segment.
+    pub(super) fn only_writer(&self) -> Option<&Arc<OpenContext>> {
+        let origin = self.map[&self.only_unwritten()?].state.origin();
+        origin.map(|origin| &origin.writer)
+    }
+
     /// The number of Dirty segments.
     pub(super) fn dirty_count(&self) -> usize {
         self.dirty.len()

@@ -31,7 +31,7 @@ impl SharedBytes {
         Self { owner: Arc::clone(&self.owner), start: self.start + start, end: self.start + end }
     }
 
-    /// The same bytes, copied to memory of their own if they are less than half of what they hold.
+    /// These bytes, copied to memory of their own if they are less than half of what they hold.
     pub(super) fn compact(self) -> Self {
         let held = (*self.owner).as_ref().len();
         if self.len() >= held / 2 { self } else { Self::new(self.to_vec()) }

@@ -18,13 +18,13 @@ use curt_types::{Stability, Wcc, WriteVerifier};
 use super::{
     cache::DataCache,
     errors::DataError,
-    file::{FileState, WriteInFlight},
+    file::{FileState, SetattrWithWrite, StableWrite, WriteInFlight},
     owner::{DataOwner, event_status, trace_failure},
     plane::DataPlane,
     segments::{SegmentState, SegmentToWrite},
     shared_bytes::SharedBytes,
 };
-use crate::protocol::{OpenCaller, OpenContext, WriteReply};
+use crate::protocol::{OpenCaller, OpenContext, WriteReply, WriteRequest};
 
 /// Maximum WRITEs of one file in flight.
 const WORKERS_MAX: usize = 8;
@@ -35,8 +35,16 @@ const STREAM_BLOCKS: u64 = 4;
 
 /// The next step of a worker.
 enum WriteBackStep {
-    Write(SegmentToWrite, u64, Stability),
+    Write(SegmentToWrite, u64, WriteMode),
     Commit { covers: u64, fulfils: u64, writer: Arc<OpenContext> },
+}
+
+/// How a segment is sent.
+#[derive(Clone, Debug)]
+struct WriteMode {
+    stability: Stability,
+    /// The SETATTR that is sent with it.
+    setattr: Option<Arc<SetattrWithWrite>>,
 }
 
 impl DataPlane {
@@ -88,9 +96,7 @@ impl DataPlane {
             // A step that completes without a request may have waiters.
             owner.data().core.notify_all();
             match step {
-                Some(WriteBackStep::Write(segment, flight, stability)) => {
-                    self.send(owner, segment, flight, stability)
-                }
+                Some(WriteBackStep::Write(segment, flight, mode)) => self.send(owner, segment, flight, &mode),
                 Some(WriteBackStep::Commit { covers, fulfils, writer }) => {
                     self.commit(owner, covers, fulfils, &writer)
                 }
@@ -101,12 +107,12 @@ impl DataPlane {
     }
 
     /// Sends one segment, in as many WRITEs as the server needs for it.
-    fn send(&self, owner: &Arc<dyn DataOwner>, segment: SegmentToWrite, flight: u64, stability: Stability) {
+    fn send(&self, owner: &Arc<dyn DataOwner>, segment: SegmentToWrite, flight: u64, mode: &WriteMode) {
         let SegmentToWrite { offset, bytes, origin } = segment;
         let mut rest = bytes;
         let mut position = offset;
         let result = loop {
-            match self.write_once(owner, &origin.writer, position, &rest, stability) {
+            match self.write_once(owner, &origin.writer, position, &rest, mode) {
                 Err(error) => break Err(error),
                 Ok(written) => {
                     let count = usize::try_from(written.count).unwrap_or(usize::MAX).min(rest.len());
@@ -132,17 +138,17 @@ impl DataPlane {
         writer: &Arc<OpenContext>,
         offset: u64,
         bytes: &SharedBytes,
-        stability: Stability,
+        mode: &WriteMode,
     ) -> Result<WriteReply, DataError> {
         probe!(let subject = owner.event_fields(); NfsInitiateWrite {
             fileid: subject.fileid,
             offset,
             count: bytes.len(),
-            stable: stability as u32,
+            stable: mode.stability as u32,
             dev: subject.dev,
             fhandle: subject.fhandle
         });
-        let written = self.write_untraced(owner, writer, offset, bytes, stability);
+        let written = self.write_untraced(owner, writer, offset, bytes, mode);
         let (res, stable, verifier) = match &written {
             Ok(written) => (written.count, written.stability as u32, written.verifier.0),
             Err(_) => (0, 0, [0; 8]),
@@ -167,13 +173,15 @@ impl DataPlane {
         writer: &Arc<OpenContext>,
         offset: u64,
         bytes: &SharedBytes,
-        stability: Stability,
+        mode: &WriteMode,
     ) -> Result<WriteReply, DataError> {
         let caller = OpenCaller { open: writer, interrupt: &self.stop };
         let _about = scope::for_object(owner.number());
         owner.begin_write();
         let began = self.protocol.rpc().now();
-        let answer = match self.protocol.write(caller, owner.handle(), offset, stability, bytes) {
+        let set = mode.setattr.as_ref().map(|setattr| &setattr.set);
+        let write = WriteRequest { offset, stability: mode.stability, bytes, set };
+        let answer = match self.protocol.write(caller, owner.handle(), write) {
             Ok(answer) => answer,
             Err(error) => {
                 owner.absorb_write(&Wcc::default(), began);
@@ -182,6 +190,11 @@ impl DataPlane {
         };
         owner.absorb_write(&answer.attributes, answer.sent_at);
         let written = answer.outcome.map_err(DataError::Status)?;
+        if let (Some(setattr), Some(set)) = (&mode.setattr, written.set)
+            && u64::from(written.count) == bytes.len() as u64
+        {
+            let _ = setattr.outcome.set(set);
+        }
         self.counters.add(ClientCounter::WriteBytes, u64::from(written.count));
         if u64::from(written.count) != bytes.len() as u64 {
             self.counters.count(ClientCounter::WriteShort);
@@ -409,11 +422,19 @@ impl FileState {
                 .start_write(number, false, |range, origin| origin.first <= through && is_free(&range))?,
         };
         *flights_started = number;
-        let alone = wants.stable_at.take_if(|at| *at == segment.offset).is_some();
-        let stability = if alone { Stability::FileSync } else { Stability::Unstable };
+        let mode = match wants.stable.take_if(|stable| stable.at == segment.offset) {
+            None => WriteMode { stability: Stability::Unstable, setattr: None },
+            Some(StableWrite { setattr, .. }) => {
+                // Others may have written meanwhile.
+                let is_lone = flights.is_empty() && segments.only_unwritten() == Some(segment.offset);
+                let credential = &*segment.origin.writer.credential;
+                let setattr = setattr.filter(|setattr| is_lone && setattr.credential == *credential);
+                WriteMode { stability: Stability::FileSync, setattr }
+            }
+        };
         let range = segment.offset..segment.offset + segment.bytes.len() as u64;
         flights.insert(number, WriteInFlight { range, first: segment.origin.first });
-        Some(WriteBackStep::Write(segment, number, stability))
+        Some(WriteBackStep::Write(segment, number, mode))
     }
 }
 

@@ -371,7 +371,7 @@ impl DentryCache {
         self.cached_name(directory, name)
     }
 
-    /// The same for a name other than `..`.
+    /// The cached entry of a name other than `..`.
     pub(crate) fn cached_name(&self, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
         let cached = self.find(directory.id(), name)?;
         if cached.child.as_ref().is_some_and(|child| child.has(InodeFlag::Stale)) {
@@ -404,9 +404,10 @@ impl DentryCache {
         label
     }
 
-    /// The same; also returns the previous entry. With `ticket`, the name comes from a reply that
-    /// was judged before: it is not cached if a change of this client began since. A change drops
-    /// its name when it begins and when it ends, and the epoch of the label outlives it.
+    /// As [`Self::cache_learned`]; also returns the previous entry. With `ticket`, the name comes
+    /// from a reply that was judged before: it is not cached if a change of this client began
+    /// since. A change drops its name when it begins and when it ends, and the epoch of the label
+    /// outlives it.
     pub(crate) fn cache_name(
         &self,
         directory: &Arc<Inode>,

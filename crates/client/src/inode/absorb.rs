@@ -71,7 +71,7 @@ impl Inode {
         errno::of_fault(status)
     }
 
-    /// The same for a failed operation on its data.
+    /// The errno of a failed operation on its data.
     pub(crate) fn note_data_error(&self, error: DataError) -> Errno {
         match error {
             DataError::Status(status) => self.note_failed_status(status),
@@ -156,7 +156,7 @@ impl Inode {
         if status != Fault::Acces {
             return;
         }
-        let view = self.access_view(&self.facts(), identity, false, self.core().now());
+        let view = self.access_view(&self.facts(), identity, self.core().now());
         let by_server = view.entry.is_some_and(|entry| entry.granted.contains(rights));
         if by_server || view.local.is_some_and(|bits| bits.contains(rights)) {
             self.disprove(identity, rights, sent_at);
@@ -178,7 +178,8 @@ impl Inode {
         self.absorb_dated(attributes, |_, _| sent_at).0
     }
 
-    /// The same; `date` gets the time of the reply, and returns that of the attributes.
+    /// Applies attributes of a reply; `date` gets the time of the reply, and returns that of the
+    /// attributes.
     pub(super) fn absorb_dated(
         &self,
         attributes: &Attributes,
@@ -368,7 +369,7 @@ impl Inode {
         self.event_fields_in(&self.facts())
     }
 
-    /// The same, from locked facts.
+    /// The fields of an event, from locked facts.
     pub(super) fn event_fields_in(&self, facts: &InodeFacts) -> InodeEventFields {
         let subject = InodeEventFields {
             fhandle: handle_hash(self.handle.as_bytes()),

@@ -239,13 +239,11 @@ impl InodeFacts {
 }
 
 impl Inode {
-    /// The rights of `identity` as input for policy. `is_foreign`: the data to be served were read
-    /// with another caller's credential.
+    /// The rights of `identity` as input for policy, for data that were read with its credential.
     pub(crate) fn access_view(
         &self,
         facts: &InodeFacts,
         identity: &InternedCaller,
-        is_foreign: bool,
         now: MonotonicTime,
     ) -> AccessView {
         let bits = match facts.state.facts() {
@@ -256,7 +254,7 @@ impl Inode {
         };
         let entry = facts.access_cache.find(identity.number);
         let entry = entry.and_then(|entry| entry.view(facts.state.rights(), now));
-        AccessView { local: bits, entry, foreign_data: is_foreign }
+        AccessView { local: bits, entry, foreign_data: false }
     }
 }
 
@@ -440,7 +438,7 @@ impl Inode {
         self.facts().listed_in.as_ref()?.upgrade()
     }
 
-    /// The same, with its place in the listing.
+    /// The directory in whose listing it was last returned, with its place there.
     pub(crate) fn listed_at(&self) -> Option<(Arc<Self>, u32)> {
         self.listed_in().map(|home| (home, self.listed_at.load(Relaxed).into()))
     }

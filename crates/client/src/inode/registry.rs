@@ -46,7 +46,7 @@ const FORGOTTEN_MAX: usize = 1 << 17;
 #[derive(Debug, Default)]
 struct Forgotten {
     by_id: HashMap<InodeId, Weak<Inode>>,
-    /// The same IDs, oldest first; some may be gone.
+    /// The IDs of `by_id`, oldest first; some may be gone.
     order: VecDeque<InodeId>,
 }
 

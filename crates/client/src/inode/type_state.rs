@@ -237,8 +237,8 @@ impl DirectoryState {
         self.listing.clone()
     }
 
-    /// The same, but keeps a listing to which a change is still to be applied; `None` if there is
-    /// such a change or one of `name` is in flight.
+    /// As [`Self::current_listing`], but keeps a listing to which a change is still to be applied;
+    /// `None` if there is such a change or one of `name` is in flight.
     pub(crate) fn settled_listing(&self, name: &[u8]) -> Option<&Arc<DirectoryListing>> {
         let is_changing = self.changes_in_flight.iter().any(|change| *change.name == *name);
         self.listing.as_ref().filter(|_| self.changes_to_list.is_empty() && !is_changing)

@@ -1,13 +1,13 @@
 //! The byte-range locks of a mount.
 //!
-//! [`MountLocks`] runs the lock agent of curt-policy: it gives it the requests of callers, sends
+//! `MountLocks` runs the lock agent of curt-policy: it gives it the requests of callers, sends
 //! what the agent asks for, and answers the callers. A caller that waits is a record and holds no
 //! thread. A request to the server is sent by the thread whose event caused it, after that event's
 //! callers are answered; further ones are sent by threads of their own, which nothing else uses: a
 //! lock manager that does not respond must delay neither reads and writes, nor the interruption of
-//! waits. At most [`INLINE_SENDERS_MAX`] threads of events and [`SENDER_THREADS`] others wait for replies to LOCK,
-//! and as many for those to UNLOCK and CANCEL, which a server that is slow to grant must not delay;
-//! the other requests are records in a queue.
+//! waits. At most `INLINE_SENDERS_MAX` threads of events and `SENDER_THREADS` others wait for
+//! replies to LOCK, and as many for those to UNLOCK and CANCEL, which a server that is slow to
+//! grant must not delay; the other requests are records in a queue.
 //!
 //! Invariants: the agent's mutex is held neither during a request nor during an answer. After a
 //! grant by the server the cached state of the file is invalid before the caller is answered. A
@@ -142,6 +142,8 @@ struct MountLocksInner {
     files: LockedFiles,
     owners: WireOwners,
     callbacks: SeenCallbacks,
+    /// A look at the server is due, because there are locks.
+    is_watched: bool,
     queue_max: usize,
 }
 
@@ -406,14 +408,57 @@ impl MountLocks {
                 }
             }
         }
-        let MountLocksInner { agent, files, .. } = &mut *state;
+        let MountLocksInner { agent, files, is_watched, .. } = &mut *state;
         let (held, unlocked) = files.tidy(agent, now);
         held.into_iter().for_each(|held| self.times.held(held));
         // Under the mutex: the next LOCK comes after it.
         unlocked.iter().for_each(|inode| self.core.protocol.forget_locks(inode.handle()));
+        if files.len() > 0 && !*is_watched {
+            *is_watched = self.look_at_server_later();
+        }
         // Pairs with the load in `is_idle`.
         self.locked_files.store(files.len(), Ordering::Release);
         effects
+    }
+
+    /// Has the server looked at after a while, unless its restart is noticed without that.
+    fn look_at_server_later(&self) -> bool {
+        let (Some(interval), Some(this)) = (self.core.protocol.lock_server_interval(), self.this.get())
+        else {
+            return false;
+        };
+        let this = Weak::clone(this);
+        let look = move || {
+            let Some(locks) = this.upgrade() else { return };
+            let threads = Arc::clone(&locks.senders(RequestKind::Lock).threads);
+            threads.spawn(Box::new(move || locks.look_at_server()));
+        };
+        self.timers.spawn_after(interval, Box::new(look));
+        true
+    }
+
+    /// Reclaims the locks if the server may have been restarted.
+    fn look_at_server(self: &Arc<Self>) {
+        {
+            let mut state = self.state.lock();
+            if state.files.len() == 0 || self.stop.is_raised() {
+                state.is_watched = false;
+                return;
+            }
+        }
+        self.reclaim_after_restart();
+        self.look_at_server_later();
+    }
+
+    /// Reclaims the locks if the connection to the lock manager was lost. Returns whether it was.
+    fn reclaim_after_restart(self: &Arc<Self>) -> bool {
+        let caller = RpcCaller { credential: &RpcCredential::None, interrupt: &self.stop };
+        let is_lost = self.core.protocol.has_lost_lock_connection(caller) && !self.stop.is_raised();
+        if is_lost {
+            let effects = self.event(|state, _| state.agent.server_restarted(self.next_request()));
+            self.perform_on(Some(RequestKind::Lock), effects);
+        }
+        is_lost
     }
 
     /// Does what follows from an event; sends on this thread.
@@ -421,7 +466,7 @@ impl MountLocks {
         self.perform_on(None, effects);
     }
 
-    /// The same on a thread that sends requests of one kind.
+    /// As [`Self::perform`], on a thread that sends requests of one kind.
     fn perform_on(self: &Arc<Self>, own: Option<RequestKind>, effects: LockEffects) {
         let mut sends = self.answer_all(effects);
         loop {
@@ -452,8 +497,8 @@ impl MountLocks {
         }
     }
 
-    /// As [`Self::perform`], but other threads send the requests and report grants. Reporting a grant
-    /// can wait for the kernel to drop pages of the file.
+    /// As [`Self::perform`], but other threads send the requests and report grants. Reporting a
+    /// grant can wait for the kernel to drop pages of the file.
     fn perform_elsewhere(self: &Arc<Self>, mut effects: LockEffects) {
         let (granted, others) = effects.answers.into_iter().partition(|(_, _, result)| result.is_ok());
         effects.answers = others;
@@ -479,8 +524,13 @@ impl MountLocks {
     }
 
     fn replied(&self, call: &LockServerCall, reply: LockReply) -> LockEffects {
-        if reply == LockReply::Blocked {
-            self.trace_state(call, "blocked");
+        match (call.procedure, reply) {
+            (LockProcedure::Lock { .. }, LockReply::Denied) => self.trace_state(call, "denied"),
+            (LockProcedure::Lock { .. }, LockReply::Kept | LockReply::Blocked) => {
+                self.trace_state(call, "blocked");
+            }
+            (LockProcedure::Unlock, LockReply::Granted) => self.trace_state(call, "unlocked"),
+            _ => {}
         }
         match (call.procedure, reply) {
             (LockProcedure::Lock { .. }, LockReply::Denied | LockReply::Kept | LockReply::Blocked) => {
@@ -586,6 +636,7 @@ impl MountLocks {
             }
             LockProcedure::Unlock => {
                 self.core.count(ClientCounter::LockUnlockWire);
+                trace_state(&inode, call.range, "unlocking");
                 protocol.unlock(caller, file, owner, call.range)
             }
             LockProcedure::Cancel { lock_type } => {
@@ -731,13 +782,11 @@ impl LockEvents for MountLocks {
         // Not on this thread: the server is asked first.
         let senders = Arc::clone(&this.senders(RequestKind::Lock).threads);
         senders.spawn(Box::new(move || {
-            let caller = RpcCaller { credential: &RpcCredential::None, interrupt: &this.stop };
-            if !this.core.protocol.has_lost_lock_connection(caller) {
-                tracing::warn!("a notice that the server restarted is ignored: its connection was not lost");
-                return;
+            if !this.reclaim_after_restart() {
+                tracing::info!(
+                    "a notice that the server restarted is ignored: the connection was not lost since the last one"
+                );
             }
-            let effects = this.event(|state, _| state.agent.server_restarted(this.next_request()));
-            this.perform_on(Some(RequestKind::Lock), effects);
         }));
     }
 
@@ -782,8 +831,8 @@ impl LockEvents for MountLocks {
             let found = state.files.by_handle(file).zip(state.owners.owner(owner));
             found.map(|(file, owner)| state.agent.lost(file, owner, range)).unwrap_or_default()
         });
-        // Runs on another thread: to drop pages the kernel waits for requests, and these may wait for
-        // this thread.
+        // Runs on another thread: to drop pages the kernel waits for requests, and these may wait
+        // for this thread.
         let threads = Arc::clone(&self.senders(RequestKind::Release).threads);
         threads.spawn(Box::new(move || this.perform_elsewhere(effects)));
     }

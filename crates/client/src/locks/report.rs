@@ -36,7 +36,7 @@ pub struct MountLockReport {
     /// How often a lock was waited for less than so many microseconds, and not less than the entry
     /// before.
     pub waits: Vec<(u64, u64)>,
-    /// The same of how long locks were held.
+    /// The histogram of how long locks were held.
     pub holds: Vec<(u64, u64)>,
 }
 

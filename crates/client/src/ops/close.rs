@@ -31,8 +31,8 @@ pub fn release(sb: &Superblock, file: &OpenFile) {
     release_noting(sb, file, || {});
 }
 
-/// The same; `noted` is called once the removal of the silly name is registered, so that a later
-/// removal of its directory waits for it.
+/// As [`release`]; `noted` is called once the removal of the silly name is registered, so that a
+/// later removal of its directory waits for it.
 pub fn release_noting(sb: &Superblock, file: &OpenFile, noted: impl FnOnce()) {
     if file.released.swap(true, Relaxed) {
         return;
@@ -218,7 +218,7 @@ impl<'a> OpenGuard<'a> {
         Ok(Self { sb: op.sb, inode, is_counted, is_granted: false })
     }
 
-    /// The same; `None` if the object is not a file.
+    /// As [`Self::begin`]; `None` if the object is not a file.
     ///
     /// # Errors
     /// EINTR.

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::{
     api::{InodeId, InodeStat},
-    data::{DataOwner, FileData, ResizeInFlight},
+    data::{DataOwner, ResizeInFlight},
     errno,
     event_fields::{trace_enter, trace_exit},
     inode::{Inode, single_flight::InFlightEnd},
@@ -34,7 +34,7 @@ pub(crate) enum SiblingAttributes {
 /// are mapped, and no NFS client revalidates them after the open.
 ///
 /// # Errors
-/// Those of GETATTR; EINTR.
+/// The errors of GETATTR; EINTR.
 pub fn revalidate_open_file(sb: &Superblock, file: &OpenFile, interrupt: &Interrupt) -> Result<bool, Errno> {
     let options = sb.core.options();
     let flags = file.flags();
@@ -58,7 +58,7 @@ pub fn revalidate_open_file(sb: &Superblock, file: &OpenFile, interrupt: &Interr
 /// The attributes of `id`, from the cache if they are valid.
 ///
 /// # Errors
-/// Those of GETATTR; ESTALE if the object is gone; EINTR.
+/// The errors of GETATTR; ESTALE if the object is gone; EINTR.
 pub fn getattr(op: &Op<'_>, id: InodeId) -> Result<InodeStat, Errno> {
     let inode = op.sb.find_inode(id)?;
     let found = stat(op, &inode).and_then(|found| {
@@ -125,22 +125,13 @@ pub(crate) fn begin_resize(
     op.sb.core.data.begin_resize(&owner, size, op.interrupt()).map(Some).map_err(errno::of_data)
 }
 
-/// Writes all dirty data and commits them.
-pub(crate) fn settle_durably(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
-    if !inode.data_if_any().is_some_and(FileData::has_unwritten) {
-        return Ok(());
-    }
-    let owner: Arc<dyn DataOwner> = Arc::clone(inode) as Arc<dyn DataOwner>;
-    op.sb.core.data.settle_durably(&owner, op.interrupt()).map_err(errno::of_data)
-}
-
 /// Requests attributes, or waits for a request in flight. The caller then decides again, since the
 /// attributes may still be too old for this operation.
 pub(crate) fn revalidate(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     revalidate_with(op, inode, SiblingAttributes::IfExpected)
 }
 
-/// The same; `siblings` says whether sibling attributes may be requested as well.
+/// As [`revalidate`]; `siblings` says whether sibling attributes may be requested as well.
 pub(crate) fn revalidate_with(
     op: &Op<'_>,
     inode: &Arc<Inode>,

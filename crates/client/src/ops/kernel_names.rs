@@ -163,7 +163,7 @@ pub(crate) fn check_path(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
 }
 
 fn check_search(op: &Op<'_>, directory: &Arc<Inode>) -> Result<(), Errno> {
-    match access_decision(op, directory, Access::LOOKUP, false) {
+    match access_decision(op, directory, Access::LOOKUP) {
         AccessDecision::Allow => Ok(()),
         AccessDecision::Deny | AccessDecision::Revalidate | AccessDecision::Ask(_) => {
             require(op, directory, Access::LOOKUP)

@@ -98,7 +98,7 @@ pub fn test_lock(
 /// As [`lock`], but waits for the result.
 ///
 /// # Errors
-/// Those of [`lock`].
+/// The errors of [`lock`].
 pub fn lock_and_wait(op: &Op<'_>, file: &Arc<OpenFile>, arguments: LockArguments) -> Result<(), Errno> {
     wait(|done| lock(op, file, arguments, done))
 }
@@ -120,7 +120,7 @@ pub fn unlock_and_wait(
 /// everything that the owner has locked in the file.
 ///
 /// # Errors
-/// Those of [`close::flush`]. An interrupted caller leaves the rest to the background.
+/// The errors of [`close::flush`]. An interrupted caller leaves the rest to the background.
 pub fn flush_and_unlock(op: &Op<'_>, file: &Arc<OpenFile>, owner: LocalLockOwner) -> Result<(), Errno> {
     let flushed = close::flush(op, file);
     if !op.sb.locks.holds(file, owner) {

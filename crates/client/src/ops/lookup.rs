@@ -275,8 +275,8 @@ fn last_found(op: &Op<'_>, inode: &Inode) -> Option<FoundInode> {
     Some(FoundInode { id: inode.id(), attributes, entry_valid: Duration::ZERO, attributes_valid })
 }
 
-/// The same, if it can be sent at once: a reply for a symbolic link waits until the kernel has
-/// dropped an old target.
+/// As [`last_found`], if it can be sent at once: a reply for a symbolic link waits until the kernel
+/// has dropped an old target.
 fn ready_child(op: &Op<'_>, inode: &Inode) -> Option<FoundInode> {
     let found = last_found(op, inode)?;
     let is_ready = found.attributes.kind != FileKind::Symlink || readlink::is_target_settled(op, inode);
@@ -295,7 +295,7 @@ pub(crate) fn resolve(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Resul
     Ok(resolved)
 }
 
-/// The same; also returns the reply, if it is from the cache and can be sent at once.
+/// As [`resolve`]; also returns the reply, if it is from the cache and can be sent at once.
 fn resolve_by(
     op: &Op<'_>,
     directory: &Arc<Inode>,
@@ -565,7 +565,7 @@ fn decide_name(
         is_parent: name.name == b"..",
         directory: directory.directory_view(facts, &clock),
         freshness: facts.freshness(op.time(), &op.options),
-        access: directory.access_view(facts, &op.identity, false, now),
+        access: directory.access_view(facts, &op.identity, now),
         wanted: LookupTime { began: op.began, now },
         kernel: user.and_then(|_| kernel_names::view(op, facts, name.name, kind)),
         create: user.map(|cached| create_signs(op, directory, facts, cached)).unwrap_or_default(),
@@ -623,7 +623,7 @@ pub(crate) fn revalidate_name(
     {
         return Ok(resolved);
     }
-    match permission::access_decision(op, directory, Access::LOOKUP, false) {
+    match permission::access_decision(op, directory, Access::LOOKUP) {
         AccessDecision::Allow => Ok(match usable.child {
             Some(child) => ResolvedName::Object(child, None),
             None => ResolvedName::Missing(None),
@@ -663,7 +663,7 @@ pub(crate) fn send_lookup(
     send_lookup_with_open(op, directory, name, former, SpeculativeOpen::Nothing)
 }
 
-/// The same, with additional operations.
+/// Sends a LOOKUP with additional operations.
 fn send_lookup_with_open(
     op: &Op<'_>,
     directory: &Arc<Inode>,

@@ -14,7 +14,7 @@ use std::sync::{
 
 use curt_observe::{Cause, ClientCounter, scope};
 use curt_policy::{
-    AccessReason, OpenDecision, OpenIntent, OpenView,
+    AccessReason, AccessView, OpenDecision, OpenIntent, OpenView,
     data::{PagesDecision, PagesLabel, decide_pages, decide_written_pages},
     open::{self as rules, FileAtOpen, OpenReadBenefit, OpenServed, OpenTime},
 };
@@ -240,7 +240,7 @@ pub(crate) fn open_decision(op: &Op<'_>, inode: &Inode, intent: OpenIntent) -> O
         written_here: written_here || file.is_some_and(|file| file.write_opens > 0),
         closed_after_writing: closed_at.is_some_and(|closed| sent_at.is_none_or(|sent_at| sent_at < closed)),
         locking: facts.locking(now),
-        access: inode.access_view(&facts, &op.identity, is_foreign, now),
+        access: AccessView { foreign_data: is_foreign, ..inode.access_view(&facts, &op.identity, now) },
     };
     drop(facts);
     rules::decide_open(&view, intent, &op.options)

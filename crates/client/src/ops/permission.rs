@@ -19,7 +19,7 @@ use crate::{
 pub(crate) fn require(op: &Op<'_>, inode: &Arc<Inode>, needs: Access) -> Result<(), Errno> {
     let mut why = None;
     for _ in op.rounds() {
-        match access_decision(op, inode, needs, false) {
+        match access_decision(op, inode, needs) {
             AccessDecision::Allow => {
                 count_allowed(op, inode, needs, why);
                 return Ok(());
@@ -38,10 +38,10 @@ pub(crate) fn require(op: &Op<'_>, inode: &Arc<Inode>, needs: Access) -> Result<
     Err(Errno::IO)
 }
 
-pub(crate) fn access_decision(op: &Op<'_>, inode: &Inode, needs: Access, is_foreign: bool) -> AccessDecision {
+pub(crate) fn access_decision(op: &Op<'_>, inode: &Inode, needs: Access) -> AccessDecision {
     let now = op.now();
     let facts = inode.facts();
-    let view = inode.access_view(&facts, &op.identity, is_foreign, now);
+    let view = inode.access_view(&facts, &op.identity, now);
     decide_access(&view, facts.freshness(op.time(), &op.options), needs, &op.options)
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn send_access(op: &Op<'_>, inode: &Inode, why: AccessReason) -> Resu
 fn count_doubted_denial(op: &Op<'_>, inode: &Inode) {
     let now = op.now();
     let facts = inode.facts();
-    if inode.access_view(&facts, &op.identity, false, now).entry.is_none() {
+    if inode.access_view(&facts, &op.identity, now).entry.is_none() {
         drop(facts);
         op.sb.count(ClientCounter::AccessLocalDeny);
     }
@@ -86,7 +86,7 @@ fn count_doubted_denial(op: &Op<'_>, inode: &Inode) {
 pub(crate) fn count_allowed(op: &Op<'_>, inode: &Inode, needs: Access, why: Option<AccessReason>) {
     if !needs.is_empty() {
         let now = op.now();
-        let view = inode.access_view(&inode.facts(), &op.identity, false, now);
+        let view = inode.access_view(&inode.facts(), &op.identity, now);
         op.sb.count_allowed(view.allowed_by(needs), why);
     }
 }
@@ -103,12 +103,12 @@ pub(crate) fn count_denied(sb: &Superblock, why: Option<AccessReason>) {
 /// Whether the server is expected to let the caller list the directory. A wrong answer does not
 /// affect LOOKUP.
 pub(crate) fn may_list(op: &Op<'_>, directory: &Inode) -> bool {
-    match access_decision(op, directory, Access::READ, false) {
+    match access_decision(op, directory, Access::READ) {
         AccessDecision::Allow => true,
         AccessDecision::Deny => false,
         AccessDecision::Revalidate | AccessDecision::Ask(_) => {
             let now = op.now();
-            let view = directory.access_view(&directory.facts(), &op.identity, false, now);
+            let view = directory.access_view(&directory.facts(), &op.identity, now);
             view.local.is_none_or(|bits| bits.contains(Access::READ))
         }
     }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use curt_observe::{events::Event, probe};
-use curt_types::{Access, SetAttributes, Wcc};
+use curt_types::{Access, Fault, SetAttributes, Wcc};
 use rustix::io::Errno;
 
 use crate::{
     api::{InodeId, InodeStat},
+    data::DataOwner,
     errno,
     inode::Inode,
     open_file::OpenFile,
@@ -59,8 +60,8 @@ fn setattr_found(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttributes) -> Result
     }
 }
 
-/// The same through an open file, as ftruncate(2): the size of a file that is open for writing is
-/// set with the opener's credential, whatever the caller and the file's current mode.
+/// Sets attributes through an open file, as ftruncate(2): the size of a file that is open for
+/// writing is set with the opener's credential, whatever the caller and the file's current mode.
 ///
 /// # Errors
 /// As [`super::setattr`].
@@ -84,16 +85,25 @@ fn stat_resized(op: &Op<'_>, inode: &Arc<Inode>) -> Result<InodeStat, Errno> {
     stat
 }
 
+/// Writes dirty data as `set` requires it; the result of the SETATTR if it was sent with them.
+fn write_before(
+    op: &Op<'_>,
+    inode: &Arc<Inode>,
+    set: &SetAttributes,
+) -> Result<Option<Result<(), Fault>>, Errno> {
+    if !inode.data_if_any().is_some_and(|data| data.has_unsent() || data.has_unwritten()) {
+        return Ok(None);
+    }
+    let owner: Arc<dyn DataOwner> = Arc::clone(inode) as Arc<dyn DataOwner>;
+    op.sb.core.data.write_before_setattr(&owner, set, op.rpc_caller()).map_err(errno::of_data)
+}
+
 pub(crate) fn set_attributes(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttributes) -> Result<(), Errno> {
     if set.size.is_some_and(|size| size > op.sb.core.size_max(inode.fsid())) {
         return Err(Errno::FBIG);
     }
-    if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
-        // Servers check write permission at COMMIT as well (knfsd 6.1). The writer may have lost it
-        // after the change.
-        getattr::settle_durably(op, inode)?;
-    } else {
-        getattr::flush_unsent(op, inode)?;
+    if let Some(outcome) = write_before(op, inode, set)? {
+        return outcome.map_err(|status| inode.note_failed_status(status));
     }
     let resize = set.size.map(|size| getattr::begin_resize(op, inode, size)).transpose()?;
     let cur_size = Event::NfsSizeTruncate.is_wanted().then(|| inode.event_fields().size);

@@ -110,14 +110,12 @@ pub trait FileOperations {
         sink: Option<&Arc<dyn ReadSink>>,
     ) -> Result<Option<NfsReply<ReadData, Option<Attributes>>>, CallError>;
 
-    /// Writes `bytes` at `offset` with at least the given stability; returns the file's attributes.
+    /// Writes to a file; returns its attributes.
     fn write(
         &self,
         open: OpenCaller<'_>,
         file: &FileHandle,
-        offset: u64,
-        stability: Stability,
-        bytes: &[u8],
+        write: WriteRequest<'_>,
     ) -> Answer<WriteReply, Wcc>;
 
     /// Commits unstable writes to stable storage; returns the file's attributes.
@@ -286,6 +284,20 @@ pub trait ReadSink: Send + Sync {
     fn consume(&self, about: Option<&Attributes>, sent_at: Instant, bytes: &[u8], end: bool) -> bool;
 }
 
+/// The arguments of a WRITE.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteRequest<'a> {
+    /// The position in the file.
+    pub offset: u64,
+    /// The least stability.
+    pub stability: Stability,
+    /// The data.
+    pub bytes: &'a [u8],
+    /// Attributes that are set after the data were written, by a version that needs no further
+    /// request for it; also if only a part of the data was written.
+    pub set: Option<&'a SetAttributes>,
+}
+
 /// The result of a WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteReply {
@@ -295,6 +307,8 @@ pub struct WriteReply {
     pub stability: Stability,
     /// Changes when the server may have lost unstable writes.
     pub verifier: WriteVerifier,
+    /// The result of setting [`WriteRequest::set`]; `None` if that was not tried.
+    pub set: Option<Result<(), Fault>>,
 }
 
 /// Space of a file system (RFC 1813, section 3.3.18).

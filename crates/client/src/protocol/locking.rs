@@ -51,6 +51,12 @@ pub trait LockOperations {
     /// Owners have no locks any more: their numbers are used for others. Must not wait.
     fn forget_lock_owners(&self, _owners: &[WireOwner]) {}
 
+    /// How often a server that has locks of this mount is looked at for a restart
+    /// ([`Self::has_lost_lock_connection`]). `None`: the protocol notices it.
+    fn lock_server_interval(&self) -> Option<Duration> {
+        None
+    }
+
     /// Asks the server whether its restart is plausible: the connection that locks were requested
     /// over was lost since the restart before.
     fn has_lost_lock_connection(&self, _caller: RpcCaller<'_>) -> bool {
@@ -66,8 +72,9 @@ pub trait LockOperations {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WireOwner(pub u32);
 
-/// Owners of one mount at one time. Further ones get ENOLCK.
-pub const LOCK_OWNERS_MAX: u32 = 1 << 16;
+/// Owners of one mount at one time. Further ones get ENOLCK. The number after those of the owners is
+/// for tests.
+pub const LOCK_OWNERS_MAX: u32 = (1 << 16) - 1;
 
 /// A lock as the server knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +139,7 @@ pub enum LockTestReply {
 }
 
 impl LockTestReply {
-    /// That of a test which the server does not do for the same reason as a LOCK.
+    /// The reply to a test that the server refuses as it refuses a LOCK.
     pub(crate) const fn of_refusal(reply: LockReply) -> Self {
         match reply {
             LockReply::Grace => Self::Grace,

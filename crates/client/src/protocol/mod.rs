@@ -33,7 +33,7 @@ pub use curt_observe::{CompletedRequest, OperationCounters, OperationFigure};
 pub use delegation::{DelegationEnd, DelegationEvents, DelegationOperations, HeldDelegation, LeaseEnd};
 pub use file_operations::{
     CreateRequest, CreatedObject, FileOperations, FsstatReply, LinkAttributes, ListRequest, LookupReply,
-    ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, WriteReply,
+    ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, WriteReply, WriteRequest,
 };
 pub use locking::{
     LOCK_OWNERS_MAX, LockAnswer, LockCallbackId, LockEvents, LockMode, LockOperations, LockTestReply,

@@ -273,7 +273,7 @@ pub(super) struct ListingState {
     pub(super) count: u32,
     /// Names' ordinals by cookie.
     cookies: HashTable<u32>,
-    /// The same by name, built on first use, for the first `names_indexed` names.
+    /// The names' positions by name, built on first use, for the first `names_indexed` names.
     pub(super) names: Option<HashTable<u32>>,
     pub(super) names_indexed: u32,
     /// The ordinals in the order of the names, built on first use.

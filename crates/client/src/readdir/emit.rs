@@ -64,8 +64,8 @@ fn trace_restart(inode: &Inode, cookie: u64) {
 /// meanwhile may or may not be returned.
 ///
 /// # Errors
-/// Those of READDIR. EIO if the server refuses its own cookies twice, or once when not all returned
-/// names are known; if it makes no progress; or if it lists in a loop.
+/// The errors of READDIR. EIO if the server refuses its own cookies twice, or once when not all
+/// returned names are known; if it makes no progress; or if it lists in a loop.
 pub fn readdir(
     op: &Op<'_>,
     directory: &OpenDirectory,

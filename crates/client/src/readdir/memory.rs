@@ -96,7 +96,7 @@ impl ListingMemory {
         ListingMemoryCharge { memory: Arc::clone(self), bytes, is_pinned: false }
     }
 
-    /// The same if `bytes` do not exceed the bound; nothing is evicted for them before
+    /// Reserves memory if `bytes` do not exceed the bound; nothing is evicted for them before
     /// [`Self::shrink`].
     pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Option<ListingMemoryCharge> {
         (bytes <= self.limit).then(|| self.charge(bytes))

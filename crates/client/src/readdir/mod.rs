@@ -1,11 +1,11 @@
 //! Listings of directories, of any size and while they change.
 //!
 //! State, and the modules that change it:
-//! - `cache`: a [`DirectoryListing`] is a directory's names in the server's order, as far as they
-//!   were requested, in chunks of one reply each. It grows at its end only. `memory` bounds all
-//!   listings of a mount and evicts chunks; `local_changes` enters this client's own changes. The
-//!   inode holds the listing of the directory's current state; one of a former state lives as long
-//!   as it has readers.
+//! - `cache`: a [`cache::DirectoryListing`] is a directory's names in the server's order, as far as
+//!   they were requested, in chunks of one reply each. It grows at its end only. `memory` bounds
+//!   all listings of a mount and evicts chunks; `local_changes` enters this client's own changes.
+//!   The inode holds the listing of the directory's current state; one of a former state lives as
+//!   long as it has readers.
 //! - `cursor`: the position of an open directory, and the names that were returned to it.
 //! - `fetch`: the request for the names after a listing, one at a time: a caller sends it, waits
 //!   for it, or takes the reply of a read-ahead.

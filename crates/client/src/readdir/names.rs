@@ -184,9 +184,9 @@ pub(crate) fn negative_from_listing(sb: &Superblock, directory: &Inode, name: &[
     negative_under_lock(sb, &mut directory.facts(), name)
 }
 
-/// The same under the lock of the directory, whose facts are `facts`: no change of this client is
-/// being entered, and a change that replaces a name removes it first. The lock is released while
-/// the table of names is built.
+/// The negative answer under the lock of the directory, whose facts are `facts`: no change of this
+/// client is being entered, and a change that replaces a name removes it first. The lock is
+/// released while the table of names is built.
 pub(crate) fn negative_under_lock(
     sb: &Superblock,
     facts: &mut MutexGuard<'_, InodeFacts>,

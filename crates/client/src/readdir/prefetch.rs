@@ -39,7 +39,7 @@ pub(crate) enum FillOutcome {
     Nothing,
     /// The name is to be searched again: another caller requested it with others.
     ByOther,
-    /// The same, but this caller sent the request in place of a LOOKUP: no request was saved.
+    /// This caller sent the request in place of a LOOKUP: no request was saved.
     Sent,
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn fill(
         return Ok(FillOutcome::Nothing);
     };
     // LOOKUP proves search permission, a listing does not.
-    let search = permission::access_decision(op, directory, Access::LOOKUP, false);
+    let search = permission::access_decision(op, directory, Access::LOOKUP);
     if search != AccessDecision::Allow || !permission::may_list(op, directory) {
         return Ok(FillOutcome::Nothing);
     }

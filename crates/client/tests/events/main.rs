@@ -4,6 +4,10 @@
 
 mod files;
 mod listings;
+#[allow(dead_code, unreachable_pub, reason = "other tests use the rest")]
+#[path = "../loopback/locks/lock_manager.rs"]
+mod lock_manager;
+mod locks;
 mod names;
 #[allow(dead_code, unreachable_pub, reason = "other tests use the rest")]
 #[path = "../listing/server.rs"]

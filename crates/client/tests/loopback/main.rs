@@ -26,6 +26,7 @@ mod restarts;
 mod retransmitted;
 mod scripted_server;
 mod server_refusals;
+mod setattr;
 mod softreval;
 mod staleness;
 mod two_clients;

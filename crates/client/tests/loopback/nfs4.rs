@@ -136,7 +136,7 @@ impl Way {
         *self.spoil.lock() = Some(Box::new(spoil));
     }
 
-    fn repair(&self) {
+    pub(crate) fn repair(&self) {
         *self.spoil.lock() = None;
     }
 }
@@ -177,16 +177,16 @@ impl Transport for Way {
     }
 }
 
-const DELAY: u32 = 10_008;
-const BADSESSION: u32 = 10_052;
+pub(crate) const DELAY: u32 = 10_008;
+pub(crate) const BADSESSION: u32 = 10_052;
 
 /// The words of a reply: status, length of the tag (0), number of results, then the first result.
-fn set_word(reply: &mut [u8], word: usize, value: u32) {
+pub(crate) fn set_word(reply: &mut [u8], word: usize, value: u32) {
     reply[4 * word..4 * word + 4].copy_from_slice(&value.to_be_bytes());
 }
 
 /// A reply in which SEQUENCE fails.
-fn refused(status: u32) -> Vec<u8> {
+pub(crate) fn refused(status: u32) -> Vec<u8> {
     [status, 0, 1, 53, status].iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
@@ -419,7 +419,7 @@ fn a_connection_is_bound_although_all_replies_are_consumed() {
 }
 
 /// The words of the header and of SEQUENCE.
-const HEAD: usize = 14;
+pub(crate) const HEAD: usize = 14;
 const GRACE: u32 = 10_013;
 const PUTFH: u32 = 22;
 const OPEN: u32 = 18;

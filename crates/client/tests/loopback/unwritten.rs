@@ -13,7 +13,7 @@ use crate::{
 
 /// Holds write-back until a test runs it.
 #[derive(Default)]
-struct Later(Mutex<Vec<BackgroundTask>>);
+pub(crate) struct Later(Mutex<Vec<BackgroundTask>>);
 
 impl std::fmt::Debug for Later {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -30,7 +30,12 @@ impl Background for Later {
 }
 
 impl Later {
-    fn run_all(&self) {
+    /// Whether work waits.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.0.lock().is_empty()
+    }
+
+    pub(crate) fn run_all(&self) {
         loop {
             let tasks = mem::take(&mut *self.0.lock());
             if tasks.is_empty() {

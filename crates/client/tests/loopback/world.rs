@@ -269,7 +269,7 @@ impl World {
         self.mount_v4_calling(cache, name, self.way_with(&callbacks), &callbacks)
     }
 
-    /// The same over a transport of [`Self::way_with`].
+    /// Mounts over NFSv4 over a transport of [`Self::way_with`].
     pub(crate) fn mount_v4_calling(
         &self,
         cache: CacheOptions,
@@ -277,17 +277,24 @@ impl World {
         transport: Arc<dyn Transport>,
         callbacks: &Callbacks,
     ) -> BenchMount {
-        self.mount_v4_called(ClientOptions { cache, ..ClientOptions::default() }, name, transport, callbacks)
+        let behaviour = ClientOptions { cache, ..ClientOptions::default() };
+        self.mount_v4_called(behaviour, name, transport, callbacks, Arc::new(Inline))
     }
 
-    /// The same with other options.
+    /// Mounts over NFSv4 with other options.
     pub(crate) fn mount_v4_with(
         &self,
         behaviour: ClientOptions,
         name: &str,
         transport: Arc<dyn Transport>,
     ) -> BenchMount {
-        self.mount_v4_called(behaviour, name, transport, &Callbacks::default())
+        self.mount_v4_called(behaviour, name, transport, &Callbacks::default(), Arc::new(Inline))
+    }
+
+    /// A client of NFSv4.1 with an executor for delayed work.
+    pub(crate) fn mount_v4_in(&self, background: Arc<dyn Background>) -> BenchMount {
+        let (behaviour, callbacks) = (ClientOptions::default(), Callbacks::default());
+        self.mount_v4_called(behaviour, "one", self.transport(), &callbacks, background)
     }
 
     fn mount_v4_called(
@@ -296,9 +303,9 @@ impl World {
         name: &str,
         transport: Arc<dyn Transport>,
         callbacks: &Callbacks,
+        background: Arc<dyn Background>,
     ) -> BenchMount {
         let clock: Arc<dyn Clock> = self.clock.clone();
-        let background: Arc<dyn Background> = Arc::new(Inline);
         let machine = RpcSecurity::Sys(MachineName::new(b"tester"));
         let mounted = self.establish_v4(name, transport, callbacks).unwrap();
         let root =

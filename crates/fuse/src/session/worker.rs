@@ -28,12 +28,12 @@ use crate::{
     filesystem::Filesystem,
     interrupt::{FuseContext, InFlightRequest, STACK_BYTES, WorkerStage},
     listing::DirentBuffer,
+    message_fields::{AttrOut, LockKind, NodeId, ReadIn},
     negotiate::IO_BYTES_MAX,
     reply::{self, ReadReply, SmallReply},
     request::{self, InHeader, RequestBody},
     setlk_reply::SetlkReply,
     sys::PageBuffer,
-    types::{AttrOut, LockKind, NodeId, ReadIn},
 };
 
 /// Counts the threads of a session.

@@ -122,7 +122,7 @@ impl Bridge {
         }
     }
 
-    /// The same for an object whose size the kernel takes from the reply.
+    /// As [`Self::entry`], for an object whose size the kernel takes from the reply.
     fn found(&self, found: &FoundInode) -> EntryOut {
         if found.attributes.kind != FileKind::Symlink {
             self.changes.note_replied_size(found.id, found.attributes.size);

@@ -223,13 +223,15 @@ fn lock_manager(export: &ExportSource, settings: &Settings) -> Option<NlmClient>
 
 /// The addresses that callbacks of the server may come from.
 fn server_addresses(export: &ExportSource) -> Vec<IpAddr> {
-    match &export.transport.server {
+    let all: Vec<IpAddr> = match &export.transport.server {
         ServerName::Address(address) => vec![*address],
         ServerName::Name(name) => {
             let found = (name.as_str(), 0).to_socket_addrs();
             found.map(|found| found.map(|address| address.ip()).collect()).unwrap_or_default()
         }
-    }
+    };
+    let family = export.transport.family;
+    all.into_iter().filter(|address| family.has(*address)).collect()
 }
 
 /// The time that a request waits for its reply until the user is notified, or a soft mount times

@@ -20,7 +20,7 @@ impl UnmountedClient {
     /// Connects like a mount.
     ///
     /// # Errors
-    /// Those of a mount until the server has replied.
+    /// The errors of a mount until the server has replied.
     pub fn connect(plan: &MountSpec) -> Result<Self, MountFailure> {
         let plan = MountSpec { settings: settled(&plan.settings), ..plan.clone() };
         let environment = Environment {

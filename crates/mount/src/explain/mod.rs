@@ -364,7 +364,7 @@ const fn written<'a>(node: NodeId, write: &WriteIn, count: usize) -> FileOperati
     FileOperation::Write(object(node), (write.offset, count as u64), how)
 }
 
-/// The same for operations without a name.
+/// Counts a completion for operations without a name.
 fn completed_on_object<'a>(
     operation: &FuseOperation<'a>,
     outcome: &FuseOperationResult<'a>,

@@ -10,8 +10,8 @@
 //!
 //! Kernels: Linux up to 6.18, the newest that was tested. Shown by
 //! `a_read_under_a_new_lock_reaches_what_was_appended_elsewhere_while_another_process_writes`
-//! (tests/tests/file_size_changes.rs). It can be removed when the kernel takes the larger one of two sizes of
-//! which it does not know the order.
+//! (tests/tests/file_size_changes.rs). It can be removed when the kernel takes the larger one of
+//! two sizes of which it does not know the order.
 
 use curt_client::{InodeId, Superblock};
 use curt_types::{Attributes, FileKind};

@@ -10,8 +10,9 @@
 //! attributes is in progress.
 //!
 //! Kernels: Linux up to 6.18, the newest that was tested. Shown by
-//! `what_shrank_elsewhere_is_read_and_appended_to_at_its_new_end` (tests/tests/file_size_changes.rs). It can
-//! be removed when a notification contains the new attributes.
+//! `what_shrank_elsewhere_is_read_and_appended_to_at_its_new_end`
+//! (tests/tests/file_size_changes.rs). It can be removed when a notification contains the new
+//! attributes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ const DELAY_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct PendingInvalidations {
     inodes: HashMap<InodeId, InodeInvalidation>,
-    /// The same, ordered by time.
+    /// When they are due, in order.
     dues: BTreeSet<(Instant, u64)>,
     /// The number of requests in progress for each inode's attributes.
     answering: HashMap<InodeId, usize>,

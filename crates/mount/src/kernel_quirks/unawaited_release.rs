@@ -6,8 +6,9 @@
 //! Kernels: Linux up to 6.18, the newest that was tested. Shown by
 //! `a_directory_whose_removed_file_was_closed_can_be_removed_and_replaced_at_once`
 //! (tests/tests/names.rs), `a_closed_file_is_not_locked_any_more` (tests/tests/locks) and
-//! `random_locks_are_granted_and_refused_as_in_a_local_directory` (tests/tests/same_calls.rs). It
-//! can be removed when close(2) waits for RELEASE, or RELEASE arrives before later requests.
+//! `random_locks_at_knfsd_are_granted_and_refused_as_in_a_local_directory`
+//! (tests/tests/same_calls.rs). It can be removed when close(2) waits for RELEASE, or RELEASE
+//! arrives before later requests.
 
 use curt_client::{InodeId, LockArguments, Op, OpenFile, Superblock, ops};
 use curt_fuse::FuseContext;
@@ -26,7 +27,7 @@ pub(crate) fn wait_for_lock(op: &Op<'_>, context: &FuseContext<'_>, file: &OpenF
     }
 }
 
-/// The same for a test, which the server answers: it may still have what is being unlocked.
+/// Waits before a test, which the server answers: it may still have what is being unlocked.
 pub(crate) fn wait_for_test(op: &Op<'_>, context: &FuseContext<'_>, file: &OpenFile, lock: &LockArguments) {
     if ops::is_locked_here(op, file, lock) || ops::is_being_unlocked_here(op, file, lock) {
         context.wait_for_earlier();

@@ -70,23 +70,33 @@ impl NlmCallbackServer {
     }
 
     fn register(&mut self) -> bool {
-        if !self.portmapper.register(nlm4::PROGRAM, nlm4::VERSION, self.ports) {
-            return false;
+        self.portmapper.register(nlm4::PROGRAM, nlm4::VERSION, self.ports) && self.keep_monitor()
+    }
+
+    /// Whether servers can call the programs. Registers them anew if the portmapper has forgotten
+    /// them, and finds the monitor that has been started or has ended meanwhile.
+    pub(super) fn keep_registered(&mut self) -> bool {
+        if self.servers.is_none() {
+            self.monitor = SystemMonitor::find_other_than(&self.portmapper, self.ports);
+            return self.portmapper.is_registered_at(nlm4::PROGRAM, nlm4::VERSION, self.ports);
         }
-        if self.portmapper.register(nsm::PROGRAM, nsm::VERSION, self.ports) {
+        self.keep(nlm4::PROGRAM, nlm4::VERSION) && self.keep_monitor()
+    }
+
+    fn keep(&self, program: u32, version: u32) -> bool {
+        self.portmapper.is_registered_at(program, version, self.ports)
+            || self.portmapper.register(program, version, self.ports)
+    }
+
+    /// Is the host's monitor, or finds the system's. Whether there is one.
+    fn keep_monitor(&mut self) -> bool {
+        if self.keep(nsm::PROGRAM, nsm::VERSION) {
+            self.monitor = None;
             return true;
         }
         let port = self.portmapper.port(nsm::PROGRAM, nsm::VERSION, portmap::PROTOCOL_TCP);
         self.monitor = port.map(SystemMonitor);
         self.monitor.is_some()
-    }
-
-    /// Whether servers can call the lock manager. Registers it anew if the portmapper has forgotten
-    /// it.
-    pub(super) fn keep_registered(&self) -> bool {
-        let (program, version) = (nlm4::PROGRAM, nlm4::VERSION);
-        self.portmapper.is_registered_at(program, version, self.ports)
-            || self.portmapper.register(program, version, self.ports)
     }
 
     /// Whether this service is the host's monitor.

@@ -9,9 +9,9 @@
 //! A server has to serve the programs itself: it has a mount that serves them give up by the line
 //! `yield`, and serves all mounts. Another server answers `kept`.
 //!
-//! Lines from a mount: `join SVID ADDRESS…`, `answer NUMBER 0|1`. Lines from the service: `registered
-//! 0|1 STATE` (also later, if its servers can call it now, or cannot any more), `granted NUMBER
-//! SVID FIRST LAST r|w HANDLE CALLBACK`, `restarted`.
+//! Lines from a mount: `join SVID ADDRESS…`, `answer NUMBER 0|1`. Lines from the service:
+//! `registered 0|1 STATE` (also later, if its servers can call it now, or cannot any more),
+//! `granted NUMBER SVID FIRST LAST r|w HANDLE CALLBACK`, `restarted`.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -39,8 +39,7 @@ use super::record::{self, hexadecimal, network_namespace, parse_handle};
 /// How long the service waits for a mount's answer to a grant.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Timeout of a server that is notified of this host's restart: half as long as a mount waits for
-/// the service.
+/// Timeout of each of the four steps of notifying a server of this host's restart.
 const NOTICE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long it waits for the first line of a connection.
@@ -72,9 +71,13 @@ const MOUNTS_MAX: usize = 4096;
 #[derive(Debug)]
 pub(super) struct RegisteredMount {
     first_svid: i32,
+    /// The address that its requests go to, and others that its server may call from.
     pub(super) servers: Vec<IpAddr>,
     pub(super) events: Mutex<Option<Weak<dyn LockEvents>>>,
     pub(super) can_be_called: AtomicBool,
+    /// A service has registered it: no notice of an earlier restart of this host will reach its
+    /// server any more, and free its locks.
+    pub(super) is_registered: AtomicBool,
     pub(super) state: AtomicI32,
     has_ended: AtomicBool,
     /// Its connection to the service, if that is another process.
@@ -88,6 +91,7 @@ impl RegisteredMount {
             servers,
             events: Mutex::default(),
             can_be_called: AtomicBool::new(false),
+            is_registered: AtomicBool::new(false),
             state: AtomicI32::new(0),
             has_ended: AtomicBool::new(false),
             connection: Mutex::default(),
@@ -118,6 +122,7 @@ impl RegisteredMount {
     fn registered(&self, can_be_called: bool, state: i32) {
         self.state.store(state, Relaxed);
         self.can_be_called.store(can_be_called, Relaxed);
+        self.is_registered.store(true, Relaxed);
         // Earlier calls were not delivered.
         if let Some(events) = self.events() {
             events.callbacks_lost();
@@ -297,7 +302,16 @@ pub(super) struct HostLockService {
     callbacks: Mutex<Option<NlmCallbackServer>>,
     can_be_called: AtomicBool,
     is_monitor: AtomicBool,
-    ended: (Mutex<bool>, Condvar),
+    progress: (Mutex<ServiceProgress>, Condvar),
+}
+
+/// How far a service is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ServiceProgress {
+    Starts,
+    /// It is known whether servers can call, and who is the monitor.
+    Serves,
+    HasEnded,
 }
 
 /// A mount in another process.
@@ -339,7 +353,7 @@ impl HostLockService {
             callbacks: Mutex::default(),
             can_be_called: AtomicBool::new(false),
             is_monitor: AtomicBool::new(false),
-            ended: (Mutex::new(false), Condvar::new()),
+            progress: (Mutex::new(ServiceProgress::Starts), Condvar::new()),
         });
         // The service before may have been killed.
         record::begin_to_unlock_abandoned();
@@ -352,20 +366,30 @@ impl HostLockService {
     }
 
     /// Serves the programs, or `None`: servers cannot call them.
-    pub(super) fn serve_callbacks(&self, callbacks: Option<NlmCallbackServer>) {
+    pub(super) fn serve_callbacks(self: &Arc<Self>, callbacks: Option<NlmCallbackServer>) {
         if callbacks.is_none() {
             info!("servers cannot call back: locks of other machines are polled for");
         }
         self.can_be_called.store(callbacks.is_some(), Relaxed);
         let is_monitor = callbacks.as_ref().is_some_and(NlmCallbackServer::is_monitor);
         self.is_monitor.store(is_monitor, Relaxed);
-        // Before a mount of this boot locks anything.
-        self.tell_restart();
         *self.callbacks.lock() = callbacks;
         if let Some(own) = self.own() {
             self.watch(own);
         }
+        self.set_progress(ServiceProgress::Serves);
         self.notify_all_mounts();
+        let service = Arc::clone(self);
+        let tell = move || service.tell_restart();
+        if let Err(error) = thread::Builder::new().name("curt-lock-notices".into()).spawn(tell) {
+            debug!(%error, "servers are told later of the restart of this host");
+        }
+    }
+
+    fn set_progress(&self, to: ServiceProgress) {
+        let (progress, changed) = &self.progress;
+        *progress.lock() = to;
+        changed.notify_all();
     }
 
     pub(super) const fn owner(&self) -> &ServiceOwner {
@@ -392,8 +416,8 @@ impl HostLockService {
     fn is_callable(&self, mount: &RegisteredMount) -> bool {
         let is_here = |address: &IpAddr| std::net::UdpSocket::bind((*address, 0)).is_ok();
         match &self.owner {
-            ServiceOwner::Server(_) if mount.servers.iter().all(is_here) => true,
-            _ => self.can_be_called.load(Relaxed) && mount.servers.iter().all(IpAddr::is_ipv4),
+            ServiceOwner::Server(_) if mount.servers.first().is_some_and(is_here) => true,
+            _ => self.can_be_called.load(Relaxed) && mount.servers.first().is_some_and(IpAddr::is_ipv4),
         }
     }
 
@@ -407,12 +431,16 @@ impl HostLockService {
         }
     }
 
-    /// Has the servers of a mount watched.
+    /// Has the servers of a mount watched. A server that is still to be notified of an earlier
+    /// restart of this host is notified before, because it frees the locks of this host then.
     fn watch(&self, mount: &RegisteredMount) {
         let monitor = self.callbacks.lock().as_ref().and_then(NlmCallbackServer::system_monitor);
         match (monitor, &self.host) {
             (Some(monitor), _) => mount.servers.iter().for_each(|server| monitor.watch(*server, true)),
-            (None, Some(host)) => host.note(&mount.servers),
+            (None, Some(host)) => {
+                let tell = |server, number| self.is_monitor.load(Relaxed) && send_notice(server, number);
+                mount.servers.iter().take(1).for_each(|server| host.note(*server, tell));
+            }
             (None, None) => {}
         }
     }
@@ -421,10 +449,7 @@ impl HostLockService {
     /// have locks there, or its monitor does it.
     fn tell_restart(&self) {
         if let Some(host) = self.host.as_ref().filter(|_| self.is_monitor.load(Relaxed)) {
-            let name = rustix::system::uname().nodename().to_bytes().to_vec();
-            host.tell_restart(|server, number| {
-                nlm::send_restart_notice(server, &name, number, NOTICE_TIMEOUT)
-            });
+            host.tell_restart(send_notice);
         }
     }
 
@@ -467,6 +492,8 @@ impl HostLockService {
         }
         let Some(mount) = parse_join(&line) else { return Ok(()) };
         stream.set_read_timeout(None)?;
+        let (progress, changed) = &self.progress;
+        changed.wait_while(&mut progress.lock(), |progress| *progress == ServiceProgress::Starts);
         self.watch(&mount);
         let remote = Arc::new(RemoteMount {
             mount,
@@ -495,26 +522,38 @@ impl HostLockService {
 
     fn check_often(&self) {
         loop {
-            let (ended, changed) = &self.ended;
-            let mut has_ended = ended.lock();
-            if !*has_ended {
-                changed.wait_for(&mut has_ended, CHECK_INTERVAL);
-            }
-            if *has_ended {
+            let (progress, changed) = &self.progress;
+            let goes_on = |progress: &mut ServiceProgress| *progress != ServiceProgress::HasEnded;
+            let mut locked = progress.lock();
+            if !changed.wait_while_for(&mut locked, goes_on, CHECK_INTERVAL).timed_out() {
                 return;
             }
-            drop(has_ended);
-            record::unlock_abandoned(&record::directory());
-            self.tell_restart();
+            let serves = *locked == ServiceProgress::Serves;
+            drop(locked);
+            if !serves {
+                continue;
+            }
             self.check_registration();
+            record::look_for_abandoned();
+            self.tell_restart();
         }
     }
 
-    /// Another lock manager, such as the kernel's, may have been registered instead of this one.
+    /// Another lock manager, such as the kernel's, may have been registered instead of this one, or
+    /// rpc.statd may have been started.
     fn check_registration(&self) {
-        let callbacks = self.callbacks.lock();
-        let can_be_called = callbacks.as_ref().is_some_and(NlmCallbackServer::keep_registered);
+        let mut callbacks = self.callbacks.lock();
+        let monitor = callbacks.as_ref().and_then(NlmCallbackServer::system_monitor);
+        let can_be_called = callbacks.as_mut().is_some_and(NlmCallbackServer::keep_registered);
+        let is_monitor = callbacks.as_ref().is_some_and(NlmCallbackServer::is_monitor);
+        let is_other_monitor = callbacks.as_ref().and_then(NlmCallbackServer::system_monitor) != monitor;
         drop(callbacks);
+        self.is_monitor.store(is_monitor, Relaxed);
+        if is_other_monitor {
+            info!(is_monitor, "the status monitor of this host has changed");
+            self.own().into_iter().for_each(|own| self.watch(own));
+            self.others().iter().for_each(|other| self.watch(&other.mount));
+        }
         if self.can_be_called.swap(can_be_called, Relaxed) != can_be_called {
             info!(can_be_called, "whether servers can call back has changed");
             self.notify_all_mounts();
@@ -522,9 +561,7 @@ impl HostLockService {
     }
 
     pub(super) fn end(&self) {
-        let (ended, changed) = &self.ended;
-        *ended.lock() = true;
-        changed.notify_all();
+        self.set_progress(ServiceProgress::HasEnded);
         if let Some(callbacks) = self.callbacks.lock().take() {
             callbacks.end();
         }
@@ -652,6 +689,12 @@ impl CallbackReceiver for HostLockService {
     }
 }
 
+/// Notifies a server of a restart of this host.
+fn send_notice(server: IpAddr, number: i32) -> bool {
+    let name = rustix::system::uname().nodename().to_bytes().to_vec();
+    nlm::send_restart_notice(server, &name, number, NOTICE_TIMEOUT)
+}
+
 /// The state number of this host: odd, and larger after each boot.
 fn boot_state() -> i32 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
@@ -718,7 +761,7 @@ mod tests {
             callbacks: Mutex::default(),
             can_be_called: AtomicBool::new(true),
             is_monitor: AtomicBool::new(true),
-            ended: (Mutex::new(false), Condvar::new()),
+            progress: (Mutex::new(ServiceProgress::Serves), Condvar::new()),
         };
         (service, remote, there)
     }

@@ -3,8 +3,8 @@
 //! Servers free the locks of a host when SM_NOTIFY reports that it was restarted. Where the
 //! system's rpc.statd runs, it does that. Otherwise the lock service keeps a file, in a directory
 //! that survives a restart: the boot in which it was written, the number, and the servers whose
-//! mounts have locked. The first service of a later boot increments the number and notifies them,
-//! before a mount locks anything: a server frees all locks of the sender's address.
+//! mounts have locked. The first service of a later boot increments the number and notifies them: a
+//! server before a mount locks there, because it frees all locks of the sender's address.
 //!
 //! Only root has the file, and only in the network namespace of process 1: one file cannot tell
 //! which namespaces of an earlier boot had which addresses. The right to serve excludes two
@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use tracing::{info, warn};
 
 use super::record;
@@ -38,6 +38,9 @@ const TOLD_AT_ONCE: usize = 16;
 pub(super) struct HostState {
     path: PathBuf,
     kept: Mutex<SavedHostState>,
+    /// The servers that are being notified.
+    in_progress: Mutex<BTreeSet<IpAddr>>,
+    changed: Condvar,
 }
 
 /// What the file has.
@@ -49,20 +52,14 @@ struct SavedHostState {
     number: i32,
     /// The servers of this boot's mounts.
     servers: BTreeSet<IpAddr>,
-    /// Those of earlier boots' mounts that were not notified yet.
+    /// Servers of earlier boots' mounts that were not notified yet.
     untold: BTreeSet<IpAddr>,
 }
 
 impl HostState {
     /// `None` if there is none here. `first` is the number if none was kept.
     pub(super) fn open(first: i32) -> Option<Self> {
-        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
-        let here = namespace("self")?;
-        if !rustix::process::geteuid().is_root() || namespace("1")? != here {
-            return None;
-        }
-        let boot = fs::read_to_string(BOOT_ID).ok()?;
-        match Self::open_in(Path::new(DIRECTORY), boot.trim(), first) {
+        match Self::open_in(Path::new(DIRECTORY), &boot()?, first) {
             Ok(state) => Some(state),
             Err(error) => {
                 warn!(%error, "{DIRECTORY} cannot be used: a restart of this host will go unnoticed");
@@ -82,7 +79,8 @@ impl HostState {
         if kept.boot != boot {
             kept.begin_boot(boot, first);
         }
-        let state = Self { path, kept: Mutex::new(kept) };
+        let state =
+            Self { path, kept: Mutex::new(kept), in_progress: Mutex::default(), changed: Condvar::new() };
         state.write(&state.kept.lock())?;
         Ok(state)
     }
@@ -92,42 +90,60 @@ impl HostState {
         self.kept.lock().number
     }
 
-    /// A mount of these servers is about to lock. They are notified of a later restart. One
-    /// that is still to be notified of an earlier restart is not: it would free the new locks.
-    pub(super) fn note(&self, servers: &[IpAddr]) {
+    /// A mount of this server is about to lock. It is notified of a later restart, and of an earlier
+    /// one now or not at all: later it would free the new locks.
+    pub(super) fn note(&self, server: IpAddr, tell: impl Fn(IpAddr, i32) -> bool) {
+        let notice = NoticeInProgress::begin(self, server);
+        let (is_untold, number) = {
+            let kept = self.kept.lock();
+            (kept.untold.contains(&server), kept.number)
+        };
+        let is_told = is_untold && tell(server, number);
         let mut kept = self.kept.lock();
         let before = kept.clone();
-        for server in servers {
-            if kept.untold.remove(server) {
-                warn!(%server, "locks from before this host's restart may stay at the server: it received no notice");
-            }
-            if kept.servers.len() < SERVERS_MAX {
-                kept.servers.insert(*server);
-            }
+        if kept.untold.remove(&server) && !is_told {
+            warn!(%server, "locks from before this host's restart may stay at the server: it received no notice");
+        }
+        if kept.servers.len() < SERVERS_MAX {
+            kept.servers.insert(server);
         }
         if *kept != before {
             self.write_or_warn(&kept);
         }
+        drop(notice);
+    }
+
+    /// Whether a server may be notified of an earlier restart, now or later.
+    pub(super) fn may_be_notified(server: IpAddr) -> bool {
+        let Some(boot) = boot() else { return false };
+        let kept = fs::read_to_string(Path::new(DIRECTORY).join("state")).unwrap_or_default();
+        SavedHostState::parse(&kept).is_some_and(|kept| kept.is_untold(&boot, server))
     }
 
     /// Notifies the servers of earlier boots' mounts. `tell` returns whether that is done.
     pub(super) fn tell_restart(&self, tell: impl Fn(IpAddr, i32) -> bool + Sync) {
-        let (untold, number) = {
-            let kept = self.kept.lock();
-            (kept.untold.iter().copied().collect::<Vec<_>>(), kept.number)
-        };
+        let untold: Vec<_> = self.kept.lock().untold.iter().copied().collect();
         for some in untold.chunks(TOLD_AT_ONCE) {
-            let told: Vec<_> = thread::scope(|scope| {
-                let tell = &tell;
-                let threads: Vec<_> =
-                    some.iter().map(|server| scope.spawn(move || tell(*server, number))).collect();
-                threads.into_iter().map(|thread| thread.join().unwrap_or(false)).collect()
+            thread::scope(|scope| {
+                for server in some {
+                    let tell = &tell;
+                    scope.spawn(move || self.tell_server(*server, tell));
+                }
             });
+        }
+    }
+
+    /// Notifies a server, unless a mount has locked there meanwhile.
+    fn tell_server(&self, server: IpAddr, tell: &impl Fn(IpAddr, i32) -> bool) {
+        let _notice = NoticeInProgress::begin(self, server);
+        let (is_untold, number) = {
+            let kept = self.kept.lock();
+            (kept.untold.contains(&server), kept.number)
+        };
+        if is_untold && tell(server, number) {
+            info!(%server, number, "the server was notified of this host's restart");
             let mut kept = self.kept.lock();
-            for (server, _) in some.iter().zip(told).filter(|(_, is_told)| *is_told) {
-                info!(%server, number, "the server was notified of this host's restart");
-                kept.untold.remove(server);
-            }
+            kept.untold.remove(&server);
             self.write_or_warn(&kept);
         }
     }
@@ -148,7 +164,42 @@ impl HostState {
     }
 }
 
+/// A server is being notified, or about to be locked at; by one thread at a time.
+struct NoticeInProgress<'a> {
+    state: &'a HostState,
+    server: IpAddr,
+}
+
+impl<'a> NoticeInProgress<'a> {
+    fn begin(state: &'a HostState, server: IpAddr) -> Self {
+        let mut in_progress = state.in_progress.lock();
+        state.changed.wait_while(&mut in_progress, |in_progress| !in_progress.insert(server));
+        Self { state, server }
+    }
+}
+
+impl Drop for NoticeInProgress<'_> {
+    fn drop(&mut self) {
+        self.state.in_progress.lock().remove(&self.server);
+        self.state.changed.notify_all();
+    }
+}
+
+/// The id of this boot; `None` if this process has no state of the host.
+fn boot() -> Option<String> {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    if !rustix::process::geteuid().is_root() || namespace("1")? != namespace("self")? {
+        return None;
+    }
+    Some(fs::read_to_string(BOOT_ID).ok()?.trim().to_owned())
+}
+
 impl SavedHostState {
+    /// Whether a server is to be notified of a restart that was before a boot.
+    fn is_untold(&self, boot: &str, server: IpAddr) -> bool {
+        self.untold.contains(&server) || self.boot != boot && self.servers.contains(&server)
+    }
+
     fn new(boot: &str, number: i32) -> Self {
         let (servers, untold) = (BTreeSet::new(), BTreeSet::new());
         Self { boot: boot.to_owned(), number: number | 1, servers, untold }
@@ -197,6 +248,10 @@ impl SavedHostState {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+    use std::time::Duration;
+
     use super::*;
 
     fn address(last: u8) -> IpAddr {
@@ -220,18 +275,57 @@ mod tests {
         };
         let first = open("a");
         assert_eq!(first.number(), 101);
-        first.note(&[address(1), address(2)]);
-        first.note(&[address(3)]);
+        let is_not_told = |server, _| panic!("{server}");
+        [1, 2, 3].into_iter().for_each(|last| first.note(address(last), is_not_told));
         assert_eq!(told(&open("a"), &[1, 2, 3]), [], "it is the same boot");
         let second = open("b");
         assert_eq!(second.number(), 103);
         assert_eq!(told(&second, &[1]), [1, 2, 3].map(|last| (address(last), 103)));
-        // A mount of this boot locks at one of them before it was notified.
-        second.note(&[address(3)]);
+        // A mount of this boot locks at one of them: it is told before, or never.
+        let attempts = Mutex::new(Vec::new());
+        second.note(address(3), |server, number| {
+            attempts.lock().push((server, number));
+            false
+        });
+        second.note(address(3), is_not_told);
+        assert_eq!(attempts.into_inner(), [(address(3), 103)]);
         assert_eq!(told(&open("b"), &[2]), [(address(2), 103)]);
         assert_eq!(told(&second, &[]), [(address(2), 103)]);
         let third = HostState::open_in(&directory, "c", 5000).unwrap();
         assert_eq!(third.number(), 5001);
+    }
+
+    #[test]
+    fn no_mount_locks_while_its_server_is_being_told_of_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path().join("nsm");
+        let open = |boot| HostState::open_in(&directory, boot, 100).unwrap();
+        open("a").note(address(1), |_, _| false);
+        let saved = || SavedHostState::parse(&fs::read_to_string(directory.join("state")).unwrap()).unwrap();
+        assert!(saved().is_untold("b", address(1)), "no service has begun yet");
+        assert!(!saved().is_untold("a", address(1)) && !saved().is_untold("b", address(2)));
+        let second = open("b");
+        assert!(saved().is_untold("b", address(1)));
+        let (begun, told, notices) = (Barrier::new(2), AtomicBool::new(false), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                second.tell_restart(|_, _| {
+                    begun.wait();
+                    thread::sleep(Duration::from_millis(50));
+                    notices.fetch_add(1, Relaxed);
+                    told.store(true, Relaxed);
+                    true
+                });
+            });
+            begun.wait();
+            second.note(address(1), |_, _| {
+                notices.fetch_add(1, Relaxed);
+                true
+            });
+            assert!(told.load(Relaxed), "the mount locks before the notice was received");
+        });
+        assert_eq!(notices.into_inner(), 1);
+        assert!(!saved().is_untold("b", address(1)));
     }
 
     #[test]
@@ -247,7 +341,7 @@ mod tests {
         }
         let state = HostState::open_in(&directory, "b", 7).unwrap();
         for number in 0..1000_u32 {
-            state.note(&[IpAddr::from((number + 1).to_be_bytes())]);
+            state.note(IpAddr::from((number + 1).to_be_bytes()), |_, _| false);
         }
         assert_eq!(state.kept.lock().servers.len(), SERVERS_MAX);
         let last = HostState::open_in(&directory, "c", 7).unwrap();

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use curt_client::protocol::v3::nlm::NlmHost;
+use curt_client::protocol::v3::nlm::{NlmHost, Preparation};
 use curt_client::protocol::{LockEvents, WireLock, WireOwner};
 use curt_rpc::auth::RpcCredential;
 use curt_types::FileHandle;
@@ -30,15 +30,18 @@ pub use programs::{
 pub use server::ServerLockService;
 
 use host_service::RegisteredMount;
+use host_state::HostState;
 use record::{LockRecord, RecordedServer};
 
-/// How long the first lock waits for the service.
+/// How long the first lock waits for the service. It goes on without, unless a notice of this host's
+/// restart might follow it to the server.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The part of a mount in what lock managers share.
 #[derive(Debug)]
 pub(crate) struct LockHost {
-    servers: Vec<IpAddr>,
+    /// The addresses of the server's name, which it may call from.
+    others: Vec<IpAddr>,
     lock_port: Option<u16>,
     events: Mutex<Option<Weak<dyn LockEvents>>>,
     /// Made with the first lock: most mounts never lock.
@@ -54,15 +57,15 @@ struct LockServiceRegistration {
 }
 
 impl LockHost {
-    /// A mount of a server with these addresses.
+    /// A mount of a server whose name has these addresses.
     ///
     /// `lock_port`: that of the server's lock manager, if it is given.
-    pub(crate) fn new(servers: Vec<IpAddr>, lock_port: Option<u16>) -> Arc<Self> {
+    pub(crate) fn new(others: Vec<IpAddr>, lock_port: Option<u16>) -> Arc<Self> {
         if record::directory().read_dir().is_ok_and(|mut records| records.next().is_some()) {
             record::begin_to_unlock_abandoned();
         }
         Arc::new(Self {
-            servers,
+            others,
             lock_port,
             events: Mutex::default(),
             joined: OnceLock::new(),
@@ -71,11 +74,12 @@ impl LockHost {
     }
 
     /// Reserves numbers, and joins the service of this network namespace.
-    fn join(&self) -> std::io::Result<LockServiceRegistration> {
-        let address = self.servers.first().copied().unwrap_or(registration::HERE);
-        let server = RecordedServer { address, port: self.lock_port };
-        let record = LockRecord::reserve(&record::directory(), server)?;
-        let mount = RegisteredMount::new(record.first_svid(), self.servers.clone());
+    fn join(&self, server: IpAddr) -> std::io::Result<LockServiceRegistration> {
+        let recorded = RecordedServer { address: server, port: self.lock_port };
+        let record = LockRecord::reserve(&record::directory(), recorded)?;
+        let mut servers = vec![server];
+        servers.extend(self.others.iter().filter(|other| **other != server));
+        let mount = RegisteredMount::new(record.first_svid(), servers);
         *mount.events.lock() = self.events.lock().clone();
         let mount = Arc::new(mount);
         let (kept, (joined, decided)) = (Arc::downgrade(&mount), mpsc::channel());
@@ -94,18 +98,24 @@ impl LockHost {
 }
 
 impl NlmHost for LockHost {
-    fn prepare(&self) -> bool {
-        if self.joined.get().is_some() {
-            return true;
-        }
-        let _joining = self.joining.lock();
+    fn prepare(&self, server: IpAddr) -> Preparation {
         if self.joined.get().is_none() {
-            match self.join() {
-                Ok(host) => drop(self.joined.set(host)),
-                Err(error) => warn!(%error, "no numbers for lock owners: locks fail with ENOLCK"),
+            let _joining = self.joining.lock();
+            if self.joined.get().is_none() {
+                match self.join(server) {
+                    Ok(host) => drop(self.joined.set(host)),
+                    Err(error) => {
+                        warn!(%error, "no numbers for lock owners: locks fail with ENOLCK");
+                        return Preparation::Impossible;
+                    }
+                }
             }
         }
-        self.joined.get().is_some()
+        let is_registered = self.with(|host| host.mount.is_registered.load(Relaxed)).unwrap_or(false);
+        if is_registered || !HostState::may_be_notified(server) {
+            return Preparation::Done;
+        }
+        Preparation::NotYet
     }
 
     fn first_svid(&self) -> i32 {

@@ -20,16 +20,16 @@ use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use curt_client::Caller;
 use curt_client::caller::RpcSecurity;
 use curt_client::protocol::v3::NfsV3;
-use curt_client::protocol::v3::nlm::{NlmClient, NlmHost, NlmOptions};
+use curt_client::protocol::v3::nlm::{NlmClient, NlmHost, NlmOptions, Preparation};
 use curt_client::protocol::{
     LOCK_OWNERS_MAX, LockAnswer, LockEvents, LockOperations as _, RpcCaller, RpcClient, WireLock, WireOwner,
 };
@@ -47,14 +47,28 @@ use tracing::{info, warn};
 /// The first number. The kernel's lock manager counts from 1.
 const FIRST: i32 = 1 << 30;
 
-/// Blocks of [`LOCK_OWNERS_MAX`] numbers from [`FIRST`] on.
-const BLOCKS: u32 = FIRST.cast_unsigned() / LOCK_OWNERS_MAX;
+/// Numbers of a mount: those of its owners, and one for tests.
+const BLOCK: u32 = LOCK_OWNERS_MAX + 1;
+
+/// Blocks of numbers from [`FIRST`] on.
+const BLOCKS: u32 = FIRST.cast_unsigned() / BLOCK;
 
 /// LOCKs that may be blocked of one owner in one file; the oldest is forgotten beyond that.
 const BLOCKED_MAX: usize = 64;
 
 /// Lines beyond which a file is written anew, besides twice as many as there are locks.
 const LINES_KEPT: usize = 1024;
+
+/// Bytes that wait because the file system is full. What does not fit is written with the whole
+/// file, once that succeeds.
+const UNWRITTEN_MAX: usize = 64 << 10;
+
+/// The pauses after failures to unlock what a killed mount has left: the first and the longest.
+const RETRIES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(600)];
+
+/// The records whose locks could not be unlocked, with the time of the next attempt and the pause
+/// after that.
+static RETRIED: Mutex<BTreeMap<PathBuf, (Instant, Duration)>> = Mutex::new(BTreeMap::new());
 
 /// Timeout of each request for an old lock.
 const UNLOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -85,6 +99,12 @@ pub(super) struct LockRecord {
 struct RecordState {
     /// Locked.
     file: File,
+    /// The length of its whole lines in bytes.
+    length: u64,
+    /// Lines that could not be written.
+    unwritten: String,
+    /// Other lines were given up.
+    is_incomplete: bool,
     is_failure_logged: bool,
     lines: usize,
     /// Lines beyond which the locks are counted, to learn whether the file is too long.
@@ -123,13 +143,20 @@ impl LockRecord {
     fn reserve_from(start: u32, directory: &Path, server: RecordedServer) -> io::Result<Self> {
         create_directory(directory)?;
         for block in (start..BLOCKS).chain(0..start) {
-            let first_svid = FIRST + (block * LOCK_OWNERS_MAX).cast_signed();
+            let first_svid = FIRST + (block * BLOCK).cast_signed();
             let path = directory.join(first_svid.to_string());
-            let Some(mut file) = create_locked(&path)? else { continue };
-            file.write_all(server.line().as_bytes())?;
-            let locks = RecordedLocks::default();
-            let state =
-                RecordState { file, is_failure_logged: false, lines: 1, lines_checked: LINES_KEPT, locks };
+            let Some(file) = create_locked(&path)? else { continue };
+            let mut state = RecordState {
+                file,
+                length: 0,
+                unwritten: server.line(),
+                is_incomplete: false,
+                is_failure_logged: false,
+                lines: 1,
+                lines_checked: LINES_KEPT,
+                locks: RecordedLocks::default(),
+            };
+            state.write()?;
             return Ok(Self { server, first_svid, path, state: Mutex::new(state) });
         }
         Err(io::Error::other("all numbers of lock owners are in use"))
@@ -190,15 +217,24 @@ impl LockRecord {
 
     fn append(&self, state: &mut RecordState, lines: &str) {
         state.lines += 1;
-        let mut is_long = false;
+        state.unwritten += lines;
+        if state.unwritten.len() > UNWRITTEN_MAX {
+            state.unwritten.clear();
+            state.is_incomplete = true;
+        }
         if state.lines > state.lines_checked {
             let owners = state.locks.0.values().flat_map(BTreeMap::values);
             let live: usize = owners.map(|owner| 1 + owner.blocked.len()).sum();
             state.lines_checked = LINES_KEPT.max(live * 2);
-            is_long = state.lines > state.lines_checked;
+            let is_long = state.lines > state.lines_checked || state.is_incomplete;
+            if is_long && self.write_all(state).is_ok() {
+                return;
+            }
+            if is_long {
+                state.lines_checked = state.lines + LINES_KEPT.max(live);
+            }
         }
-        let written = if is_long { self.write_all(state) } else { state.file.write_all(lines.as_bytes()) };
-        if let Err(error) = written
+        if let Err(error) = state.write()
             && !std::mem::replace(&mut state.is_failure_logged, true)
         {
             warn!(%error, path = %self.path.display(),
@@ -224,7 +260,23 @@ impl LockRecord {
         file.write_all(text.as_bytes())?;
         fs::rename(&new, &self.path)?;
         state.lines = text.lines().count();
-        state.file = file;
+        (state.file, state.length) = (file, u64::try_from(text.len()).unwrap_or(u64::MAX));
+        state.unwritten.clear();
+        state.is_incomplete = false;
+        Ok(())
+    }
+}
+
+impl RecordState {
+    /// Writes what is not written yet, or nothing of it.
+    fn write(&mut self) -> io::Result<()> {
+        if let Err(error) = self.file.write_all_at(self.unwritten.as_bytes(), self.length) {
+            // A part of a line would spoil the next one.
+            let _ = self.file.set_len(self.length);
+            return Err(error);
+        }
+        self.length += u64::try_from(self.unwritten.len()).unwrap_or(0);
+        self.unwritten.clear();
         Ok(())
     }
 }
@@ -348,10 +400,19 @@ pub(super) fn network_namespace() -> u64 {
 /// Looks for the locks of killed mounts, in a thread. The sockets of a process that is being killed
 /// are closed one after the other, so it looks several times.
 pub(super) fn begin_to_unlock_abandoned() {
-    let look = || {
-        for (looks, pause) in PAUSES {
-            for _ in 0..looks {
-                thread::sleep(pause);
+    begin_to_look(&PAUSES);
+}
+
+/// Looks once, in a thread: servers may not respond.
+pub(super) fn look_for_abandoned() {
+    begin_to_look(&PAUSES[..1]);
+}
+
+fn begin_to_look(pauses: &'static [(u32, Duration)]) {
+    let look = move || {
+        for (looks, pause) in pauses {
+            for _ in 0..*looks {
+                thread::sleep(*pause);
                 unlock_abandoned(&directory());
             }
         }
@@ -361,20 +422,33 @@ pub(super) fn begin_to_unlock_abandoned() {
     }
 }
 
-/// Unlocks what mounts of this network namespace have left that do not live any more.
-pub(super) fn unlock_abandoned(directory: &Path) {
+/// Unlocks what mounts of this network namespace have left that do not live any more. After a
+/// failure it pauses: the server may be gone for ever.
+fn unlock_abandoned(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok) {
         let first_svid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let path = entry.path();
+        let retried = RETRIED.lock().get(&path).copied();
+        if retried.is_some_and(|(at, _)| Instant::now() < at) {
+            continue;
+        }
         // Its numbers are not used by another mount while the file is there.
-        let Some((first_svid, record)) = first_svid.zip(open_abandoned(&entry.path())) else { continue };
+        let Some((first_svid, record)) = first_svid.zip(open_abandoned(&path)) else { continue };
         match unlock_recorded(record, first_svid) {
-            Ok(Some(count)) => {
-                info!(count, record = %entry.path().display(), "locks of a killed mount are unlocked");
-                let _ = fs::remove_file(entry.path());
+            Ok(unlocked) => {
+                if let Some(count) = unlocked {
+                    info!(count, record = %path.display(), "locks of a killed mount are unlocked");
+                    let _ = fs::remove_file(&path);
+                }
+                RETRIED.lock().remove(&path);
             }
-            Ok(None) => {}
             Err(error) => {
-                warn!(%error, record = %entry.path().display(), "locks of a killed mount are not unlocked");
+                let [first, longest] = RETRIES;
+                let pause = retried.map_or(first, |(_, pause)| pause);
+                RETRIED.lock().insert(path.clone(), (Instant::now() + pause, (pause * 2).min(longest)));
+                if retried.is_none() {
+                    warn!(%error, record = %path.display(), "locks of a killed mount are not unlocked yet");
+                }
             }
         }
     }
@@ -503,8 +577,8 @@ impl NlmHost for DeadHost {
         0
     }
 
-    fn prepare(&self) -> bool {
-        true
+    fn prepare(&self, _: IpAddr) -> Preparation {
+        Preparation::Done
     }
 
     fn report(&self, _: Weak<dyn LockEvents>) {}
@@ -532,6 +606,45 @@ mod tests {
 
     fn range(first: u64, last: u64) -> ByteRange {
         ByteRange::new(first, last).unwrap()
+    }
+
+    #[test]
+    fn a_record_in_a_full_file_system_loses_no_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let record = LockRecord::reserve(&directory.path().join("locks"), server()).unwrap();
+        let handle = |number: u32| FileHandle::new(&number.to_be_bytes()).unwrap();
+        let note = |number| record.note(&handle(number), WireOwner(5), &user(10));
+        let recorded = || {
+            let text = fs::read_to_string(&record.path).unwrap();
+            RecordedLocks::parse(text.split_once('\n').unwrap().1).0.len()
+        };
+        let exchange = |file| std::mem::replace(&mut record.state.lock().file, file);
+        let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();
+        note(0);
+        let kept = exchange(full());
+        note(1);
+        drop(exchange(kept));
+        assert_eq!(recorded(), 1);
+        note(2);
+        assert_eq!(recorded(), 3, "the line before is written, too");
+        // The file cannot be replaced: lines are appended to it.
+        fs::create_dir(record.path.with_extension("new")).unwrap();
+        let more = u32::try_from(4 * LINES_KEPT).unwrap();
+        for number in 3..more {
+            note(number);
+            record.forget_file(&handle(number));
+        }
+        note(more);
+        assert_eq!(recorded(), 4);
+        assert!(record.state.lock().lines > 4 * LINES_KEPT);
+        // More lines than are kept.
+        let kept = exchange(full());
+        (0..=more).for_each(|number| note(2 * more + number));
+        assert!(record.state.lock().is_incomplete);
+        drop(exchange(kept));
+        fs::remove_dir(record.path.with_extension("new")).unwrap();
+        (0..more).for_each(|number| note(4 * more + number));
+        assert_eq!(recorded(), 4 + 2 * usize::try_from(more).unwrap() + 1, "it is written anew");
     }
 
     #[test]
@@ -590,15 +703,15 @@ mod tests {
         let reserve = || LockRecord::reserve_from(BLOCKS - 1, &directory, server()).unwrap();
         let killed = reserve();
         let (svid, path) = (killed.first_svid(), killed.path.clone());
-        assert!(svid.checked_add_unsigned(LOCK_OWNERS_MAX - 1).is_some());
+        assert!(svid.checked_add_unsigned(LOCK_OWNERS_MAX).is_some());
         killed.note(&FileHandle::new(&[1]).unwrap(), WireOwner(5), &user(10));
         let text = fs::read_to_string(&path).unwrap();
         let living = reserve();
         assert_eq!(living.first_svid(), FIRST, "the next one, of all");
         drop(killed);
         let other = reserve();
-        assert!(other.first_svid().abs_diff(living.first_svid()) >= LOCK_OWNERS_MAX);
-        assert!(other.first_svid().abs_diff(svid) >= LOCK_OWNERS_MAX, "the killed mount's are not free");
+        assert!(other.first_svid().abs_diff(living.first_svid()) > LOCK_OWNERS_MAX);
+        assert!(other.first_svid().abs_diff(svid) > LOCK_OWNERS_MAX, "the killed mount's are not free");
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         drop(open_abandoned(&path).unwrap());
         assert!(open_abandoned(&living.path).is_none());
@@ -612,7 +725,7 @@ mod tests {
         let locks = directory.path().join("locks");
         create_directory(&locks).unwrap();
         for block in 0..BLOCKS {
-            File::create(locks.join((FIRST + (block * LOCK_OWNERS_MAX).cast_signed()).to_string())).unwrap();
+            File::create(locks.join((FIRST + (block * BLOCK).cast_signed()).to_string())).unwrap();
         }
         assert!(LockRecord::reserve(&locks, server()).is_err());
         let public = directory.path().join("public");

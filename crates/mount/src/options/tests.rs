@@ -22,7 +22,7 @@ fn as_documented() -> Vec<(&'static str, &'static str)> {
     rows
 }
 
-/// The same with placeholders filled in.
+/// The documented options with placeholders filled in.
 fn documented() -> Vec<(String, String)> {
     let filled = |(option, fate): (&str, &str)| {
         let (name, placeholder) = option.split_once('=').unwrap_or((option, ""));

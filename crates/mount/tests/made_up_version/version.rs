@@ -262,10 +262,9 @@ impl FileOperations for MadeUpVersion {
         &self,
         _: OpenCaller<'_>,
         file: &FileHandle,
-        offset: u64,
-        _: Stability,
-        bytes: &[u8],
+        write: WriteRequest<'_>,
     ) -> Answer<WriteReply, Wcc> {
+        let WriteRequest { offset, bytes, .. } = write;
         self.ask(|tree| {
             let ((), wcc) = tree.change(file, |tree| {
                 let (start, content) = (usize::try_from(offset).unwrap(), &mut tree.of(file).bytes);
@@ -276,6 +275,7 @@ impl FileOperations for MadeUpVersion {
                 count: u32::try_from(bytes.len()).unwrap(),
                 stability: Stability::FileSync,
                 verifier: WriteVerifier([0; 8]),
+                set: None,
             };
             (Ok(written), wcc)
         })

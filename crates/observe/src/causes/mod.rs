@@ -104,7 +104,8 @@ impl Cause {
         }
     }
 
-    /// The same of NFSv4: operations that manage sessions and state count as mounting.
+    /// The cause by an operation of NFSv4: operations that manage sessions and state count as
+    /// mounting.
     const fn of_nfs4(operation: Nfs4Operation) -> Self {
         match operation {
             Nfs4Operation::Getattr | Nfs4Operation::Verify | Nfs4Operation::Nverify => {

@@ -19,7 +19,7 @@ pub(super) fn counted_since(
 /// How two reports of one mount point go together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportContinuity {
-    /// The same mount, later.
+    /// A later state of one mount.
     SameMount,
     /// Another daemon, or one that was restarted: its counters do not continue the earlier ones.
     Restarted,

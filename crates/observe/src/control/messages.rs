@@ -58,8 +58,8 @@ control_commands! {
     /// Returns a mount's statistics and options.
     ReportMount "report" {} -> Box<MountReport>;
 
-    /// The same, and the processes and paths that cause requests: counted from the first such
-    /// command until none has arrived for ten seconds.
+    /// The activity of a mount, and the processes and paths that cause requests: counted from the
+    /// first such command until none has arrived for ten seconds.
     WatchMount "watch" {} -> Box<MountActivity>;
 
     /// Returns the byte-range locks of a mount.
@@ -202,7 +202,7 @@ pub struct LocksReport {
     /// How often a lock was waited for less than so many microseconds, and not less than the entry
     /// before.
     pub wait_microseconds: Vec<(u64, u64)>,
-    /// The same of how long locks were held.
+    /// The histogram of how long locks were held.
     pub hold_microseconds: Vec<(u64, u64)>,
 }
 

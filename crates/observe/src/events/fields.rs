@@ -171,7 +171,7 @@ fields! {
     hit NumberValue Number "1 if cached, else 0";
     lock_first NumberValue Number "first byte of a lock";
     lock_last NumberValue Number "last byte of a lock; 2^64-1: to the end of the file";
-    lock_state TextValue Text "asked (a LOCK is sent), polled (it is sent again), blocked (at the server), called back, handed off, cancelled or reclaimed";
+    lock_state TextValue Text "asked (a LOCK is sent), polled (it is sent again), denied, blocked (at the server), called back, handed off, cancelled, reclaimed, unlocking (an UNLOCK is sent) or unlocked (the server has confirmed it)";
     mask NumberValue Hex "requested permissions (bits of access(2) for a mount, of RFC 1813 for a server)";
     mode NumberValue Octal "permission bits of the new object";
     name TextValue Text "a name in a directory";

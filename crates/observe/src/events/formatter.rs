@@ -63,7 +63,7 @@ impl EventFormatter {
         line
     }
 
-    /// The same as an object of JSON, in one line.
+    /// The event as an object of JSON, in one line.
     #[must_use]
     pub fn json(&self, record: &EventRecord, shape: &RecordedEvent) -> Json {
         let mut object = Map::new();

@@ -2,7 +2,7 @@
 //!
 //! One table (`table.rs`) has a row for each event. [`probe!`](crate::probe) emits one. It has
 //! three destinations: a probe in the program's file to which bpftrace, perf or SystemTap attach;
-//! an [`EventWatch`], which `curt trace` reads through a control socket; and a [ring](ring) in a
+//! an [`EventWatch`], which `curt trace` reads through a control socket; and a [ring] in a
 //! file that outlives the process. A disabled event costs one relaxed load. An enabled one costs a
 //! copy of its fields: emitting never waits, makes no system call and allocates no memory. An event
 //! that does not fit in a buffer is lost and counted.

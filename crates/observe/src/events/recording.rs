@@ -36,7 +36,7 @@ pub enum RecordingError {
     /// The system's error.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It does not begin like a recording.
+    /// The file does not begin like a recording.
     #[error("not a recording or ring of Curt")]
     NoRecording,
     /// Its description is invalid.

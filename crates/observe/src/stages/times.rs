@@ -22,7 +22,7 @@ const DIGITS: u8 = 2;
 pub struct StageTimes {
     /// One request of this many is measured; 0: none.
     every: AtomicU32,
-    /// The same, or 1 while a thread waits for a graph.
+    /// As `every`, or 1 while a thread waits for a graph.
     in_force: AtomicU32,
     operations: [Mutex<Option<Box<OperationHistograms>>>; Operation::COUNT],
     wanted: Mutex<GraphWanted>,

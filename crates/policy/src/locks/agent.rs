@@ -7,11 +7,12 @@ use curt_types::{ByteRange, Fault};
 
 use super::{
     cancelled::CancelledOwners,
-    deadlock::{WaitEdges, WaitGraph},
+    deadlock::{WaitEdges, WaitGraph, is_deadlock},
     events::{
         GrantedCallback, LocalLockOwner, LocalLockRequest, LockAction, LockCallId, LockError, LockFileId,
         LockOpenId, LockOptions, LockProcedure, LockReply, LockRequestId, LockServerCall, LockTest,
     },
+    intervals::{BLOCKED_INTERVAL, DENIALS_MAX, REPEATS_MAX, poll_interval, repeat_interval},
     ranges::LockRanges,
     table::{
         FileLockTable, LocalWaiterState, LockRelease, LockWaiter, ReleasePhase, RequestStatus, conflict,
@@ -24,19 +25,6 @@ pub const WAITERS_MAX: usize = 16_384;
 /// Releases of one file in progress beyond which a lock that is not requested is not taken from a
 /// server.
 pub const RELEASES_MAX: usize = 1024;
-/// The interval at which a server without callbacks is asked again, doubled each time up to the
-/// second one.
-const POLL_INTERVAL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// After so many denials the interval grows no more.
-pub(super) const DENIALS_MAX: u8 = 5;
-/// The interval at which a request is repeated for which the server keeps a place. The server keeps
-/// a range for it from when that is free until the next repetition, so each interval is only half
-/// as long again as the one before: up to 0.5 s.
-const REPEAT_INTERVAL: Duration = Duration::from_millis(20);
-/// After so many repetitions that interval grows no more.
-const REPEATS_MAX: u8 = 8;
-/// The same of a server that calls back, in case the callback is lost.
-const BLOCKED_INTERVAL: Duration = Duration::from_secs(30);
 /// How long after its first hand-off a lock is given back to the server.
 const HANDOFF_TIME_MAX: Duration = Duration::from_millis(250);
 
@@ -982,27 +970,6 @@ impl LockAgent {
         }
         self.answer(release.caller, Ok(()));
     }
-}
-
-/// The interval before a server without callbacks, or in its grace period, is asked again that has
-/// denied a lock so often.
-#[must_use]
-pub fn poll_interval(denials: u8) -> Duration {
-    let doubled = POLL_INTERVAL.0.saturating_mul(1 << denials.min(DENIALS_MAX));
-    doubled.min(POLL_INTERVAL.1)
-}
-
-/// The interval before a request is repeated that has its place at the server, and was denied so
-/// often.
-fn repeat_interval(denials: u8) -> Duration {
-    let denials = u32::from(denials);
-    REPEAT_INTERVAL * 3_u32.pow(denials) / 2_u32.pow(denials)
-}
-
-/// Whether a request that waits for these owners, and for those that they wait for, never ends.
-/// Locks of flock(2) are not examined, as in Linux.
-fn is_deadlock(request: &LocalLockRequest, awaited: &BTreeSet<LocalLockOwner>) -> bool {
-    request.wait && matches!(request.owner, LocalLockOwner::Posix(_)) && awaited.contains(&request.owner)
 }
 
 fn whole_for_flock(request: LocalLockRequest) -> LocalLockRequest {

@@ -82,3 +82,9 @@ impl WaitGraph<'_> {
         }
     }
 }
+
+/// Whether a request that waits for these owners, and for those that they wait for, never ends.
+/// Locks of flock(2) are not examined, as in Linux.
+pub(super) fn is_deadlock(request: &LocalLockRequest, awaited: &BTreeSet<LocalLockOwner>) -> bool {
+    request.wait && matches!(request.owner, LocalLockOwner::Posix(_)) && awaited.contains(&request.owner)
+}

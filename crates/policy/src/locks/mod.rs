@@ -23,13 +23,15 @@ mod agent;
 mod cancelled;
 mod deadlock;
 mod events;
+mod intervals;
 mod ranges;
 mod reclaim;
 mod table;
 
-pub use agent::{LockAgent, RELEASES_MAX, WAITERS_MAX, poll_interval};
+pub use agent::{LockAgent, RELEASES_MAX, WAITERS_MAX};
 pub use events::{
     GrantedCallback, LocalLockOwner, LocalLockRequest, LockAction, LockCallId, LockError, LockFileId,
     LockOpenId, LockOptions, LockOrder, LockProcedure, LockReply, LockRequestId, LockServerCall, LockTest,
 };
+pub use intervals::poll_interval;
 pub use ranges::LockRanges;

@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 use curt_types::{ByteRange, LockType};
 
 use super::{
-    agent::{DENIALS_MAX, LockAgent, poll_interval},
+    agent::LockAgent,
     events::{
         LocalLockOwner, LockAction, LockCallId, LockFileId, LockProcedure, LockReply, LockRequestId,
         LockServerCall,
     },
+    intervals::{DENIALS_MAX, poll_interval},
     ranges::LockRanges,
     table::{FileLockTable, LocalWaiterState, LockReclaim, LockRelease, LockWaiter, ReleasePhase},
 };

@@ -125,7 +125,7 @@ pub(super) struct LockReclaim {
 /// Whether a waiter may ask the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestStatus {
-    /// It may.
+    /// Allowed to send.
     Eligible,
     /// Another owner of this mount holds a conflicting lock.
     Conflicts,

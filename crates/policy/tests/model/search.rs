@@ -324,7 +324,7 @@ fn search(planted: Planted, is_open: bool) -> Search {
     Search { planted, is_open, ticks: 9, changes: 2, look_ups: 2, renames: false }
 }
 
-/// The same, but its name is renamed instead of its mode changed.
+/// A search in which its name is renamed instead of its mode changed.
 fn renaming(planted: Planted) -> Search {
     Search { changes: 0, renames: true, ..search(planted, true) }
 }

@@ -18,7 +18,7 @@ pub use calls::data::{
     CommitArguments, CommitOk, ReadArguments, ReadFail, ReadOk, StableHow, WriteArguments, WriteHead, WriteOk,
 };
 pub use calls::file_system::{FsProperties, FsinfoArguments, FsinfoOk, FsstatOk, PathconfOk};
-pub use calls::inode::{AccessArguments, AccessMask, AccessOk, ReadlinkOk, SetattrArguments};
+pub use calls::inode::{AccessArguments, AccessOk, ReadlinkOk, SetattrArguments};
 pub use calls::names::{
     CreateArguments, CreateHow, CreateOk, DirOpArgs, LinkArguments, LinkWcc, LookupOk, MkdirArguments,
     MknodArguments, MknodData, RenameArguments, RenameWcc, SymlinkArguments,

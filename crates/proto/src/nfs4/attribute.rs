@@ -367,7 +367,7 @@ impl<'a> AttributeValues<'a> {
     /// Decodes all attributes of `fattr`.
     ///
     /// # Errors
-    /// Those of the values; [`DecodeError::BadValue`] for an attribute that has no value here;
+    /// The errors of the values; [`DecodeError::BadValue`] for an attribute that has no value here;
     /// [`DecodeError::Trailing`] for bytes after the last.
     pub fn decode(fattr: &Fattr4<'a>) -> Result<Self, DecodeError> {
         let mut values = AttributeValues::default();

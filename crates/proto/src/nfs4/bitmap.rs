@@ -36,12 +36,6 @@ impl Bitmap4 {
         word < WORDS && self.words[word] & (1 << (number % 32)) != 0
     }
 
-    /// Whether a peer's set had a number that is not kept.
-    #[must_use]
-    pub const fn has_unknown(&self) -> bool {
-        self.unknown
-    }
-
     /// Whether there is no number.
     #[must_use]
     #[inline]

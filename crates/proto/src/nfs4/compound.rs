@@ -34,7 +34,7 @@ pub struct CallbackHeader<'a> {
 pub struct CompoundReplyHeader<'a> {
     /// The status of the last result.
     pub status: NfsStat4,
-    /// That of the request.
+    /// The tag of the request.
     pub tag: Opaque<'a, TAG_MAX>,
     /// The number of results that follow.
     pub results: u32,
@@ -119,7 +119,7 @@ impl<'a> CompoundResults<'a> {
     /// Decodes the header.
     ///
     /// # Errors
-    /// Those of the header.
+    /// The errors of the header.
     pub fn new(reply: &'a [u8]) -> Result<Self, DecodeError> {
         let mut decoder = Decoder::new(reply);
         let header: CompoundReplyHeader<'a> = decoder.get()?;

@@ -17,7 +17,7 @@ proptest! {
         let time = n.time();
         survives(&SetattrArguments { object: n.handle(), attributes: n.sattr(), guard: n.maybe(time) });
         survives(&n.place(&name)); // LOOKUP, REMOVE, RMDIR
-        survives(&AccessArguments { object: n.handle(), access: AccessMask(n.u32()) });
+        survives(&AccessArguments { object: n.handle(), access: n.u32() });
         survives(&ReadArguments { file: n.handle(), offset: n.u64(), count: n.u32() });
         for stability in [StableHow::Unstable, StableHow::DataSync, StableHow::FileSync] {
             let data = Opaque::new(&name).unwrap();
@@ -67,7 +67,7 @@ proptest! {
         let found = LookupOk { object: n.handle(), attributes: n.post_op(), directory: n.post_op() };
         survives(&NfsResult::<_, Option<Fattr>>::Ok(found));
         survives(&NfsResult::<LookupOk, _>::Failed(failure, n.post_op()));
-        let access = AccessOk { attributes: n.post_op(), access: AccessMask(n.u32()) };
+        let access = AccessOk { attributes: n.post_op(), access: n.u32() };
         survives(&NfsResult::<_, Option<Fattr>>::Ok(access));
         survives(&NfsResult::<AccessOk, _>::Failed(failure, n.post_op()));
         let target = NfsPath::new(&name).unwrap();

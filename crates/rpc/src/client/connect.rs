@@ -17,7 +17,7 @@ use rustix::{
 };
 
 use super::{
-    options::{AddressFamily, PortSource, ServerName, TcpOptions},
+    options::{PortSource, ServerName, TcpOptions},
     timer::major_timeout,
 };
 
@@ -57,12 +57,7 @@ fn addresses(options: &TcpOptions) -> io::Result<Vec<SocketAddr>> {
             .map_err(|error| io::Error::new(io::ErrorKind::NotFound, error))?
             .collect(),
     };
-    let wanted = |address: &SocketAddr| match options.family {
-        AddressFamily::Any => true,
-        AddressFamily::V4 => address.is_ipv4(),
-        AddressFamily::V6 => address.is_ipv6(),
-    };
-    Ok(all.into_iter().filter(wanted).collect())
+    Ok(all.into_iter().filter(|address| options.family.has(address.ip())).collect())
 }
 
 fn port(options: &TcpOptions, address: IpAddr) -> io::Result<u16> {
@@ -215,7 +210,7 @@ impl KeepAlive {
         }
     }
 
-    /// The same number of probes at another interval.
+    /// As many of probes at another interval.
     pub(super) const fn every(self, interval: Duration) -> Self {
         Self { interval, ..self }
     }

@@ -75,6 +75,18 @@ pub enum AddressFamily {
     V6,
 }
 
+impl AddressFamily {
+    /// Whether an address belongs to it.
+    #[must_use]
+    pub const fn has(self, address: IpAddr) -> bool {
+        match self {
+            Self::Any => true,
+            Self::V4 => address.is_ipv4(),
+            Self::V6 => address.is_ipv6(),
+        }
+    }
+}
+
 /// Options of a [`super::TcpTransport`].
 #[derive(Clone, Debug)]
 pub struct TcpOptions {

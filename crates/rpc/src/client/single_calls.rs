@@ -131,6 +131,39 @@ impl SingleCalls {
         self.transmit(target, credential, arguments, timeout, timeout)
     }
 
+    /// Sends one call, and does not wait for its reply. Replies to such calls that have arrived are
+    /// discarded, so nothing else may be called over this connection.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn send_only(
+        &mut self,
+        target: CallTarget,
+        credential: &RpcCredential,
+        arguments: &dyn Encode,
+        timeout: Duration,
+    ) -> Result<(), CallError> {
+        self.xid = self.xid.wrapping_add(1);
+        let CallTarget { program, version, procedure } = target;
+        let call = call_record(self.xid, program, version, procedure, credential, arguments);
+        self.bytes.resize(REPLY_MAX, 0);
+        let flags = RecvFlags::DONTWAIT;
+        match &mut self.socket {
+            CallSocket::Tcp(stream) => {
+                while rustix::net::recv(&*stream, &mut self.bytes[..], flags)
+                    .is_ok_and(|(_, length)| length > 0)
+                {}
+                stream.set_write_timeout(Some(timeout)).map_err(unreachable)?;
+                stream.write_all(&call).map_err(lost)
+            }
+            CallSocket::Udp(socket) => {
+                // An error of the call before is that of this one, too.
+                while rustix::net::recv(&*socket, &mut self.bytes[..], flags).is_ok() {}
+                socket.send(&call[MARK_SIZE..]).map(drop).map_err(lost)
+            }
+        }
+    }
+
     /// Whether the peer has closed the connection. A call over it would be lost.
     #[must_use]
     pub fn is_closed(&self) -> bool {

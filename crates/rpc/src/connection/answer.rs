@@ -152,7 +152,7 @@ impl CallHandler {
         Answered::Reply(None)
     }
 
-    /// The same for a call that `flavor` protects.
+    /// Executes a call for a call that `flavor` protects.
     fn execute_verified(
         &self,
         signed: &SignedCall<'_>,

@@ -65,7 +65,7 @@ pub enum CallError {
         softerr: bool,
     },
     /// The server cannot be reached. Only returned by attempts that are not repeated: see
-    /// [`TcpTransport::connect`](crate::client::tcp::TcpTransport::connect).
+    /// `TcpTransport::connect`.
     #[error("the server cannot be reached: {0}")]
     Unreachable(io::ErrorKind),
     /// The transport was closed on this side; for a [`Backchannel`](super::Backchannel): the

@@ -148,7 +148,7 @@ pub fn encode_failure(out: &mut Vec<u8>, xid: u32, status: AcceptStatus) {
     encode_accepted(out, xid, status, &AuthNone);
 }
 
-/// The same for a call with a flavor. Results follow it if the call succeeded.
+/// The header of the reply to a call with a flavor. Results follow it if the call succeeded.
 pub(crate) fn encode_accepted(out: &mut Vec<u8>, xid: u32, status: AcceptStatus, flavor: &dyn AuthFlavor) {
     let from = out.len();
     for word in [xid, MESSAGE_REPLY, REPLY_ACCEPTED] {

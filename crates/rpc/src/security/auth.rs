@@ -1,7 +1,8 @@
 //! Credentials: the identity that a caller claims (RFC 5531 section 8.2, appendix A).
 //!
-//! [`OpaqueAuth`] is a credential borrowed from a message; [`RpcCredential`] is one that a client
-//! sends. The service decides whether to accept a credential, not this module.
+//! [`OpaqueAuth`] is a credential borrowed from a message;
+//! [`RpcCredential`](super::credential::RpcCredential) is one that a client sends. The service
+//! decides whether to accept a credential, not this module.
 
 use std::{fmt, ops::Deref};
 

@@ -86,7 +86,7 @@ impl DatagramServer {
     /// Serves until [`DatagramServerHandle::shutdown`], or until the socket fails.
     ///
     /// # Errors
-    /// That of the socket.
+    /// The error of the socket.
     pub fn run(&self) -> io::Result<()> {
         let local = self.socket.local_addr()?;
         let (mut message, mut reply) = (vec![0; DATAGRAM_MAX], Vec::new());

@@ -12,7 +12,7 @@ pub struct Limits {
     /// Maximum number of connections. A new connection beyond it replaces the one that has been
     /// idle longest; if none is idle, it is refused.
     pub connections: usize,
-    /// The same for one client: an IPv4 address, or the 64-bit network prefix of an IPv6 address.
+    /// Connections of one client: an IPv4 address, or the 64-bit network prefix of an IPv6 address.
     pub connections_per_client: usize,
     /// Maximum number of serving threads. Further work waits until one is free.
     pub threads: usize,
@@ -30,12 +30,12 @@ pub struct Limits {
     /// Maximum number of unsent bytes of replies of all connections. A connection that would exceed
     /// it is closed.
     pub unsent: usize,
-    /// The same for one client.
+    /// Unsent replies of one client.
     pub unsent_per_client: usize,
     /// Maximum number of bytes of incomplete records of all idle connections. A connection that
     /// would exceed it is closed.
     pub half_records: usize,
-    /// The same for one client.
+    /// Incomplete records of one client.
     pub half_records_per_client: usize,
     /// Maximum time in which a client must send a record, before its connection is closed.
     pub half_record_for: Duration,

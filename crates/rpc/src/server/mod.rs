@@ -71,7 +71,7 @@ impl RpcServer {
     /// Prepares to serve `listeners`. [`Limits`] alone are options as well.
     ///
     /// # Errors
-    /// Those of the system calls that create the epoll set.
+    /// The errors of the system calls that create the epoll set.
     pub fn new(
         listeners: Vec<TcpListener>,
         service: Arc<dyn RpcService>,

@@ -10,9 +10,9 @@ use super::reload::ExportsTable;
 /// The supplementary groups of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ManagedGroups {
-    /// Those of its credential.
+    /// The groups of its credential.
     AsSent,
-    /// Those of this machine's user database; none if it does not contain the user.
+    /// The groups in this machine's user database; none if it does not contain the user.
     Groups(Arc<[u32]>),
     /// Unknown until this query has been answered.
     Unknown(NameQuery),

@@ -31,12 +31,14 @@ pub(super) struct HostStates {
 
 #[derive(Debug, Default)]
 struct KnownStateNumbers {
-    /// That of the last notice; 0: none has come.
+    /// The number in the last notice; 0: none has come.
     noticed: i32,
     /// The number in the first LOCKs; 0: unknown.
     first: i32,
     /// Others in LOCKs since, in the order in which they came.
     others: Vec<LaterState>,
+    /// That of the last LOCK.
+    latest: i32,
 }
 
 /// A later NSM state number seen in LOCK requests.
@@ -60,6 +62,9 @@ impl HostStates {
     /// Notes a LOCK, before it is granted.
     pub(super) fn locks(&self, state: i32, locked: HostLockKey<'_>) {
         let mut known = self.known.lock();
+        if state != 0 {
+            known.latest = state;
+        }
         if known.first == 0 {
             known.first = state;
         }
@@ -78,6 +83,11 @@ impl HostStates {
         if other.locked.len() <= LOCKED_MAX {
             other.locked.insert(self.hashing.hash_one(locked));
         }
+    }
+
+    /// The number in the last LOCK; 0: unknown.
+    pub(super) fn latest(&self) -> i32 {
+        self.known.lock().latest
     }
 
     /// A notice of a restart has come. Returns whether locks have to be freed: those for which

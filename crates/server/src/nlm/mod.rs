@@ -223,7 +223,7 @@ fn decoded<'a, T: Decode<'a>>(call: &CallMessage<'a>) -> Result<T, CallFailure> 
 impl NfsService {
     /// Frees all locks and reservations of a host.
     fn release_host(&self, host: IpAddr) {
-        self.lock_manager.shares.lock().release_host(&self.held.shares, host);
+        self.lock_manager.shares.lock().release_host(&self.held.shares, host, None);
         self.locks.release_client(LockClient::Host(host), self.clock.now());
     }
 

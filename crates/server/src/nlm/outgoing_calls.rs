@@ -89,7 +89,7 @@ pub struct GrantId(u64);
 pub enum GrantedCallOutcome {
     /// The host knows of the lock.
     Accepted,
-    /// It does not want it.
+    /// The client does not want the lock.
     Refused,
     /// It has not received this copy: no port, or no connection.
     Undelivered,
@@ -98,7 +98,7 @@ pub enum GrantedCallOutcome {
 }
 
 impl GrantedCallOutcome {
-    /// That of the results of GRANTED.
+    /// The outcome by the results of GRANTED.
     #[must_use]
     pub fn of_results(results: &[u8]) -> Self {
         decode_all::<NlmResult<'_>>(results).map_or(Self::Unanswered, |result| Self::of_status(result.status))
@@ -131,7 +131,7 @@ impl GrantId {
         self.0.to_be_bytes()
     }
 
-    /// That of a cookie.
+    /// The id in a cookie.
     #[must_use]
     pub fn of_cookie(cookie: &[u8]) -> Option<Self> {
         Some(Self(u64::from_be_bytes(cookie.try_into().ok()?)))

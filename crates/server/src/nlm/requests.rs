@@ -371,8 +371,8 @@ fn shared(call: &mut NlmRequest<'_, '_>, arguments: &NlmShareArguments<'_>) -> D
     let host = call.begin_host(share.caller_name.bytes(), Monitoring::Yes)?;
     call.record(&host)?;
     let owner = ShareOwner { host: call.host(), name: share.oh.bytes().into() };
-    let (file, table) = (target.file_key(), &service.held.shares);
-    let share = || service.lock_manager.shares.lock().share(table, file, owner.clone(), mode);
+    let (file, table, state) = (target.file_key(), &service.held.shares, host.states.latest());
+    let share = || service.lock_manager.shares.lock().share(table, file, owner.clone(), mode, state);
     match share() {
         Err(NoShare::Conflict) if service.expire_holders(&file, WantedAccess::Open(mode)).is_ok() => share()?,
         outcome => outcome?,

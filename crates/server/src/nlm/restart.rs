@@ -65,7 +65,7 @@ impl NfsService {
         Ok(RestartNotices { hosts, state: list.state })
     }
 
-    /// A host has restarted, as its monitor reports: it has no locks any more, but those that were
+    /// A host has restarted, as its monitor reports: it has no locks and reservations any more, but those that were
     /// requested with the new state number. Ignored if it has said so before, with the same
     /// number.
     pub fn host_restarted(&self, host: IpAddr, state: i32) {
@@ -74,7 +74,7 @@ impl NfsService {
         if known.states.begin_restart(state) {
             tracing::info!(%host, state, "the host has restarted: its locks become free");
             self.counters.count(ServerCounter::LockHostsRestarted);
-            self.lock_manager.shares.lock().release_host(&self.held.shares, host);
+            self.lock_manager.shares.lock().release_host(&self.held.shares, host, Some(state));
             let is_from_before = |file: &LockFile, owner: &LockOwner<'_>| {
                 let LockOwner { process, name, .. } = *owner;
                 known.states.is_from_before(state, HostLockKey { file, process, name })

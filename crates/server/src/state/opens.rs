@@ -35,6 +35,8 @@ pub(crate) struct OpenRequest<'a> {
     pub(crate) mode: ShareMode,
     /// `CLAIM_PREVIOUS`: the client had the file open before the server restarted.
     pub(crate) is_reclaim: bool,
+    /// There was room for the state before the file was created: see [`ServerState::has_room`].
+    pub(crate) is_admitted: bool,
     /// Kept while any client has the file open, if the file has none yet.
     pub(crate) pin: Option<FilePin>,
 }
@@ -419,21 +421,17 @@ impl ServerState {
             && let StateKind::Open(open) = &mut record.kind
         {
             let (mode, opened) = (open.mode, open.opened);
-            self.shares.replace(
-                ShareHolder::Nfs4,
-                &asked.file,
-                Some(mode),
-                Some(mode.and(asked.mode)),
-                pin,
-            )?;
+            self.shares.add(ShareHolder::Nfs4, &asked.file, Some(mode), asked.mode, pin)?;
             open.mode = mode.and(asked.mode);
             open.opened = opened.with(asked.mode);
             record.seqid = next_seqid(record.seqid);
             let stateid = self.stateid(number, record.seqid);
             return Ok(OpenGranted { stateid, before: Some((mode, opened)) });
         }
-        self.admit(states.len())?;
-        self.shares.replace(ShareHolder::Nfs4, &asked.file, None, Some(asked.mode), pin)?;
+        if !asked.is_admitted {
+            self.admit(states.len())?;
+        }
+        self.shares.add(ShareHolder::Nfs4, &asked.file, None, asked.mode, pin)?;
         self.count_state(client);
         let number = self.ids.state();
         let name: Arc<[u8]> = match states.owners.get_key_value(asked.owner) {
@@ -455,6 +453,12 @@ impl ServerState {
         };
         states.states.insert(number, StateRecord { seqid: 1, revoked: None, kind: StateKind::Open(open) });
         Ok(OpenGranted { stateid: self.stateid(number, 1), before: None })
+    }
+
+    /// Whether a client may have another state. An OPEN asks before it creates a file, so that the
+    /// limit is exceeded by at most the number of requests in progress.
+    pub(crate) fn has_room(&self, client: &Client) -> Result<(), StateFault> {
+        self.admit(client.states.lock().len())
     }
 
     /// Whether a client with `own` states may have another one.

@@ -21,7 +21,7 @@ use super::{Client, Principal, ServerState, SlotInUse, StateFault, has_much};
 const SHARDS: usize = 64;
 /// The session has a backchannel, but no connection for it.
 const BACKCHANNEL_DOWN: u32 = SequenceStatusFlags::CB_PATH_DOWN_SESSION;
-/// The same holds for all sessions of the client.
+/// No session of the client has a connection for its backchannel.
 const CLIENT_DOWN: u32 = SequenceStatusFlags::CB_PATH_DOWN;
 /// Operations of a callback: CB_SEQUENCE and another one.
 const CALLBACK_OPERATIONS: u32 = 2;
@@ -504,7 +504,7 @@ impl ServerState {
         }
     }
 
-    /// The same for all clients.
+    /// Checks the callback paths of all clients.
     pub(super) fn check_callback_paths(&self) {
         self.clients.lock().records.values().for_each(check_backchannels);
     }

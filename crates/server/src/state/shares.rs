@@ -169,9 +169,16 @@ struct FileShares {
     access: BitCounts,
     /// Number of opens that deny each access.
     deny: BitCounts,
-    /// The same of opens that also deny I/O.
+    /// Number of opens that deny each access and also deny I/O.
     deny_io: BitCounts,
     pin: Option<FilePin>,
+}
+
+/// Which conflict prevents a change: that of `mode` with the opens of others than one with `own`.
+#[derive(Clone, Copy, Debug, Default)]
+struct ShareCheck {
+    mode: ShareMode,
+    own: ShareMode,
 }
 
 /// Number of opens for each bit.
@@ -249,6 +256,8 @@ impl ShareTable {
 
     /// Replaces the mode of one owner's open: `old` is the present mode, or none; `new` the next
     /// one, or none. The pin is kept until the last open of the file ends.
+    ///
+    /// The owner's own open does not count: see [`Self::add`] for an OPEN.
     pub(crate) fn replace(
         &self,
         holder: ShareHolder,
@@ -257,7 +266,22 @@ impl ShareTable {
         new: Option<ShareMode>,
         pin: Option<FilePin>,
     ) -> Result<(), StateFault> {
-        self.change(holder, file, old, new, pin).map(drop)
+        let check = ShareCheck { mode: new.unwrap_or_default(), own: old.unwrap_or_default() };
+        self.change(holder, file, old, new, check, pin).map(drop)
+    }
+
+    /// An OPEN of an owner that has the file open with the mode `old`, or has not: it gets the
+    /// union of both. Its own denials deny it too (RFC 8881 section 9.7).
+    pub(crate) fn add(
+        &self,
+        holder: ShareHolder,
+        file: &FileKey,
+        old: Option<ShareMode>,
+        mode: ShareMode,
+        pin: Option<FilePin>,
+    ) -> Result<(), StateFault> {
+        let check = ShareCheck { mode, own: ShareMode::default() };
+        self.change(holder, file, old, Some(old.unwrap_or_default().and(mode)), check, pin).map(drop)
     }
 
     /// Returns the pin, if the last open of the file has ended.
@@ -267,6 +291,7 @@ impl ShareTable {
         file: &FileKey,
         old: Option<ShareMode>,
         new: Option<ShareMode>,
+        check: ShareCheck,
         pin: Option<FilePin>,
     ) -> Result<Option<FilePin>, StateFault> {
         let mut shard = self.shard(file).lock();
@@ -274,9 +299,7 @@ impl ShareTable {
             return Ok(None);
         }
         let shares = shard.entry(*file).or_default();
-        if let Some(new) = new
-            && shares.conflicts(new, old.unwrap_or_default())
-        {
+        if shares.conflicts(check.mode, check.own) {
             return Err(StateFault::ShareDenied);
         }
         if let Some(old) = old {
@@ -300,7 +323,7 @@ impl ShareTable {
     /// descriptor, which takes time, so no lock should be held then.
     pub(crate) fn end(&self, holder: ShareHolder, file: &FileKey, mode: ShareMode) -> Option<FilePin> {
         // Removing a mode conflicts with nothing.
-        self.change(holder, file, Some(mode), None, None).unwrap_or_default()
+        self.change(holder, file, Some(mode), None, ShareCheck::default(), None).unwrap_or_default()
     }
 
     /// Whether the file is open for writing.

@@ -1,8 +1,8 @@
 //! GETATTR, SETATTR, ACCESS, READLINK (RFC 1813 sections 3.3.1, 3.3.2, 3.3.4, 3.3.5).
 
 use curt_proto::nfs3::{
-    AccessArguments, AccessMask, AccessOk, Fattr, NfsFh3, NfsPath, NfsResult, NfsStat3, ReadlinkOk,
-    SetattrArguments, WccData,
+    AccessArguments, AccessOk, Fattr, NfsFh3, NfsPath, NfsResult, NfsStat3, ReadlinkOk, SetattrArguments,
+    WccData,
 };
 use curt_rpc::server::CallFailure;
 use curt_types::Access;
@@ -42,8 +42,8 @@ pub(super) fn access(
     arguments: AccessArguments,
 ) -> Results<AccessOk, Option<Fattr>> {
     let current = request.resolve(arguments.object.as_bytes())?;
-    let granted = ops::access(request, &current, Access::from_bits(arguments.access.0));
-    Ok(post_op(granted, |granted, attributes| AccessOk { attributes, access: AccessMask(granted.bits()) }))
+    let granted = ops::access(request, &current, Access::from_bits(arguments.access));
+    Ok(post_op(granted, |granted, attributes| AccessOk { attributes, access: granted.bits() }))
 }
 
 pub(super) fn readlink(

@@ -15,9 +15,15 @@ pub(super) fn commit<'r>(
     let object = compound.current()?;
     // A range beyond the last byte ends there: COMMIT has no status for it (RFC 8881 section 15.2).
     let target = object.exported_or(NfsStat4::Isdir)?;
-    let committed = ops::commit(&mut compound.request, target, offset, count);
-    let after = committed.attributes.after;
-    let verifier = committed.value.map_err(|fault| io::failure(fault, after.as_ref()))?;
+    let verifier = if target.read_only() || target.rules().asynchronous {
+        // Nothing is to be done, and COMMIT has no NFS4ERR_ROFS.
+        io::check_regular(&mut compound.request, target)?;
+        target.write_verifier()
+    } else {
+        let committed = ops::commit(&mut compound.request, target, offset, count);
+        let after = committed.attributes.after;
+        committed.value.map_err(|fault| io::failure(fault, after.as_ref()))?
+    };
     CommitOk4 { verifier: Verifier4(verifier) }.encode(reply);
     Ok(())
 }

@@ -145,10 +145,10 @@ const fn is_auxiliary(operation: Nfs4Operation) -> bool {
 pub(super) fn end_failed(operation: Nfs4Operation, failure: OpFailure, at: usize, reply: &mut Vec<u8>) {
     if matches!(failure, OpFailure::Status(_)) {
         reply.truncate(at + 8);
-    }
-    if operation == Nfs4Operation::Setattr {
-        // Its result has the attributes that were set, whatever its status.
-        0_u32.encode(reply);
+        if operation == Nfs4Operation::Setattr {
+            // Its result has the attributes that were set, whatever its status.
+            0_u32.encode(reply);
+        }
     }
     reply[at + 4..at + 8].copy_from_slice(&failure.status().number().to_be_bytes());
 }
@@ -305,7 +305,7 @@ impl<'r> Compound<'r, '_> {
         Ok(if given == Stateid::CURRENT { Stateid { seqid: 0, ..meant } } else { meant })
     }
 
-    /// The same with the seqid of the current stateid, for CLOSE and OPEN_DOWNGRADE.
+    /// The stateid with the seqid of the current stateid, for CLOSE and OPEN_DOWNGRADE.
     pub(crate) fn exact_stateid(&self, given: Stateid) -> Result<Stateid, OpFailure> {
         if given == Stateid::CURRENT {
             return self.current_stateid.ok_or(OpFailure::Status(NfsStat4::BadStateid));

@@ -4,8 +4,9 @@
 use curt_proto::nfs4::{NfsStat4, Stateid};
 use curt_types::{Attributes, Fault, FileKind};
 
-use super::{Compound, OpFailure};
-use crate::request::VerifiedHandle;
+use super::{Compound, OpFailure, Outcome};
+use crate::ops;
+use crate::request::{NfsRequest, VerifiedHandle};
 use crate::state::{ChangeKind, FileChange, IoDirection, StateFault, WantedAccess};
 
 /// Whether the client may read or write a file with a stateid of its arguments (RFC 8881 section
@@ -41,6 +42,12 @@ pub(super) fn failure(fault: Fault, attributes: Option<&Attributes>) -> OpFailur
         (Fault::Inval | Fault::Isdir, Some(kind)) if kind != FileKind::Regular => not_regular(kind).into(),
         _ => fault.into(),
     }
+}
+
+/// Refuses what is not a regular file.
+pub(super) fn check_regular(request: &mut NfsRequest<'_, '_>, target: &VerifiedHandle<'_>) -> Outcome {
+    let kind = ops::getattr(request, target)?.kind;
+    if kind == FileKind::Regular { Ok(()) } else { Err(not_regular(kind).into()) }
 }
 
 /// The status for an object that is not a regular file.

@@ -5,7 +5,7 @@ use curt_proto::nfs4::{
     Clientid, LockArgs4, LockDenied, LockType4, Locker, LocktArgs4, LockuArgs4, NfsStat4, OpaqueLimited,
     StateOwner, lock_offset_and_length, lock_range,
 };
-use curt_types::{Access, ByteRange, FileKind, LockType};
+use curt_types::{Access, ByteRange, LockType};
 use curt_xdr::{Decoder, Encode};
 
 use super::{Compound, OpFailure, Outcome, decoded, io};
@@ -27,12 +27,6 @@ fn range(offset: u64, length: u64) -> Result<ByteRange, OpFailure> {
     lock_range(offset, length).ok_or(OpFailure::Status(NfsStat4::Inval))
 }
 
-/// Refuses what is not a regular file.
-fn check_kind(compound: &mut Compound<'_, '_>, target: &VerifiedHandle<'_>) -> Outcome {
-    let kind = ops::getattr(&mut compound.request, target)?.kind;
-    if kind == FileKind::Regular { Ok(()) } else { Err(io::not_regular(kind).into()) }
-}
-
 pub(super) fn lock<'r>(
     compound: &mut Compound<'r, '_>,
     arguments: &mut Decoder<'r>,
@@ -42,7 +36,7 @@ pub(super) fn lock<'r>(
     let range = range(offset, length)?;
     let object = compound.current()?;
     let target = object.exported_or(NfsStat4::Isdir)?;
-    check_kind(compound, target)?;
+    io::check_regular(&mut compound.request, target)?;
     let basis = match &locker {
         Locker::Existing { stateid, .. } => LockBasis::Locks(compound.stateid(*stateid)?),
         // The session's client is the owner's, whatever the owner's client id says.
@@ -58,7 +52,7 @@ pub(super) fn lock<'r>(
     let waits = is_blocking && slot.session().takes_callbacks();
     let attempt = || {
         // Opened before the client's states are locked, because that may wait for a disk.
-        let mut local = service.locks.kernel_locks(target)?;
+        let mut local = service.locks.kernel_locks(target, LockClient::Clientid(slot.client().id.0))?;
         service.held.lock(slot.client(), &asked, |owner, open| {
             let wait = match (waits, is_blocking) {
                 (true, _) => LockWait::Notified { handle: target.handle(), open },
@@ -144,7 +138,7 @@ pub(super) fn lockt<'r>(
     let range = range(offset, length)?;
     let object = compound.current()?;
     let target = object.exported_or(NfsStat4::Isdir)?;
-    check_kind(compound, target)?;
+    io::check_regular(&mut compound.request, target)?;
     // Holders of locks are shown only to callers that may use the file.
     let asked = Access::READ.with(Access::MODIFY);
     let granted = ops::access(&mut compound.request, target, asked).value?;

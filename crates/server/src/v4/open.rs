@@ -43,9 +43,10 @@ pub(super) fn open<'r>(
     if status.kind != FileKind::Regular {
         return Err(io::not_regular(status.kind).into());
     }
-    let by_handle = !matches!(asked.claim, OpenClaim::Null(_));
     if !is_new {
-        check_access(&mut compound.request, target, &status, mode, by_handle)?;
+        // An exclusive creation that is repeated finds its file without a mode.
+        let owner_may = is_exclusive(&asked.how) || !matches!(asked.claim, OpenClaim::Null(_));
+        check_access(&mut compound.request, target, &status, mode, owner_may)?;
     }
     // No delegation is granted until the access is reserved. Holders of one do not know of a denial
     // either.
@@ -60,6 +61,7 @@ pub(super) fn open<'r>(
         file: target.file_key(),
         mode,
         is_reclaim,
+        is_admitted: is_new,
         pin: Some(pin),
     };
     let granted: OpenGranted = service.open_state(slot.client(), &request)?;
@@ -97,14 +99,7 @@ fn find<'r>(
     mode: ShareMode,
 ) -> Result<FoundFile<'r>, OpFailure> {
     Ok(match asked.claim {
-        OpenClaim::Null(name) => find_or_create(
-            &mut compound.request,
-            compound.minor_version,
-            &current,
-            name.bytes(),
-            &asked.how,
-            mode,
-        )?,
+        OpenClaim::Null(name) => find_or_create(compound, &current, name.bytes(), &asked.how, mode)?,
         OpenClaim::Previous(_) | OpenClaim::Fh => FoundFile::existing(current),
         OpenClaim::DelegateCur(stateid, name) => {
             let object = names::lookup(&mut compound.request, &current, name.bytes())?;
@@ -215,11 +210,11 @@ fn check_delegation(compound: &Compound<'_, '_>, object: &Object<'_>, stateid: S
 /// Whether a claim goes with the rest of the arguments. The owner is one of the session's client,
 /// whatever its client id says (RFC 8881 section 18.16.3).
 fn check_claim(asked: &OpenArgs4<'_>) -> Outcome {
-    let creates = matches!(asked.how, OpenHow::Create(_));
-    if creates && !asked.claim.is_by_name() {
-        return Err(NfsStat4::Inval.into());
+    match (&asked.how, &asked.claim) {
+        // Every other claim is of a file that exists.
+        (OpenHow::NoCreate, _) | (_, OpenClaim::Null(_)) => Ok(()),
+        (OpenHow::Create(_), _) => Err(NfsStat4::Inval.into()),
     }
-    Ok(())
 }
 
 /// The file of an OPEN.
@@ -238,30 +233,81 @@ impl<'r> FoundFile<'r> {
     fn existing(object: Object<'r>) -> Self {
         Self { object, is_new: false, directory: ChangeInfo::default(), set: Bitmap4::EMPTY, resize: None }
     }
+
+    /// An existing file of which an unchecked creation sets the size: only zero, and no other
+    /// attribute, is set.
+    fn truncated(self, size: Option<u64>, mode: ShareMode) -> Result<Self, OpFailure> {
+        match size {
+            Some(0) if mode.access.contains(ShareBits::WRITE) => {
+                Ok(Self { set: Attribute::set(&[Attribute::Size]), resize: Some(0), ..self })
+            }
+            Some(0) => Err(NfsStat4::Inval.into()),
+            Some(_) | None => Ok(self),
+        }
+    }
 }
 
 fn find_or_create<'r>(
-    request: &mut NfsRequest<'r, '_>,
-    minor_version: u32,
+    compound: &mut Compound<'r, '_>,
     directory: &Object<'r>,
     name: &[u8],
     how: &OpenHow<'_>,
     mode: ShareMode,
 ) -> Result<FoundFile<'r>, OpFailure> {
-    if let (OpenHow::Create(how), Object::Exported(target)) = (how, directory) {
-        return create(request, minor_version, target, name, how, mode);
-    }
-    let object = match names::lookup(request, directory, name) {
-        // The pseudo file system is read-only.
-        Err(OpFailure::Status(NfsStat4::Noent)) if matches!(how, OpenHow::Create(_)) => {
-            return Err(NfsStat4::Rofs.into());
-        }
-        looked_up => looked_up?,
+    let (OpenHow::Create(how), Object::Exported(target)) = (how, directory) else {
+        let object = match names::lookup(&mut compound.request, directory, name) {
+            // The pseudo file system is read-only.
+            Err(OpFailure::Status(NfsStat4::Noent)) if matches!(how, OpenHow::Create(_)) => {
+                return Err(NfsStat4::Rofs.into());
+            }
+            looked_up => looked_up?,
+        };
+        return unchanged(&mut compound.request, directory, object);
     };
+    // Decided before there is a new file: a client repeats what was delayed.
+    let room = compound.request.service.held.has_room(compound.slot()?.client());
+    let allowed = target.writable().map_err(OpFailure::from).and(room.map_err(OpFailure::from));
+    match allowed {
+        Ok(()) => create(&mut compound.request, compound.minor_version, target, name, how, mode),
+        Err(refusal) => take(compound, directory, name, how, mode, refusal),
+    }
+}
+
+/// A file that was found in a directory which the OPEN did not change.
+fn unchanged<'r>(
+    request: &mut NfsRequest<'r, '_>,
+    directory: &Object<'r>,
+    object: Object<'r>,
+) -> Result<FoundFile<'r>, OpFailure> {
     let status = names::attributes(request, directory)?;
     let change = change(&status);
     let info = ChangeInfo { atomic: true, before: change, after: change };
     Ok(FoundFile { directory: info, ..FoundFile::existing(object) })
+}
+
+/// The existing file that the arguments accept, where none can be created because of `refusal`.
+fn take<'r>(
+    compound: &mut Compound<'r, '_>,
+    directory: &Object<'r>,
+    name: &[u8],
+    how: &CreateHow4<'_>,
+    mode: ShareMode,
+    refusal: OpFailure,
+) -> Result<FoundFile<'r>, OpFailure> {
+    let object = match names::lookup(&mut compound.request, directory, name) {
+        Err(OpFailure::Status(NfsStat4::Noent)) => return Err(refusal),
+        looked_up => looked_up?,
+    };
+    let size = match how {
+        CreateHow4::Unchecked(fattr) => settable(fattr, compound.minor_version)?.values.size,
+        // An earlier request of the client may have created it.
+        CreateHow4::Exclusive(_) | CreateHow4::Exclusive41(..) if refusal.status() != NfsStat4::Rofs => {
+            return Err(refusal);
+        }
+        _ => return Err(NfsStat4::Exist.into()),
+    };
+    let found = unchanged(&mut compound.request, directory, object)?;
+    found.truncated(size, mode)
 }
 
 /// Creates a file, or finds the existing one that the arguments accept.
@@ -305,47 +351,56 @@ fn create<'r>(
         Err(fault) => return Err(names::not_a_directory(fault, around.after.as_ref())),
     };
     let object = names::of_handle(request, made.handle.as_bytes())?;
-    if let (Some(_), Object::Exported(target)) = (verifier, &object) {
-        if set.values != SetAttributes::default() {
-            ops::setattr(request, target, &set.values, None).value?;
-        }
-        let set = set.mask.union(VERIFIER_ATTRIBUTES);
-        return Ok(FoundFile { object, is_new: true, directory: info, set, resize: None });
+    let found = FoundFile { directory: info, ..FoundFile::existing(object) };
+    if verifier.is_none() && !made.is_new {
+        return found.truncated(size, mode);
     }
-    let resize = match size {
-        Some(size) if made.is_new && size > 0 => Some(size),
-        Some(0) if !made.is_new => {
-            if !mode.access.contains(ShareBits::WRITE) {
-                return Err(NfsStat4::Inval.into());
-            }
-            Some(0)
-        }
-        _ => None,
-    };
-    // Of an existing file only the size is set.
-    let size_only = Attribute::set(&[Attribute::Size]);
-    let set = match (made.is_new, resize) {
-        (true, _) => set.mask,
-        (false, Some(_)) => size_only,
-        (false, None) => Bitmap4::EMPTY,
-    };
-    Ok(FoundFile { object, is_new: made.is_new, directory: info, set, resize })
+    let mut attributes = made.attributes;
+    if let (Some(_), Object::Exported(target)) = (verifier, &found.object)
+        && set.values != SetAttributes::default()
+    {
+        attributes = set_created(request, target, &set.values)?;
+    }
+    let verifier_mask = if verifier.is_some() { VERIFIER_ATTRIBUTES } else { Bitmap4::EMPTY };
+    let mask = attributes.map_or(set.mask, |attributes| set.applied_to(&attributes));
+    let resize = size.filter(|size| *size > 0);
+    Ok(FoundFile { is_new: made.is_new, set: mask.union(verifier_mask), resize, ..found })
 }
 
-/// Whether the caller may open an existing file. Of a file that it opens by its handle, it may have
-/// lost the right since it looked the name up: the owner keeps it, as with a local descriptor.
+const fn is_exclusive(how: &OpenHow<'_>) -> bool {
+    matches!(how, OpenHow::Create(CreateHow4::Exclusive(_) | CreateHow4::Exclusive41(..)))
+}
+
+/// Sets the attributes of a file that was created exclusively. An owner or a group that the caller
+/// may not set is left out, as in other creations.
+fn set_created<'r>(
+    request: &mut NfsRequest<'r, '_>,
+    target: &VerifiedHandle<'r>,
+    set: &SetAttributes,
+) -> Result<Option<Attributes>, Fault> {
+    let mut changed = ops::setattr(request, target, set, None);
+    if changed.value == Err(Fault::Perm) {
+        let rest = SetAttributes { uid: None, gid: None, ..*set };
+        changed = ops::setattr(request, target, &rest, None);
+    }
+    changed.value.map(|()| changed.attributes.after)
+}
+
+/// Whether the caller may open an existing file. With `owner_may` the owner always may: of a file
+/// that it opens by its handle, it may have lost the right since it looked the name up, and keeps it
+/// as with a local descriptor.
 fn check_access(
     request: &mut NfsRequest<'_, '_>,
     target: &VerifiedHandle<'_>,
     status: &Attributes,
     mode: ShareMode,
-    by_handle: bool,
+    owner_may: bool,
 ) -> Outcome {
     let writes = mode.access.contains(ShareBits::WRITE);
     if writes {
         target.writable()?;
     }
-    if by_handle && target.caller().uid == status.uid {
+    if owner_may && target.caller().uid == status.uid {
         return Ok(());
     }
     let asked = Access::READ.with(Access::MODIFY).with(Access::EXECUTE);

@@ -141,12 +141,21 @@ impl<'r> ReaddirEncoder<'_, 'r, '_, '_> {
             return self.without_object(cookie, name, entry.fileid, NfsStat4::Ok);
         }
         let is_covered = |node: &curt_vfs::VfsNode| directory.export().child_at(&node.handle).is_some();
-        let Some(node) = entry.node.as_ref().filter(|node| !is_covered(node)) else {
-            let found = names::lookup(self.request, object, entry.name);
-            return self.object(cookie, name, entry.fileid, found);
+        let covered = entry.node.as_ref().filter(|node| is_covered(node));
+        let node = match (&entry.node, covered) {
+            (Some(node), None) => node,
+            (_, covered) => {
+                let found = names::lookup(self.request, object, entry.name);
+                match covered.filter(|_| self.must_hide(&found)) {
+                    Some(covered) => covered,
+                    None => return self.object(cookie, name, entry.fileid, found),
+                }
+            }
         };
         let attributes = directory.exported(node.attributes);
-        let child = wanted.contains(Attribute::Filehandle).then(|| directory.child(node, entry.name).handle);
+        // The handle of a covered directory is no way around the flavor of what covers it.
+        let has_handle = wanted.contains(Attribute::Filehandle) && covered.is_none();
+        let child = has_handle.then(|| directory.child(node, entry.name).handle);
         let described = Described {
             attributes: &attributes,
             handle: child.as_ref(),
@@ -155,6 +164,13 @@ impl<'r> ReaddirEncoder<'_, 'r, '_, '_> {
         described.values(facts, wanted, |values| {
             Ok(self.encoder.push(cookie, name, |out| values.encode(wanted.mask(), out))?)
         })
+    }
+
+    /// Whether an entry shows the directory that an export covers, because the export refuses the
+    /// flavor of the request, and there is no attribute to say so: READDIR has no NFS4ERR_WRONGSEC
+    /// (RFC 8881 section 15.2).
+    fn must_hide(&self, found: &Result<Object<'_>, OpFailure>) -> bool {
+        matches!(found, Ok(Object::WrongFlavor(_))) && !self.wanted.contains(Attribute::RdattrError)
     }
 
     /// Adds an entry whose object was looked up: the root of an export, or one that the file system
@@ -206,11 +222,21 @@ impl<'r> ReaddirEncoder<'_, 'r, '_, '_> {
         use std::ops::Bound::{Excluded, Unbounded};
         let after = (Excluded(PseudoId(cookie)), Unbounded);
         for (id, name) in node.directory().children.range(after) {
-            let Some(found) = names::visible(self.request, node, *id).transpose() else {
+            let Some(mut found) = names::visible(self.request, node, *id).transpose() else {
                 continue;
             };
             let name = Component::new(name).map_err(|_| OpFailure::Status(NfsStat4::Serverfault))?;
-            match self.object(wire_cookie(id.0), name, id.0, found) {
+            if self.must_hide(&found)
+                && let Some(covered) = node.other(self.request.service, *id)
+            {
+                found = Ok(Object::Pseudo(covered));
+            }
+            let added = if self.wanted.is_within(OF_ENTRY) {
+                self.without_object(wire_cookie(id.0), name, id.0, NfsStat4::Ok)
+            } else {
+                self.object(wire_cookie(id.0), name, id.0, found)
+            };
+            match added {
                 Ok(()) => {}
                 Err(Stopped::Full) => return Ok(false),
                 Err(Stopped::Failed(reason)) => return Err(reason),

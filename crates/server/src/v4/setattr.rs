@@ -24,8 +24,11 @@ pub(super) fn setattr<'r>(
         if resizes { io::check_stateid(compound, target, stateid, IoDirection::Write)? } else { None };
     let changed = ops::setattr(&mut compound.request, target, &set.values, None);
     let after = changed.attributes.after.as_ref();
-    changed.value.map_err(|fault| failure(fault, after.filter(|_| resizes)))?;
-    after.map_or(set.mask, |after| set.applied_to(after.kind)).encode(reply);
+    if let Err(fault) = changed.value {
+        set.set_by_failed(&changed.attributes).encode(reply);
+        return Err(OpFailure::WithBody(failure(fault, after.filter(|_| resizes)).status()));
+    }
+    after.map_or(set.mask, |after| set.applied_to(after)).encode(reply);
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use curt_proto::nfs4::{
     Attribute, AttributeValues, Bitmap4, Fattr4, NfsStat4, NfsTime4, OpaqueLimited, SetTime4,
 };
-use curt_types::{FileKind, SetAttributes, SetTime};
+use curt_types::{Attributes, FileKind, PreOpState, SetAttributes, SetTime, Wcc};
 
 use super::OpFailure;
 
@@ -24,14 +24,33 @@ pub(super) struct Settable {
 }
 
 impl Settable {
-    /// The attributes that were set on an object of this type: the mode of a symbolic link does not
-    /// change.
-    pub(super) const fn applied_to(&self, kind: FileKind) -> Bitmap4 {
-        match kind {
-            FileKind::Symlink => self.mask.without(Attribute::set(&[Attribute::Mode])),
-            _ => self.mask,
+    /// The attributes that were set on an object that has these now. The mode of a symbolic link
+    /// does not change, and a creation leaves out an owner or a group that the caller may not set.
+    pub(super) fn applied_to(&self, object: &Attributes) -> Bitmap4 {
+        let differs = |asked: Option<u32>, is: u32| asked.is_some_and(|asked| asked != is);
+        self.mask
+            .without(only_if(object.kind == FileKind::Symlink, Attribute::Mode))
+            .without(only_if(differs(self.values.uid, object.uid), Attribute::Owner))
+            .without(only_if(differs(self.values.gid, object.gid), Attribute::OwnerGroup))
+    }
+
+    /// The attributes that a SETATTR has set before it failed: the kernel sets them one after the
+    /// other, the times last.
+    pub(super) fn set_by_failed(&self, object: &Wcc) -> Bitmap4 {
+        match (object.before, &object.after) {
+            (Some(before), Some(after)) if before != PreOpState::from(after) => self
+                .applied_to(after)
+                .common(EXCLUSIVE_CREATE)
+                .without(only_if(self.values.mode != Some(after.mode), Attribute::Mode))
+                .without(only_if(self.values.size != Some(after.size), Attribute::Size)),
+            _ => Bitmap4::EMPTY,
         }
     }
+}
+
+/// An attribute to be left out if `is_out`.
+const fn only_if(is_out: bool, attribute: Attribute) -> Bitmap4 {
+    if is_out { Attribute::set(&[attribute]) } else { Bitmap4::EMPTY }
 }
 
 /// Decodes attributes to be set.

@@ -1,11 +1,12 @@
 //! A tree with one object of each type, and a valid call of each procedure for any of them.
 
 use curt_proto::nfs3::{
-    AccessArguments, AccessMask, CommitArguments, Cookie, CookieVerf3, CreateArguments, CreateHow, CreateOk,
-    DirOpArgs, Filename, LinkArguments, MkdirArguments, MknodArguments, MknodData, NfsFh3, NfsPath,
-    NfsProcedure, NfsResult, NfsStat3, ReadArguments, ReaddirArguments, ReaddirPlusArguments,
-    RenameArguments, Sattr, SetattrArguments, SpecData, StableHow, SymlinkArguments, WccData, WriteArguments,
+    AccessArguments, CommitArguments, Cookie, CookieVerf3, CreateArguments, CreateHow, CreateOk, DirOpArgs,
+    Filename, LinkArguments, MkdirArguments, MknodArguments, MknodData, NfsFh3, NfsPath, NfsProcedure,
+    NfsResult, NfsStat3, ReadArguments, ReaddirArguments, ReaddirPlusArguments, RenameArguments, Sattr,
+    SetattrArguments, SpecData, StableHow, SymlinkArguments, WccData, WriteArguments,
 };
+use curt_types::Access;
 use curt_xdr::{Encode, Opaque};
 
 use crate::wire::{Refused, Served, Wire, memory};
@@ -127,7 +128,7 @@ pub(crate) fn arguments(procedure: NfsProcedure, object: NfsFh3, name: &[u8], ot
     }
 }
 
-/// The same for the procedures that take no name.
+/// The arguments of the procedures that take no name.
 fn nameless(procedure: NfsProcedure, object: NfsFh3) -> Vec<u8> {
     let verifier = CookieVerf3::default();
     match procedure {
@@ -140,7 +141,7 @@ fn nameless(procedure: NfsProcedure, object: NfsFh3) -> Vec<u8> {
         NfsProcedure::Setattr => {
             bytes(&SetattrArguments { object, attributes: Sattr::default(), guard: None })
         }
-        NfsProcedure::Access => bytes(&AccessArguments { object, access: AccessMask::ALL }),
+        NfsProcedure::Access => bytes(&AccessArguments { object, access: Access::ALL.bits() }),
         NfsProcedure::Read => bytes(&ReadArguments { file: object, offset: 0, count: 100 }),
         NfsProcedure::Write => bytes(&WriteArguments {
             file: object,

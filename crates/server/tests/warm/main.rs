@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 use curt_observe::events::{Event, EventWatch};
 use curt_observe::stages::StageTimes;
 use curt_proto::nfs3::{
-    self, AccessArguments, AccessMask, CreateArguments, CreateHow, DirOpArgs, Filename, NfsFh3, NfsProcedure,
-    NfsResult, ReadArguments, Sattr, StableHow, WriteArguments,
+    self, AccessArguments, CreateArguments, CreateHow, DirOpArgs, Filename, NfsFh3, NfsProcedure, NfsResult,
+    ReadArguments, Sattr, StableHow, WriteArguments,
 };
 use curt_rpc::message::{CallMessage, encode_call_header};
 use curt_rpc::record;
@@ -169,7 +169,7 @@ fn calls(wire: &mut Wire) -> Vec<(&'static str, Vec<u8>, usize)> {
         panic!("there is a file");
     };
     let file: NfsFh3 = found.object;
-    let access = AccessArguments { object: file, access: AccessMask(0x2d) };
+    let access = AccessArguments { object: file, access: 0x2d };
     let name = DirOpArgs { directory, name: Filename::new(b"file").unwrap() };
     let read = ReadArguments { file, offset: 0, count: SIZE };
     let data = [9; SIZE as usize];

@@ -38,12 +38,13 @@ impl FileCount {
         let next = |count: usize| (count < max).then_some(count + 1);
         self.0.fetch_update(Relaxed, Relaxed, next).ok().map(|_| CountedFile(self))
     }
+}
 
-    /// Maximum number of locked files.
-    fn max() -> usize {
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        usize::try_from(limit / DESCRIPTOR_SHARE).unwrap_or(usize::MAX)
-    }
+/// Maximum number of files of all trees that have locks of the kernel at a time.
+#[must_use]
+pub fn kernel_locked_files_max() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit / DESCRIPTOR_SHARE).unwrap_or(usize::MAX)
 }
 
 impl Drop for CountedFile {
@@ -68,7 +69,7 @@ impl LocalVfs {
         if attributes_of(object.as_fd())?.kind != FileKind::Regular {
             return Err(Errno::INVAL.into());
         }
-        let counted = LOCKED_FILES.count(FileCount::max()).ok_or(Errno::MFILE)?;
+        let counted = LOCKED_FILES.count(kernel_locked_files_max()).ok_or(Errno::MFILE)?;
         if let FsIdentity::Anybody = self.identity {
             self.identity.switch_to(&FsCred::ROOT)?;
         }

@@ -14,7 +14,7 @@ use crate::handle::NodeHandle;
 pub(super) enum HandleLayout {
     /// ext2, ext3 and ext4: number and generation, 32 bits each.
     Ext,
-    /// The same, or a 64-bit number and a 32-bit generation.
+    /// As [`Self::Ext`], or a 64-bit number and a 32-bit generation.
     Xfs,
     /// Number and subvolume of 64 bits each, and a generation of 32.
     Btrfs,

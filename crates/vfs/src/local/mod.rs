@@ -86,6 +86,7 @@ use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
 use crate::result::{PostOpResult, VfsNode, WccResult};
+pub use kernel_locks::kernel_locked_files_max;
 
 /// Without following symbolic links, leaving the directory, or entering another mount.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH

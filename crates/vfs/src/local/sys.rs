@@ -38,7 +38,7 @@ pub(super) fn name_to_handle(fd: BorrowedFd<'_>) -> Result<KernelHandle, Errno> 
     name_to_handle_at(fd, c"", libc::AT_EMPTY_PATH)
 }
 
-/// The same for `name` in a directory; for a symbolic link itself.
+/// The handle of `name` in a directory; for a symbolic link itself.
 pub(super) fn name_to_handle_of(directory: BorrowedFd<'_>, name: &CStr) -> Result<KernelHandle, Errno> {
     name_to_handle_at(directory, name, 0)
 }

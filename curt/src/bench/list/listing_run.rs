@@ -30,7 +30,7 @@ const NOTE_EACH: u64 = 1000;
 pub(super) struct ListingRunFigures {
     /// Number of READDIRs and READDIRPLUSes.
     pub(super) readdir: u64,
-    /// Those of them with cookie 0.
+    /// Listing requests with cookie 0.
     pub(super) cookie_zero: u64,
     pub(super) seconds: f64,
     /// Number of files that the second client created meanwhile.

@@ -14,7 +14,7 @@ use super::listing_run::ListingSetup;
 /// Maximum number of names for `rm -r`.
 const REMOVED_MAX: u64 = 100_000;
 
-/// The same if they first have to be created through a mount.
+/// The most names if they first have to be created through a mount.
 const REMOVED_ELSEWHERE_MAX: u64 = 10_000;
 
 /// The cost of a program.

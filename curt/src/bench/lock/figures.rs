@@ -57,7 +57,7 @@ pub(super) struct LockRun {
     /// Grabs within the time, and those of a lock that is never free.
     pub(super) grabs: usize,
     pub(super) ideal_grabs: f64,
-    /// Those of each client.
+    /// The grabs of each client.
     pub(super) client_grabs: Vec<usize>,
     /// Grabs of processes that had begun to wait within the time, and how long they took.
     pub(super) drain_grabs: usize,

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::{Context as _, Result};
@@ -31,14 +31,15 @@ const END: u8 = 2;
 /// One process's end.
 pub(super) struct FloorLock {
     number: u32,
+    /// Not connected: a connected socket receives from its peer alone.
     socket: UnixDatagram,
+    agent: PathBuf,
 }
 
 impl FloorLock {
     pub(super) fn open(directory: &Path, number: u32) -> io::Result<Self> {
         let socket = UnixDatagram::bind(directory.join(number.to_string()))?;
-        socket.connect(directory.join(AGENT))?;
-        Ok(Self { number, socket })
+        Ok(Self { number, socket, agent: directory.join(AGENT) })
     }
 
     pub(super) fn lock(&self) -> io::Result<()> {
@@ -50,7 +51,7 @@ impl FloorLock {
     }
 
     fn call(&self, kind: u8) -> io::Result<()> {
-        self.socket.send(&request(kind, self.number))?;
+        self.socket.send_to(&request(kind, self.number), &self.agent)?;
         self.socket.recv(&mut [0]).map(drop)
     }
 }
@@ -102,7 +103,8 @@ fn queue(directory: &Path, requests: &UnixDatagram, mut server: TcpStream) -> io
         server.read_exact(&mut message)
     };
     let replies = UnixDatagram::unbound()?;
-    let reply = |number: u32| replies.send_to(&[0], directory.join(number.to_string())).map(drop);
+    // A process that was killed has no socket.
+    let reply = |number: u32| drop(replies.send_to(&[0], directory.join(number.to_string())));
     let (mut is_locked, mut waiting) = (false, VecDeque::new());
     loop {
         let mut bytes = [0; 5];
@@ -114,14 +116,14 @@ fn queue(directory: &Path, requests: &UnixDatagram, mut server: TcpStream) -> io
             UNLOCK => {
                 round_trip()?;
                 is_locked = false;
-                reply(number)?;
+                reply(number);
             }
             _ => return Ok(()),
         }
         if !is_locked && let Some(next) = waiting.pop_front() {
             round_trip()?;
             is_locked = true;
-            reply(next)?;
+            reply(next);
         }
     }
 }

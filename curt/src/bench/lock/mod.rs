@@ -80,7 +80,7 @@ pub(crate) struct BenchLockArguments {
     /// twice the ideal time
     #[arg(long)]
     server_first: bool,
-    /// Draw grabs over time to this file
+    /// Write a plot of lock acquisitions over time to this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Print JSON on standard output

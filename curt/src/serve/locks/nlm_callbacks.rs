@@ -1,11 +1,13 @@
 //! The threads that call lock managers of other hosts.
 //!
-//! Calls to one host are made one after another, by one thread at a time, over a connection that is
-//! kept. Each call is bounded in time. A host that cannot be called is not tried again for a while,
-//! in which its callbacks fail at once; half of the threads are for hosts that could be called last
-//! time. Results of asynchronous requests leave these threads to callbacks unless their host has
-//! been called before: their addresses may be forged. One thread always waits for calls. It starts
-//! others, because threads that a serving thread started would have its restrictions.
+//! Callbacks to one host are made one after another, by one thread at a time, over a connection that
+//! is kept; the results of asynchronous requests likewise, over another one, and without waiting for
+//! a reply: most hosts send none. Each call is bounded in time. A host that cannot be called is not
+//! tried again for a while, in which its callbacks fail at once; half of the threads are for hosts
+//! that could be called last time. Results of asynchronous requests leave these threads to callbacks
+//! unless their host has been called before: their addresses may be forged. One thread always waits
+//! for calls. It starts others, because threads that a serving thread started would have its
+//! restrictions.
 //!
 //! A call is sent at most once. The lock table sends a GRANTED again, and so knows whether a host
 //! may have received several copies: Linux refuses the second copy of a GRANTED that it accepted.
@@ -71,9 +73,9 @@ type Job = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct PeerQueue {
-    hosts: HashMap<IpAddr, PeerHost>,
+    hosts: HashMap<CallsTo, PeerHost>,
     /// Hosts with calls, none of which is being made.
-    ready: VecDeque<IpAddr>,
+    ready: VecDeque<CallsTo>,
     /// Threads that make calls that are expected to be slow.
     slow: usize,
     /// Results that wait.
@@ -81,6 +83,20 @@ struct PeerQueue {
     /// All threads, and those that wait for a call.
     threads: usize,
     waiting: usize,
+}
+
+/// Which calls: callbacks, or results. Those of one kind do not wait for those of the other, and
+/// have a connection of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct CallsTo {
+    address: IpAddr,
+    are_results: bool,
+}
+
+impl CallsTo {
+    const fn of(call: &PeerCall) -> Self {
+        Self { address: call.peer, are_results: call.is_result() }
+    }
 }
 
 #[derive(Default)]
@@ -105,7 +121,6 @@ struct HostState {
 
 /// A host that a thread has taken, with a call to it.
 struct TakenHost {
-    address: IpAddr,
     call: PeerCall,
     state: HostState,
     is_slow: bool,
@@ -212,7 +227,7 @@ impl PeerThreads {
 
     /// Makes a call, and reports its outcome.
     fn make(&self, taken: &mut TakenHost) {
-        let (address, local) = (taken.address, taken.call.local);
+        let (address, local) = (taken.call.peer, taken.call.local);
         match &taken.call.kind {
             PeerCallKind::Granted(granted) => {
                 // It may have been cancelled or unlocked while it was queued.
@@ -230,8 +245,8 @@ impl PeerThreads {
                 }
             }
             PeerCallKind::Result { procedure, arguments } => {
-                // Some hosts do not reply to it, and those that miss it repeat their request.
-                let _ = taken.state.call(address, local, *procedure, arguments);
+                // Most hosts do not reply to it, and those that miss it repeat their request.
+                let _ = taken.state.send(address, local, *procedure, arguments);
             }
         }
     }
@@ -281,22 +296,22 @@ impl PeerQueue {
     /// Queues a call; returns whether there was room. A GRANTED that is queued already is not
     /// queued twice.
     fn push(&mut self, call: PeerCall) -> bool {
-        let address = call.peer;
-        if call.is_result() {
-            let of_host = self.hosts.get(&address).map_or(0, |host| host.calls.len());
+        let calls = CallsTo::of(&call);
+        if calls.are_results {
+            let of_host = self.hosts.get(&calls).map_or(0, |host| host.calls.len());
             if of_host >= RESULTS_MAX || self.results >= RESULTS_ALL_MAX {
                 return false;
             }
             self.results += 1;
         }
-        let host = self.hosts.entry(address).or_default();
+        let host = self.hosts.entry(calls).or_default();
         if let PeerCallKind::Granted(granted) = &call.kind
             && !host.grants.insert(granted.id)
         {
             return true;
         }
         if host.calls.is_empty() && !host.is_called {
-            self.ready.push_back(address);
+            self.ready.push_back(calls);
         }
         host.calls.push_back(call);
         true
@@ -305,18 +320,16 @@ impl PeerQueue {
     /// Takes a host that may be called now, with its next call: callbacks first.
     fn take(&mut self) -> Option<TakenHost> {
         let may_be_slow = self.slow < THREADS_FOR_SLOW;
-        let is_next = |address: &IpAddr, is_result: bool| {
-            self.hosts.get(address).is_some_and(|host| {
-                host.calls.front().is_some_and(|call| call.is_result() == is_result)
-                    && (may_be_slow || !host.is_slow())
-            })
+        let is_next = |calls: &CallsTo, are_results: bool| {
+            calls.are_results == are_results
+                && self.hosts.get(calls).is_some_and(|host| may_be_slow || !host.is_slow(*calls))
         };
         let place = [false, true]
             .into_iter()
-            .find_map(|is_result| self.ready.iter().position(|address| is_next(address, is_result)))?;
-        let address = self.ready.remove(place)?;
-        let host = self.hosts.get_mut(&address)?;
-        let is_slow = host.is_slow();
+            .find_map(|are_results| self.ready.iter().position(|calls| is_next(calls, are_results)))?;
+        let calls = self.ready.remove(place)?;
+        let host = self.hosts.get_mut(&calls)?;
+        let is_slow = host.is_slow(calls);
         let call = host.calls.pop_front()?;
         match &call.kind {
             PeerCallKind::Granted(granted) => {
@@ -327,16 +340,17 @@ impl PeerQueue {
         host.is_called = true;
         let state = std::mem::take(&mut host.state);
         self.slow += usize::from(is_slow);
-        Some(TakenHost { address, call, state, is_slow })
+        Some(TakenHost { call, state, is_slow })
     }
 
     fn put_back(&mut self, taken: TakenHost) {
         self.slow -= usize::from(taken.is_slow);
-        let host = self.hosts.entry(taken.address).or_default();
+        let calls = CallsTo::of(&taken.call);
+        let host = self.hosts.entry(calls).or_default();
         host.is_called = false;
         host.state = taken.state;
         if !host.calls.is_empty() {
-            self.ready.push_back(taken.address);
+            self.ready.push_back(calls);
         }
     }
 
@@ -353,9 +367,8 @@ impl PeerQueue {
 impl PeerHost {
     /// Whether its next call is expected to be slow: the last one failed, or it is a result for an
     /// address that was never called.
-    fn is_slow(&self) -> bool {
-        let is_unknown = self.state.last_call.is_none();
-        self.state.failures > 0 || is_unknown && self.calls.front().is_some_and(PeerCall::is_result)
+    fn is_slow(&self, calls: CallsTo) -> bool {
+        self.state.failures > 0 || calls.are_results && self.state.last_call.is_none()
     }
 }
 
@@ -387,6 +400,32 @@ impl HostState {
         procedure: NlmProcedure,
         arguments: &[u8],
     ) -> Result<Vec<u8>, Failure> {
+        let arguments = Encoded(arguments);
+        self.with_connection(address, local, |connection| {
+            connection.call_once(target(procedure), &RpcCredential::None, &arguments, TIMEOUT)
+        })
+    }
+
+    /// Sends a call that has no reply, over a connection for such calls.
+    fn send(
+        &mut self,
+        address: IpAddr,
+        local: Option<IpAddr>,
+        procedure: NlmProcedure,
+        arguments: &[u8],
+    ) -> Result<(), Failure> {
+        let arguments = Encoded(arguments);
+        self.with_connection(address, local, |connection| {
+            connection.send_only(target(procedure), &RpcCredential::None, &arguments, TIMEOUT)
+        })
+    }
+
+    fn with_connection<T>(
+        &mut self,
+        address: IpAddr,
+        local: Option<IpAddr>,
+        call: impl FnOnce(&mut SingleCalls) -> Result<T, CallError>,
+    ) -> Result<T, Failure> {
         let now = Instant::now();
         if self.retry_at.is_some_and(|at| now < at) {
             return Err(Failure::not_sent(CallError::Unreachable(io::ErrorKind::HostUnreachable)));
@@ -396,17 +435,16 @@ impl HostState {
         if self.local != local || self.connection.as_ref().is_some_and(SingleCalls::is_closed) {
             (self.connection, self.local) = (None, local);
         }
-        let reply = self.send_once(address, procedure, arguments);
+        let reply = self.send_once(address, call);
         self.note_failure(reply.as_ref().err().map(|failure| &failure.error), Instant::now());
         reply
     }
 
-    fn send_once(
+    fn send_once<T>(
         &mut self,
         address: IpAddr,
-        procedure: NlmProcedure,
-        arguments: &[u8],
-    ) -> Result<Vec<u8>, Failure> {
+        call: impl FnOnce(&mut SingleCalls) -> Result<T, CallError>,
+    ) -> Result<T, Failure> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             empty @ None => {
@@ -415,9 +453,7 @@ impl HostState {
                 empty.insert(connected.map_err(Failure::not_sent)?)
             }
         };
-        let target =
-            CallTarget { program: nlm4::PROGRAM, version: nlm4::VERSION, procedure: procedure.number() };
-        let reply = connection.call_once(target, &RpcCredential::None, &Encoded(arguments), TIMEOUT);
+        let reply = call(connection);
         if let Err(
             CallError::Closed
             | CallError::Unreachable(_)
@@ -443,6 +479,10 @@ impl HostState {
     }
 }
 
+const fn target(procedure: NlmProcedure) -> CallTarget {
+    CallTarget { program: nlm4::PROGRAM, version: nlm4::VERSION, procedure: procedure.number() }
+}
+
 /// Arguments that are encoded already.
 struct Encoded<'a>(&'a [u8]);
 
@@ -454,7 +494,7 @@ impl Encode for Encoded<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
+    use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
 
     use curt_types::{ByteRange, FileHandle, LockType};
@@ -482,7 +522,7 @@ mod tests {
     fn queue_of(hosts: std::ops::RangeInclusive<u8>) -> PeerQueue {
         let mut queue = PeerQueue::default();
         for host in hosts {
-            let state = &mut queue.hosts.entry(IpAddr::from([10, 0, 0, host])).or_default().state;
+            let state = &mut queue.hosts.entry(CallsTo::of(&call(host))).or_default().state;
             state.last_call = Some(Instant::now());
         }
         queue
@@ -523,12 +563,52 @@ mod tests {
     }
 
     #[test]
+    fn results_and_callbacks_of_a_host_do_not_wait_for_each_other() {
+        let mut queue = PeerQueue::default();
+        assert!(queue.push(call(1)) && queue.push(granted(1, 1)) && queue.push(call(1)));
+        let first = queue.take().expect("the callback");
+        let second = queue.take().expect("a result");
+        assert_eq!((&first.call, &second.call), (&granted(1, 1), &call(1)));
+        assert!(queue.take().is_none());
+        queue.put_back(TakenHost { state: HostState { failures: 9, ..HostState::default() }, ..second });
+        queue.put_back(first);
+        assert!(queue.push(granted(1, 2)));
+        assert!(queue.take().is_some_and(|taken| taken.state.failures == 0), "of the callbacks");
+    }
+
+    #[test]
+    fn results_are_sent_to_a_host_that_replies_to_none_or_to_all() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let address = listener.local_addr().expect("its address");
+        let local = LocalAddress { ip: None, is_port_reserved: false };
+        for replies in [false, true] {
+            let connection = SingleCalls::tcp(local, address, TIMEOUT).expect("a connection");
+            let listener = listener.try_clone().expect("a socket");
+            let peer = thread::spawn(move || {
+                let (mut stream, _) = listener.accept().expect("the connection");
+                for _ in 0..100 {
+                    stream.read_exact(&mut [0; 44 + 8]).expect("a result");
+                    if replies {
+                        stream.write_all(&[0x80, 0, 0, 4, 1, 2, 3, 4]).expect("a reply");
+                    }
+                }
+            });
+            let mut host = HostState { connection: Some(connection), ..HostState::default() };
+            for _ in 0..100 {
+                assert!(host.send(address.ip(), None, NlmProcedure::LockRes, &[0; 8]).is_ok());
+                assert_eq!((host.failures, host.retry_at), (0, None));
+            }
+            peer.join().expect("all have arrived");
+        }
+    }
+
+    #[test]
     fn hosts_that_cannot_be_called_leave_threads_to_others() {
         let mut queue = queue_of(1..=9);
         let failed = HostState { failures: 1, ..HostState::default() };
         for host in 1..=4 {
             queue.push(call(host));
-            queue.hosts.entry(IpAddr::from([10, 0, 0, host])).or_default().state.failures = failed.failures;
+            queue.hosts.entry(CallsTo::of(&call(host))).or_default().state.failures = failed.failures;
         }
         queue.push(call(9));
         let taken: Vec<_> = std::iter::from_fn(|| queue.take()).collect();

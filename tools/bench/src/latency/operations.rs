@@ -13,14 +13,14 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use curt_bench::content::ContentPattern;
 use curt_proto::nfs3::{
-    AccessArguments, AccessMask, Cookie, CookieVerf3, CreateArguments, CreateHow, DirOpArgs,
-    DirectoryEntryPlus, Filename, NfsFh3, NfsProcedure, NfsStat3, PROGRAM, ReadArguments, ReadOk, ReaddirOk,
+    AccessArguments, Cookie, CookieVerf3, CreateArguments, CreateHow, DirOpArgs, DirectoryEntryPlus,
+    Filename, NfsFh3, NfsProcedure, NfsStat3, PROGRAM, ReadArguments, ReadOk, ReaddirOk,
     ReaddirPlusArguments, Sattr, StableHow, VERSION, WriteArguments,
 };
 use curt_rpc::auth::RpcCredential;
 use curt_rpc::message::{AcceptStatus, call_record, decode_reply_header};
 use curt_rpc::record::MARK_SIZE;
-use curt_types::FileHandle;
+use curt_types::{Access, FileHandle};
 use curt_xdr::{Decode, Decoder, Encode, Opaque, decode_all};
 use serde::{Deserialize, Serialize};
 
@@ -166,7 +166,7 @@ impl PreparedCalls {
         let call_of = |slot| match operation {
             LatencyOperation::Getattr => call(NfsProcedure::Getattr, &file),
             LatencyOperation::Access => {
-                let (object, access) = (file, AccessMask::ALL);
+                let (object, access) = (file, Access::ALL.bits());
                 call(NfsProcedure::Access, &AccessArguments { object, access })
             }
             LatencyOperation::Lookup => {
@@ -327,7 +327,7 @@ pub(crate) enum ReplyChecks {
     Success,
     /// READs, which return these data of each slot.
     Data(Vec<Vec<u8>>),
-    /// The same in a session.
+    /// The data of the operation in a session.
     SessionData(Vec<Vec<u8>>),
     /// OPENs, whose stateids are kept.
     Opened(OpenStateids),

@@ -27,7 +27,7 @@ pub(super) const GROUPS: [&[LatencyOperation]; 8] = [
     &[LatencyOperation::Create, LatencyOperation::Remove],
     &[LatencyOperation::ReaddirPlus],
 ];
-/// The same of NFSv4.1: CLOSE ends what OPEN has opened.
+/// The groups of NFSv4.1: CLOSE ends what OPEN has opened.
 pub(super) const SESSION_GROUPS: [&[LatencyOperation]; 5] = [
     &[LatencyOperation::Getattr],
     &[LatencyOperation::Lookup],

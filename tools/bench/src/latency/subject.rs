@@ -13,7 +13,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use curt_bench::processes::{Curt, Daemon, Testbed, processor_time};
 use curt_client::mounting::ExportSource;
 use curt_client::protocol::v3::mounting::{Nfs3Mount, mount};
-use curt_client::protocol::{Answer, CreateRequest, OpenCaller, OpenContext, Protocol};
+use curt_client::protocol::{Answer, CreateRequest, OpenCaller, OpenContext, Protocol, WriteRequest};
 use curt_client::threads::MonotonicClock;
 use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{Interrupt, NoTransportEvents, PortSource, TcpOptions};
@@ -341,7 +341,8 @@ impl LatencyExport {
         let file = self.make_file(directory, name)?;
         for number in 0..FILE_BLOCKS {
             let (offset, data) = ((number * BLOCK_BYTES) as u64, block(number, 0, BLOCK_BYTES));
-            let written = self.nfs.write(self.caller(), &file, offset, Stability::Unstable, &data);
+            let write = WriteRequest { offset, stability: Stability::Unstable, bytes: &data, set: None };
+            let written = self.nfs.write(self.caller(), &file, write);
             let count = done(written)?.count;
             ensure!(usize::try_from(count)? == BLOCK_BYTES, "{count} bytes written");
         }

@@ -27,7 +27,7 @@ pub struct Counts {
     pub received: u64,
     /// Number of READDIRs and READDIRPLUSes, of each version.
     pub readdir: u64,
-    /// Those of them with cookie 0.
+    /// Listing requests with cookie 0.
     pub cookie_zero: u64,
     /// The times at which replies with attributes of the listed directory were forwarded: those of
     /// listings, and of GETATTR, LOOKUP and ACCESS on it.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use curt_observe::ClientCounter;
 use curt_rpc::{
     auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential},
-    client::CallError,
+    client::{CallError, Interrupt},
 };
-use curt_types::Fault;
+use curt_types::{Fault, SetAttributes, SetTime};
 
 use super::{
     Rig, pattern,
@@ -19,11 +19,11 @@ use crate::{
         block_pool::BlockPool,
         errors::DataError,
         options::DataOptions,
-        plane::OpenMode,
+        plane::{OpenData, OpenMode},
         segments::{Segments, WriteOrigin},
         shared_bytes::SharedBytes,
     },
-    protocol::OpenContext,
+    protocol::{OpenContext, RpcCaller},
 };
 
 const FULL: u32 = 28;
@@ -45,6 +45,37 @@ fn a_small_file_is_written_by_one_stable_write_at_close() {
     rig.flush(&open).unwrap();
     assert_eq!(rig.read(&open, 0, 1000).unwrap(), pattern(1000));
     assert_eq!(rig.server.take_seen(), [], "nothing is written or read twice");
+}
+
+/// The requests of write-back before a SETATTR of `set`, and those of a flush after it.
+fn sent_before(rig: &Rig, open: &OpenData, set: &SetAttributes) -> [Vec<(u32, u64, u32, u32)>; 2] {
+    let never = Interrupt::never();
+    let caller = RpcCaller { credential: &open.context.credential, interrupt: &never };
+    assert_eq!(rig.plane.write_before_setattr(&rig.owner, set, caller), Ok(None), "there is no SETATTR");
+    let before = rig.server.take_seen();
+    rig.flush(open).unwrap();
+    [before, rig.server.take_seen()]
+}
+
+// SEMANTICS: write-1, write-4.
+#[test]
+fn one_write_before_a_setattr_is_stable_if_it_is_all_of_the_file_or_rights_change() {
+    let times = SetAttributes { mtime: SetTime::ServerTime, ..SetAttributes::default() };
+    let mode = SetAttributes::with_mode(0o600);
+    let size = SetAttributes { size: Some(9), ..SetAttributes::default() };
+    for (set, contents, bytes, before, after) in [
+        (&times, 0, 1000, vec![(WRITE, 0, 1000, 2)], vec![]),
+        (&times, 5, 1000, vec![(WRITE, 0, 1000, 0)], vec![(COMMIT, 0, 0, 0)]),
+        (&times, 0, 4096, vec![(WRITE, 0, 4096, 0)], vec![(COMMIT, 0, 0, 0)]),
+        (&mode, 5, 1000, vec![(WRITE, 0, 1000, 2)], vec![]),
+        (&size, 0, 1000, vec![(WRITE, 0, 1000, 0)], vec![(COMMIT, 0, 0, 0)]),
+        (&times, 0, 4097, vec![(WRITE, 0, 4096, 0), (WRITE, 4096, 1, 0)], vec![(COMMIT, 0, 0, 0)]),
+    ] {
+        let rig = Rig::inline(&pattern(contents), small());
+        let open = rig.open();
+        rig.write(&open, 0, &pattern(bytes)).unwrap();
+        assert_eq!(sent_before(&rig, &open, set), [before, after], "{set:?} {contents} {bytes}");
+    }
 }
 
 #[test]
@@ -321,7 +352,7 @@ fn truncation_cuts_what_was_written_and_fetched() {
     let open = rig.open();
     assert_eq!(rig.read(&open, 0, 100).unwrap().len(), 100);
     rig.write(&open, 80, &[9; 100]).unwrap();
-    rig.plane.flush_unsent(&rig.owner, &curt_rpc::client::Interrupt::never()).unwrap();
+    rig.plane.flush_unsent(&rig.owner, &Interrupt::never()).unwrap();
     rig.server.state().memory.truncate(90);
     *rig.file.believed.lock() = Some(90);
     rig.file.data.truncated(90);
@@ -336,7 +367,7 @@ fn truncation_cuts_what_was_written_and_fetched() {
 fn bytes_that_a_restarted_server_lost_are_not_sent_while_the_file_is_truncated() {
     let rig = Rig::inline(&[], small());
     let open = rig.open();
-    let never = curt_rpc::client::Interrupt::never();
+    let never = Interrupt::never();
     rig.write(&open, 0, &[1; 8192]).unwrap();
     rig.write(&open, 8192, &[2; 100]).unwrap();
     rig.plane.flush_unsent(&rig.owner, &never).unwrap();

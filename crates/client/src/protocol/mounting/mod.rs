@@ -110,12 +110,7 @@ fn addresses(server: &ServerName, family: AddressFamily) -> Vec<IpAddr> {
             found.map(|found| found.map(|address| address.ip()).collect()).unwrap_or_default()
         }
     };
-    let wanted = |address: &IpAddr| match family {
-        AddressFamily::Any => true,
-        AddressFamily::V4 => address.is_ipv4(),
-        AddressFamily::V6 => address.is_ipv6(),
-    };
-    all.into_iter().filter(wanted).collect()
+    all.into_iter().filter(|address| family.has(*address)).collect()
 }
 
 /// The READ or WRITE size in bytes: the requested one (`rsize=`, `wsize=`) or the one preferred by

@@ -27,8 +27,8 @@ use std::{
 
 use curt_policy::locks::{LockError, LockReply};
 use curt_proto::nfs3::{
-    AccessArguments, AccessMask, AccessOk, CommitArguments, CommitOk, Cookie, CreateArguments, CreateHow,
-    CreateOk, CreateVerf3, DirOpArgs, DirectoryEntry, DirectoryEntryPlus, Fattr, Filename, FsProperties,
+    AccessArguments, AccessOk, CommitArguments, CommitOk, Cookie, CreateArguments, CreateHow, CreateOk,
+    CreateVerf3, DirOpArgs, DirectoryEntry, DirectoryEntryPlus, Fattr, Filename, FsProperties,
     FsinfoArguments, FsinfoOk, FsstatOk, LinkArguments, LinkWcc, LookupOk, MkdirArguments, MknodArguments,
     MknodData, NfsFh3, NfsPath, NfsProcedure, NfsResult, NfsStat3, PROGRAM, PathconfOk, ReadArguments,
     ReadFail, ReadOk, ReaddirArguments, ReaddirOk, ReaddirPlusArguments, ReadlinkOk, RenameArguments,
@@ -36,8 +36,7 @@ use curt_proto::nfs3::{
 };
 use curt_rpc::client::{CallError, ReplySink};
 use curt_types::{
-    Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, SetTime, Stability, Wcc,
-    WriteVerifier,
+    Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, SetTime, Wcc, WriteVerifier,
 };
 use curt_xdr::{Decode, DecodeError, Encode, decode_all};
 
@@ -46,6 +45,7 @@ use super::{
     FsstatReply, LinkAttributes, ListRequest, LockAnswer, LockEvents, LockMode, LockOperations,
     LockTestReply, LookupReply, NfsReply, OpenCaller, OpenOperations, Pathconf, Protocol, ReadData, ReadSink,
     ReaddirEntry, ReaddirPage, RenameAttributes, RpcCaller, RpcClient, WireLock, WireOwner, WriteReply,
+    WriteRequest,
     read_data::{bytes_of, is_valid_length},
     rpc_client::{CallResult, CallSpec},
 };
@@ -112,10 +112,10 @@ impl FileOperations for NfsV3 {
         object: &FileHandle,
         rights: Access,
     ) -> Answer<Access, Option<Attributes>> {
-        let arguments = AccessArguments { object: nfs_fh3(object)?, access: AccessMask(rights.bits()) };
+        let arguments = AccessArguments { object: nfs_fh3(object)?, access: rights.bits() };
         // A reply grants no rights beyond the requested ones.
         let granted = |ok: AccessOk| {
-            let granted = Access::from_bits(ok.access.0).common(rights);
+            let granted = Access::from_bits(ok.access).common(rights);
             (granted, attributes(ok.attributes))
         };
         self.ask(caller, NfsProcedure::Access, &arguments, granted, attributes)
@@ -326,10 +326,9 @@ impl FileOperations for NfsV3 {
         &self,
         open: OpenCaller<'_>,
         file: &FileHandle,
-        offset: u64,
-        stability: Stability,
-        bytes: &[u8],
+        write: WriteRequest<'_>,
     ) -> Answer<WriteReply, Wcc> {
+        let WriteRequest { offset, stability, bytes, set: _ } = write;
         let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let head = WriteHead { file: nfs_fh3(file)?, offset, count, stable: stability.into() };
         let procedure = NfsProcedure::Write;
@@ -341,8 +340,8 @@ impl FileOperations for NfsV3 {
             return Err(self.invalid_value(procedure, "WRITE3resok.count", ok.count));
         }
         let written = |ok: WriteOk| {
-            let written =
-                WriteReply { count: ok.count, stability: ok.committed.into(), verifier: ok.verifier.into() };
+            let (stability, verifier) = (ok.committed.into(), ok.verifier.into());
+            let written = WriteReply { count: ok.count, stability, verifier, set: None };
             (written, ok.wcc.into())
         };
         Ok(reply(&incoming, outcome, written, wcc))
@@ -419,6 +418,10 @@ impl LockOperations for NfsV3 {
         }
     }
 
+    fn lock_server_interval(&self) -> Option<Duration> {
+        self.nlm.as_ref().map(|_| nlm::LOOK_INTERVAL)
+    }
+
     fn has_lost_lock_connection(&self, caller: RpcCaller<'_>) -> bool {
         self.nlm(caller).is_none_or(|(nlm, calls)| nlm.has_lost_connection(calls))
     }
@@ -440,7 +443,7 @@ impl NfsV3 {
         Self::of(rpc, None, None)
     }
 
-    /// The same, with locks by `nlm`.
+    /// NFSv3 with locks by `nlm`.
     #[must_use]
     pub fn with_locks(rpc: Arc<RpcClient>, nlm: NlmClient) -> Arc<Self> {
         Self::of(rpc, Some(nlm), None)

@@ -9,7 +9,7 @@ use std::{
     net::IpAddr,
     num::NonZeroU8,
     sync::{
-        Arc, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -34,7 +34,8 @@ use parking_lot::Mutex;
 
 use super::portmap;
 use crate::protocol::{
-    LockAnswer, LockEvents, LockMode, LockTestReply, RemoteLock, RpcCaller, RpcClient, WireLock, WireOwner,
+    LOCK_OWNERS_MAX, LockAnswer, LockEvents, LockMode, LockTestReply, RemoteLock, RpcCaller, RpcClient,
+    WireLock, WireOwner,
     mounting::{MountError, ServiceKind, first_of},
     rpc_client::CallSpec,
 };
@@ -49,11 +50,19 @@ const STATUS_AT: usize = 4 + COOKIE_BYTES;
 /// What a request comes to if the server has no NLM, or this mount no number for an owner.
 const MISSING: LockReply = LockReply::Refused(LockError::NoLocks);
 
+/// Notices of a restart (SM_NOTIFY) may not arrive: nothing listens here or rpcbind does not run, a
+/// firewall drops them, the server may not send from a reserved port. So the server is looked at, at
+/// least twice within the shortest grace period of Linux's lockd, which is 45 s.
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Tests for locks of this mount.
+const TESTER: WireOwner = WireOwner(LOCK_OWNERS_MAX);
+
 /// What the lock managers of one network namespace share: see [`NlmClient::new`].
 pub trait NlmHost: Send + Sync + fmt::Debug {
-    /// Locks are about to be requested or tested: from now on this mount has numbers for their
-    /// owners, and the server is monitored. Returns whether it has numbers.
-    fn prepare(&self) -> bool;
+    /// Locks are about to be requested or tested at this address of the server, always the same
+    /// one: from now on this mount has numbers for their owners, and the server is monitored.
+    fn prepare(&self, server: IpAddr) -> Preparation;
 
     /// The first `svid` of this mount, after [`NlmHost::prepare`];
     /// [`crate::protocol::LOCK_OWNERS_MAX`] follow.
@@ -81,6 +90,17 @@ pub trait NlmHost: Send + Sync + fmt::Debug {
     fn report(&self, events: Weak<dyn LockEvents>);
 }
 
+/// Whether locks can be requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preparation {
+    /// They can.
+    Done,
+    /// Not before the server has been told of a restart of this host: it would free them.
+    NotYet,
+    /// There are no numbers for their owners.
+    Impossible,
+}
+
 /// How the server's lock manager is found.
 #[derive(Clone, Debug)]
 pub struct NlmOptions {
@@ -95,8 +115,13 @@ pub struct NlmOptions {
 }
 
 /// Requests to the lock manager of a server.
+///
+/// All go to one address, the first one of the server's name that can be reached: a server that is
+/// called at another address may take the owners for those of another client, and confirm an UNLOCK
+/// that does not unlock.
 pub struct NlmClient {
     options: NlmOptions,
+    address: OnceLock<IpAddr>,
     host: Arc<dyn NlmHost>,
     transport: Mutex<Option<Arc<dyn Transport>>>,
     cookie: AtomicU64,
@@ -137,6 +162,7 @@ impl NlmClient {
     pub fn new(options: NlmOptions, host: Arc<dyn NlmHost>) -> Self {
         Self {
             options,
+            address: OnceLock::new(),
             host,
             transport: Mutex::default(),
             cookie: AtomicU64::new(1),
@@ -147,7 +173,7 @@ impl NlmClient {
         }
     }
 
-    /// The same over a connection that exists (in tests, or within one process).
+    /// A client over a connection that exists (in tests, or within one process).
     #[must_use]
     pub fn over(transport: Arc<dyn Transport>, options: NlmOptions, host: Arc<dyn NlmHost>) -> Self {
         Self { transport: Mutex::new(Some(transport)), ..Self::new(options, host) }
@@ -168,8 +194,11 @@ impl NlmClient {
         lock: &WireLock,
         mode: LockMode,
     ) -> LockAnswer {
-        if !self.host.prepare() {
-            return Ok(MISSING);
+        match self.prepare(calls) {
+            Ok(Preparation::Done) => {}
+            Ok(Preparation::NotYet) => return Ok(LockReply::Grace),
+            Ok(Preparation::Impossible) | Err(NoNlm::Missing) => return Ok(MISSING),
+            Err(NoNlm::NotNow(error)) => return Err(error),
         }
         let block = mode == LockMode::Block && self.host.can_be_called();
         self.host.note_lock(file, lock.owner, calls.caller.credential);
@@ -198,8 +227,7 @@ impl NlmClient {
         let missing = if is_reclaim { LockReply::Unknown(LockError::NoLocks) } else { MISSING };
         let reply = self.change(calls, NlmProcedure::Lock, &arguments, cookie, missing)?;
         Ok(match reply {
-            // The grace period is over: the lock cannot be reclaimed any more.
-            LockReply::Grace if is_reclaim => LockReply::Refused(LockError::NoLocks),
+            LockReply::Grace if is_reclaim => return self.is_still_held(calls, file, lock),
             LockReply::Blocked if is_repeated => LockReply::Kept,
             reply => reply,
         })
@@ -236,9 +264,24 @@ impl NlmClient {
         file: &FileHandle,
         lock: &WireLock,
     ) -> Result<LockTestReply, CallError> {
-        if !self.host.prepare() {
-            return Ok(LockTestReply::Refused(LockError::NoLocks));
+        match self.prepare(calls) {
+            Ok(Preparation::Done) => {}
+            Ok(Preparation::NotYet) => return Ok(LockTestReply::Grace),
+            Ok(Preparation::Impossible) | Err(NoNlm::Missing) => {
+                return Ok(LockTestReply::Refused(LockError::NoLocks));
+            }
+            Err(NoNlm::NotNow(error)) => return Err(error),
         }
+        self.find_holder(calls, file, lock).map(|(reply, _)| reply)
+    }
+
+    /// Tests a lock; returns the `svid` of a holder, too.
+    fn find_holder(
+        &self,
+        calls: NlmCalls<'_>,
+        file: &FileHandle,
+        lock: &WireLock,
+    ) -> Result<(LockTestReply, Option<i32>), CallError> {
         let cookie = self.next_cookie();
         let owner = self.owner(lock.owner);
         let arguments = NlmTestArguments {
@@ -248,7 +291,7 @@ impl NlmClient {
         };
         let reply = match self.call(calls, NlmProcedure::Test, &arguments) {
             Ok(reply) => reply,
-            Err(NoNlm::Missing) => return Ok(LockTestReply::Refused(LockError::NoLocks)),
+            Err(NoNlm::Missing) => return Ok((LockTestReply::Refused(LockError::NoLocks), None)),
             Err(NoNlm::NotNow(error)) => return Err(error),
         };
         let result: NlmTestResult<'_> = decoded(calls, NlmProcedure::Test, reply.results())?;
@@ -258,11 +301,73 @@ impl NlmClient {
                 let range = ByteRange::of_length(holder.offset, holder.length);
                 let to_end = ByteRange::new(holder.offset, u64::MAX).unwrap_or(ByteRange::WHOLE);
                 let lock_type = nlm4::lock_type(holder.exclusive);
-                LockTestReply::Held(RemoteLock { range: range.unwrap_or(to_end), lock_type })
+                let lock = RemoteLock { range: range.unwrap_or(to_end), lock_type };
+                (LockTestReply::Held(lock), Some(holder.svid))
             }
-            NlmTestReply::Other(NlmStat4::Granted) => LockTestReply::Free,
-            NlmTestReply::Other(status) => LockTestReply::of_refusal(reply_of(status)),
+            NlmTestReply::Other(NlmStat4::Granted) => (LockTestReply::Free, None),
+            NlmTestReply::Other(status) => (LockTestReply::of_refusal(reply_of(status)), None),
         })
+    }
+
+    /// The server is in no grace period, so that a lock cannot be reclaimed. It was not restarted,
+    /// or that is too long ago: whether it still has the lock is tested for another owner.
+    fn is_still_held(&self, calls: NlmCalls<'_>, file: &FileHandle, lock: &WireLock) -> LockAnswer {
+        let wanted = WireLock { owner: TESTER, lock_type: LockType::Write, ..*lock };
+        let lost = LockReply::Refused(LockError::NoLocks);
+        Ok(match self.find_holder(calls, file, &wanted)? {
+            (LockTestReply::Held(_), holder) if holder == Some(self.owner(lock.owner).svid) => {
+                LockReply::Granted
+            }
+            // The server names one of several readers.
+            (LockTestReply::Held(RemoteLock { lock_type: LockType::Read, .. }), _)
+                if lock.lock_type == LockType::Read =>
+            {
+                LockReply::Granted
+            }
+            (LockTestReply::Held(_) | LockTestReply::Free | LockTestReply::Refused(_), _) => lost,
+            // It is reclaimed once more.
+            (LockTestReply::Grace, _) => LockReply::Grace,
+        })
+    }
+
+    fn prepare(&self, calls: NlmCalls<'_>) -> Result<Preparation, NoNlm> {
+        Ok(self.host.prepare(self.address(calls.caller.interrupt)?))
+    }
+
+    /// The address of the server that all requests go to.
+    fn address(&self, interrupt: &Interrupt) -> Result<IpAddr, NoNlm> {
+        if let Some(address) = self.address.get() {
+            return Ok(*address);
+        }
+        let TcpOptions { server, family, .. } = &self.options.transport;
+        let found = match server {
+            ServerName::Address(address) => *address,
+            ServerName::Name(_) => self.found(first_of(server, *family, |address| {
+                match self.options.port {
+                    Some(port) => self.try_port(address, port, interrupt),
+                    None => ask_port(address, self.options.timeout, interrupt).map(drop),
+                }
+                .map(|()| address)
+            }))?,
+        };
+        // Another thread may have found another one meanwhile.
+        Ok(*self.address.get_or_init(|| found))
+    }
+
+    /// Connects to a port of `lockport=`.
+    fn try_port(&self, address: IpAddr, port: u16, interrupt: &Interrupt) -> Result<(), MountError> {
+        let options = TcpOptions {
+            recovery: RecoveryMode::Soft,
+            retrans: 0,
+            timeout: self.options.timeout,
+            connect_timeout: self.options.timeout,
+            server: ServerName::Address(address),
+            port: PortSource::Fixed(port),
+            nconnect: NonZeroU8::MIN,
+            ..self.options.transport.clone()
+        };
+        let failed = |error| MountError::of_call(ServiceKind::LockManager, address.to_string(), port, error);
+        TcpTransport::connect(options, Arc::new(NoTransportEvents), interrupt).map(drop).map_err(failed)
     }
 
     /// Whether the connection to the lock manager was lost since the last restart of the server. A
@@ -332,10 +437,11 @@ impl NlmClient {
         if let Some(transport) = &*self.transport.lock() {
             return Ok(Arc::clone(transport));
         }
+        let address = self.address(interrupt)?;
         let port = match self.options.port {
             Some(port) => PortSource::Fixed(port),
             None => {
-                let port = self.find_port(interrupt)?;
+                let port = self.found(ask_port(address, self.options.timeout, interrupt))?;
                 let (first, timeout) = (Mutex::new(Some(port)), self.options.timeout);
                 PortSource::Lookup(Arc::new(move |address| {
                     if let Some(port) = first.lock().take() {
@@ -345,17 +451,20 @@ impl NlmClient {
                 }))
             }
         };
-        let options = TcpOptions { port, nconnect: NonZeroU8::MIN, ..self.options.transport.clone() };
+        let options = TcpOptions {
+            server: ServerName::Address(address),
+            port,
+            nconnect: NonZeroU8::MIN,
+            ..self.options.transport.clone()
+        };
         let events: Arc<dyn TransportEvents> = Arc::<ConnectionCount>::clone(&self.connections);
         let made: Arc<dyn Transport> = Arc::new(TcpTransport::new(options, events));
         // Another thread may have made one meanwhile.
         Ok(Arc::clone(self.transport.lock().get_or_insert(made)))
     }
 
-    /// The port of the lock manager, by the server's portmapper.
-    fn find_port(&self, interrupt: &Interrupt) -> Result<u16, NoNlm> {
-        let TcpOptions { server, family, .. } = &self.options.transport;
-        let found = first_of(server, *family, |address| ask_port(address, self.options.timeout, interrupt));
+    /// What was found of the lock manager, or why it was not.
+    fn found<T>(&self, found: Result<T, MountError>) -> Result<T, NoNlm> {
         found.map_err(|error| match error {
             MountError::NotRegistered { .. } | MountError::Refused { .. } | MountError::Version { .. } => {
                 self.missing(&error)

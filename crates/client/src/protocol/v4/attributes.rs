@@ -170,9 +170,10 @@ impl EncodedAttributes {
         Self { mask, values: encoded }
     }
 
-    /// Those of a type alone, for VERIFY.
-    pub(super) fn of_type(kind: curt_proto::nfs4::Ftype4) -> Self {
-        let values = AttributeValues { kind: Some(kind), ..AttributeValues::default() };
+    /// The type of a directory alone, for VERIFY and NVERIFY.
+    pub(super) fn directory_type() -> Self {
+        let kind = Some(curt_proto::nfs4::Ftype4::Directory);
+        let values = AttributeValues { kind, ..AttributeValues::default() };
         let mut encoded = Vec::new();
         values.encode_values(TYPE, &mut encoded);
         Self { mask: TYPE, values: encoded }

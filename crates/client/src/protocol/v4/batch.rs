@@ -1,8 +1,8 @@
 //! Intents on many objects in one compound, whose operations the session's size limits.
 
 use curt_proto::nfs4::{
-    ChangeInfo, Component, CompoundEncoder, Ftype4, GetfhOk4, LookupArgs4, Nfs4Operation, NverifyArgs4,
-    ReadArgs4, ReadOk4, RemoveArgs4, RemoveOk4, Stateid,
+    ChangeInfo, Component, CompoundEncoder, GetfhOk4, LookupArgs4, Nfs4Operation, NverifyArgs4, ReadArgs4,
+    ReadOk4, RemoveArgs4, RemoveOk4, Stateid,
 };
 use curt_types::{Fault, FileHandle, Wcc};
 use curt_xdr::DecodeError;
@@ -119,7 +119,7 @@ impl NfsV4 {
         let most = (room / each).min(REMOVALS_MAX);
         let names: Result<Names<'_>, _> = names.iter().take(most).map(|name| Component::new(name)).collect();
         let names = names.ok().filter(|names| !names.is_empty())?;
-        let directory_type = EncodedAttributes::of_type(Ftype4::Directory);
+        let directory_type = EncodedAttributes::directory_type();
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);
             operations.bare(Nfs4Operation::Savefh);

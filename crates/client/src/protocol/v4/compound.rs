@@ -379,7 +379,8 @@ impl NfsV4 {
                 SlotTurn::Slot(slot) if slot.is_doubtful => self.settle(slot, request.caller)?,
                 SlotTurn::Slot(slot) => self.attempt(request, slot, purpose, may_piggyback)?,
             };
-            // Piggybacked operations that the server refuses must not keep a request from being executed.
+            // Piggybacked operations that the server refuses must not keep a request from being
+            // executed.
             may_piggyback &= !matches!(attempt, Attempt::WithoutPiggybacked);
             match attempt {
                 Attempt::WithoutPiggybacked => {}

@@ -233,7 +233,7 @@ impl LockStateTable {
         (place, used, is_new)
     }
 
-    /// The same state for the same request, which is sent again.
+    /// The current state for a request that is sent again.
     pub(super) fn again(&self, place: &LockStateRef) -> LockStateRef {
         let states = &mut *self.states.lock();
         let epoch = states.epoch;

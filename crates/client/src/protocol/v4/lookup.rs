@@ -25,12 +25,12 @@ use crate::protocol::{Answer, LookupOpenReply, LookupOpenRequest, LookupReply, R
 const LOOKUP_ATTRIBUTES_AT: u32 = 4;
 
 impl NfsV4 {
-    /// A LOOKUP, and what is requested with it. Without an OPEN its READ uses the anonymous stateid: no
-    /// open has to be closed if the file is not opened. The failure of what follows LOOKUP does not
-    /// concern the name.
+    /// A LOOKUP, and what is requested with it. Without an OPEN its READ uses the anonymous
+    /// stateid: no open has to be closed if the file is not opened. The failure of what follows
+    /// LOOKUP does not concern the name.
     ///
-    /// The operations after OPEN are executed after the delegation was granted. Those before it serve
-    /// objects that cannot be opened.
+    /// The operations after OPEN are executed after the delegation was granted. Those before it
+    /// serve objects that cannot be opened.
     pub(super) fn find_with_open(
         &self,
         caller: RpcCaller<'_>,

@@ -45,18 +45,18 @@ use std::{
 use curt_policy::locks::LockReply;
 use curt_proto::nfs4::{
     AccessArgs4, AccessOk4, Bitmap4, CommitArgs4, CommitOk4, Component, CompoundEncoder, CreateArgs4,
-    CreateHow4, CreateOk4, CreateType4, Ftype4, GetattrArgs4, GetattrOk4, GetfhOk4, LinkArgs4, LinkOk4,
-    LinkText, LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, NverifyArgs4, OpenClaim, OpenHow, OpenOk4,
-    PutfhArgs4, ReadArgs4, ReaddirArgs4, ReadlinkOk4, RemoveArgs4, RemoveOk4, RenameArgs4, RenameOk4,
-    SetattrArgs4, StableHow4, Stateid, Verifier4, VerifyArgs4, WriteArgs4, WriteOk4,
+    CreateHow4, CreateOk4, CreateType4, GetattrArgs4, GetattrOk4, GetfhOk4, LinkArgs4, LinkOk4, LinkText,
+    LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, NverifyArgs4, OpenClaim, OpenHow, OpenOk4, PutfhArgs4,
+    ReadArgs4, ReaddirArgs4, ReadlinkOk4, RemoveArgs4, RemoveOk4, RenameArgs4, RenameOk4, SetattrArgs4,
+    StableHow4, Stateid, Verifier4, VerifyArgs4, WriteArgs4, WriteOk4,
 };
 use curt_rpc::{
     auth::RpcCredential,
     client::{CallError, Interrupt},
 };
 use curt_types::{
-    Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, SetTime, Stability, Timestamp,
-    Wcc, WriteVerifier,
+    Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, SetTime, Timestamp, Wcc,
+    WriteVerifier,
 };
 use curt_xdr::{DecodeError, Opaque};
 
@@ -79,7 +79,7 @@ use super::{
     LockOperations, LockTestReply, LookupOpenReply, LookupOpenRequest, LookupReply, NfsReply, OpenCaller,
     OpenExtras, OpenOperations, OpenOwner, OpenReply, PathReply, Protocol, ReadData, ReadSink, ReaddirPage,
     RenameAttributes, RpcCaller, RpcClient, ShareAccess, SiblingOpenRequest, WireLock, WireOwner, WriteReply,
-    deadline::within, read_data::bytes_of,
+    WriteRequest, deadline::within, read_data::bytes_of,
 };
 use crate::threads::Background;
 
@@ -342,7 +342,7 @@ impl NfsV4 {
         name: Component<'_>,
         is_directory: Option<bool>,
     ) -> Answer<(), Wcc> {
-        let directory_type = EncodedAttributes::of_type(Ftype4::Directory);
+        let directory_type = EncodedAttributes::directory_type();
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);
             if let Some(is_directory) = is_directory {
@@ -852,15 +852,15 @@ impl FileOperations for NfsV4 {
         Ok(Some(NfsReply { sent_at, lost_at, outcome, attributes }))
     }
 
-    /// WRITE. A reply with a count of zero or above the number of bytes sent is malformed.
+    /// WRITE, and a SETATTR if attributes are set. A reply with a count of zero or above the number
+    /// of bytes sent is malformed.
     fn write(
         &self,
         open: OpenCaller<'_>,
         file: &FileHandle,
-        offset: u64,
-        stability: Stability,
-        bytes: &[u8],
+        write: WriteRequest<'_>,
     ) -> Answer<WriteReply, Wcc> {
+        let WriteRequest { offset, stability, bytes, set } = write;
         let Ok(data) = Opaque::new(bytes) else {
             return Ok(self.refusal(Fault::Fbig));
         };
@@ -868,17 +868,25 @@ impl FileOperations for NfsV4 {
         let sent = AtomicUsize::new(bytes.len());
         let key = OpenKey { file: file.clone(), owner: open.open.owner };
         let stable = StableHow4::from(stability);
+        let encoded = set.map(EncodedAttributes::new);
         let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
             get_attributes(operations, attributes::CHANGE);
             let most = usize::try_from(self.session.lock().write_max()).unwrap_or(usize::MAX);
             let data = bytes.get(..most).map_or(data, |first| Opaque::new(first).unwrap_or(data));
             sent.store(data.bytes().len(), Relaxed);
             operations.push(&WriteArgs4 { stateid, offset, stable, data });
+            if let Some(encoded) = &encoded {
+                let stateid = Stateid::ANONYMOUS;
+                operations.push(&SetattrArgs4 { stateid, attributes: encoded.fattr() });
+            }
             get_attributes(operations, attributes::OBJECT);
         };
         // A repeated WRITE writes the same bytes, so the server need not keep its reply.
-        let request =
-            CompoundRequest { open: Some(&key), ..question(open.rpc(), Nfs4Operation::Write, &append) };
+        let request = match set {
+            None => question(open.rpc(), Nfs4Operation::Write, &append),
+            Some(_) => change(open.rpc(), Nfs4Operation::Write, 2, &append),
+        };
+        let request = CompoundRequest { open: Some(&key), ..request };
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let reply = self.send_io(&request, offset..offset.saturating_add(length))?;
         self.answered(&reply, |results| {
@@ -889,8 +897,12 @@ impl FileOperations for NfsV4 {
             if count > sent || (count == 0 && sent > 0) || ok.committed < stable {
                 return Err(DecodeError::BadValue { name: "WRITE4resok", value: ok.count });
             }
-            let written =
-                WriteReply { count: ok.count, stability: ok.committed.into(), verifier: ok.verifier.into() };
+            let set = match set {
+                None => None,
+                Some(_) => Some(results.next::<Bitmap4>(Nfs4Operation::Setattr)?.map(|_| ())),
+            };
+            let (stability, verifier) = (ok.committed.into(), ok.verifier.into());
+            let written = WriteReply { count: ok.count, stability, verifier, set };
             Ok((Ok(written), file_step(before, results.attributes()?)))
         })
     }

@@ -128,7 +128,7 @@ impl Callbacks {
     }
 }
 
-/// The same over a transport that is there.
+/// Mounts over a transport that is there.
 ///
 /// # Errors
 /// [`EstablishError`].

@@ -300,8 +300,8 @@ impl Open {
             || access == ShareAccess::Both && both.into_iter().all(|part| self.has_opened(part))
     }
 
-    /// The OPEN_DOWNGRADE that reduces the server's open to the accesses still used, or CLOSE if the
-    /// remaining users need only a delayed open.
+    /// The OPEN_DOWNGRADE that reduces the server's open to the accesses still used, or CLOSE if
+    /// the remaining users need only a delayed open.
     fn narrower(&self) -> Option<PiggybackedKind> {
         if self.pins > 0 {
             return None;

@@ -119,7 +119,7 @@ impl NfsV4 {
         })
     }
 
-    /// The same for a mount, which wants to know why.
+    /// Runs the steps of recovery, and returns why one failed.
     pub(super) fn recover_steps(&self, interrupt: &Interrupt) -> Result<(), RecoveryError> {
         let caller = RpcCaller { credential: &self.machine, interrupt };
         let (mut steps, mut wait) = (0, RECOVERY_PAUSE);

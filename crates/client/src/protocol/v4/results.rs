@@ -79,8 +79,7 @@ pub(super) fn outcome<T>(result: Result<T, ResultError>) -> Result<Result<T, Nfs
     }
 }
 
-/// The same for what only describes the result of an operation that has succeeded: it may be
-/// missing.
+/// The result of an operation that only describes one that has succeeded: it may be missing.
 pub(super) fn optional<T>(result: Result<T, ResultError>) -> Result<Option<T>, DecodeError> {
     outcome(result).map(Result::ok)
 }

@@ -101,7 +101,7 @@ pub(super) struct SessionState {
     is_recovering: bool,
     generation: SessionGeneration,
     pub(super) client: Clientid,
-    /// That of the next CREATE_SESSION.
+    /// The sequence number of the next CREATE_SESSION.
     pub(super) create_sequence: SequenceId,
     pub(super) session: SessionId,
     /// The session that the server may still have for this client.

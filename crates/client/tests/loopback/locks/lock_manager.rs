@@ -2,11 +2,15 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    net::IpAddr,
     sync::{Arc, Weak},
     time::Duration,
 };
 
-use curt_client::protocol::{LockEvents, v3::nlm::NlmHost};
+use curt_client::protocol::{
+    LockEvents,
+    v3::nlm::{NlmHost, Preparation},
+};
 use curt_policy::locks::LockRanges;
 use curt_proto::nlm4::{
     self, NlmCancelArguments, NlmHolder, NlmLock, NlmLockArguments, NlmProcedure, NlmResult, NlmStat4,
@@ -35,6 +39,7 @@ struct State {
     held: BTreeMap<(Vec<u8>, i32), LockRanges>,
     /// Statuses of the next LOCKs and TESTs, instead of what is true.
     script: VecDeque<NlmStat4>,
+    refused_reclaims: Option<NlmStat4>,
     calls: Vec<String>,
     /// Calls of this procedure wait.
     stuck: Option<NlmProcedure>,
@@ -57,6 +62,16 @@ impl LockManager {
     /// The next LOCKs and TESTs get these statuses.
     pub(crate) fn script(&self, statuses: &[NlmStat4]) {
         self.state.lock().script.extend(statuses);
+    }
+
+    /// Reclaims get this status from now on.
+    pub(crate) fn refuse_reclaims(&self, status: NlmStat4) {
+        self.state.lock().refused_reclaims = Some(status);
+    }
+
+    /// The locks of this mount are gone.
+    pub(crate) fn forget_all_but_others(&self) {
+        self.state.lock().held.retain(|(_, svid), _| *svid == OTHER);
     }
 
     /// Blocked LOCKs are granted by callbacks.
@@ -136,11 +151,13 @@ impl LockManager {
 
     /// Forgets all locks, and says so.
     pub(crate) fn restart(&self) {
-        let events = {
-            let mut state = self.state.lock();
-            state.held.clear();
-            state.events.clone().and_then(|events| events.upgrade()).unwrap()
-        };
+        self.state.lock().held.clear();
+        self.say_that_it_restarted();
+    }
+
+    /// Says that it has forgotten all locks.
+    pub(crate) fn say_that_it_restarted(&self) {
+        let events = self.state.lock().events.clone().and_then(|events| events.upgrade()).unwrap();
         events.server_restarted();
     }
 }
@@ -163,6 +180,9 @@ impl State {
 
     fn lock(&mut self, arguments: &NlmLockArguments<'_>) -> NlmStat4 {
         let lock_type = nlm4::lock_type(arguments.exclusive);
+        if let Some(status) = self.refused_reclaims.filter(|_| arguments.reclaim) {
+            return status;
+        }
         let status = match (self.script.pop_front(), self.conflict(&arguments.lock, lock_type)) {
             (Some(status), _) => status,
             (None, Some(_)) if arguments.block || self.keeps_places && is_repeated(arguments) => {
@@ -276,8 +296,8 @@ impl NlmHost for LockManager {
         3
     }
 
-    fn prepare(&self) -> bool {
-        true
+    fn prepare(&self, _: IpAddr) -> Preparation {
+        Preparation::Done
     }
 
     fn report(&self, events: Weak<dyn LockEvents>) {

@@ -608,6 +608,40 @@ fn locks_are_reclaimed_after_a_restart_and_what_is_lost_fails_once() {
 
 // SEMANTICS: lock-10.
 #[test]
+fn locks_of_a_server_that_was_not_restarted_are_kept_and_those_that_others_took_are_lost() {
+    let mount = LockingMount::new();
+    let file = mount.handle();
+    for (first, lock_type) in [(0, W), (10, W), (20, R), (30, R)] {
+        assert_eq!(mount.lock(1, range(first, first + 5), lock_type, true), Ok(()));
+    }
+    mount.manager.other(&file, range(20, 25), Some(R));
+    mount.manager.calls();
+    let (late, mounted) = (NlmStat4::DeniedGracePeriod, &mount.mounted);
+    let suspect = |locks: u64, lost: u64| {
+        let before = mounted.counter(ClientCounter::LockReclaimed);
+        // Each reclaim is refused, and the TEST after it is answered truly.
+        mount.manager.refuse_reclaims(late);
+        mount.manager.say_that_it_restarted();
+        while mounted.counter(ClientCounter::LockReclaimed) < before + locks
+            || mounted.counter(ClientCounter::LockLost) < lost
+        {
+            std::thread::yield_now();
+        }
+    };
+    suspect(4, 0);
+    let pair = |lock: &str| [format!("RECLAIM {lock}"), "TEST".to_owned()];
+    let expected: Vec<_> =
+        ["w 0..=5", "w 10..=15", "r 20..=25", "r 30..=35"].into_iter().flat_map(pair).collect();
+    assert_eq!(mount.manager.calls(), expected);
+    // One was lost without anybody's notice, and is another client's.
+    mount.manager.forget_all_but_others();
+    mount.manager.other(&file, range(10, 15), Some(W));
+    suspect(1, 3);
+    assert_eq!(mount.unlock(1, ByteRange::WHOLE), Err(Errno::IO));
+}
+
+// SEMANTICS: lock-10.
+#[test]
 fn a_lost_lock_is_an_error_of_every_open_file_that_its_owner_locked_through() {
     let mount = LockingMount::new();
     let (second, third) =
@@ -619,11 +653,13 @@ fn a_lost_lock_is_an_error_of_every_open_file_that_its_owner_locked_through() {
     }
     mount.manager.calls();
     mount.mounted.told.contents.lock().clear();
-    mount.manager.script(&[NlmStat4::Granted, NlmStat4::DeniedGracePeriod, NlmStat4::DeniedGracePeriod]);
+    let (granted, late) = (NlmStat4::Granted, NlmStat4::DeniedGracePeriod);
+    // A TEST follows each reclaim that comes too late.
+    mount.manager.script(&[granted, late, granted, late, granted]);
     mount.manager.restart();
     // What is lost is unlocked: the server may not have been restarted.
-    mount.manager.wait_for_calls(5);
-    assert_eq!(mount.manager.calls()[3..], ["UNLOCK 20..=29", "UNLOCK 40..=49"]);
+    mount.manager.wait_for_calls(7);
+    assert_eq!(mount.manager.calls()[5..], ["UNLOCK 20..=29", "UNLOCK 40..=49"]);
     while mount.mounted.counter(ClientCounter::LockLost) < 2 {
         std::thread::yield_now();
     }

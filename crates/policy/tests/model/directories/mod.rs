@@ -48,7 +48,7 @@ const WIDE: Bounds = Bounds {
     changes: true,
     ..ALONE
 };
-/// The same in one reply, while a stranger changes names as well.
+/// [`WIDE`] in one reply, while a stranger changes names as well.
 const CROWD: Bounds = Bounds { strangers: 1, replies: 1, ..WIDE };
 /// Two clients that both list, look up and change.
 const PAIR: Bounds = Bounds {

@@ -20,7 +20,7 @@ use crate::{
 /// Two clients, one thread each.
 const PAIR: Bounds =
     Bounds { threads: 1, operations: [3, 2], strangers: 0, ticks: 0, prompt: false, delegates: false };
-/// The same with ticks, and with fewer operations.
+/// [`PAIR`] with ticks, and with fewer operations.
 const SLOW_PAIR: Bounds =
     Bounds { threads: 1, operations: [2, 1], strangers: 0, ticks: 2, prompt: true, delegates: false };
 /// One client and strangers, with ticks.
@@ -30,7 +30,7 @@ const ALONE: Bounds =
 const WIDE: Bounds =
     Bounds { threads: 2, operations: [3, 0], strangers: 2, ticks: 1, prompt: true, delegates: false };
 
-/// The same with one stranger.
+/// [`WIDE`] with one stranger.
 const NARROW: Bounds = Bounds { strangers: 1, ..WIDE };
 
 /// Close-to-open revalidates at each open, so the default lifetime is used.

@@ -22,7 +22,7 @@ const GROUPS_MAX: usize = 16;
 pub struct ClientOwner<'a> {
     /// Differs for each instance of the client.
     pub verifier: Verifier4,
-    /// The same for all its instances.
+    /// The client owner, equal for all its instances.
     pub owner: OpaqueLimited<'a>,
 }
 
@@ -275,7 +275,7 @@ impl CreateSessionFlags {
 pub struct CreateSessionOk4 {
     /// The session.
     pub session: SessionId,
-    /// That of the arguments.
+    /// The sequence number of the arguments.
     pub sequence: SequenceId,
     /// Flags, as granted.
     pub flags: CreateSessionFlags,

@@ -87,10 +87,10 @@ pub enum CreateHow4<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 #[xdr(union)]
 pub enum OpenHow<'a> {
-    /// It does not.
+    /// The file is not created.
     #[xdr(case = 0)]
     NoCreate,
-    /// It does.
+    /// The file is created.
     #[xdr(case = 1)]
     Create(CreateHow4<'a>),
 }

@@ -100,8 +100,8 @@ impl HeldLocks {
         self.len
     }
 
-    /// A lock of another owner that conflicts with a lock of this type and range by `owner`; `None`: an
-    /// owner without locks.
+    /// A lock of another owner that conflicts with a lock of this type and range by `owner`;
+    /// `None`: an owner without locks.
     pub(super) fn conflict(
         &self,
         owner: Option<OwnerId>,

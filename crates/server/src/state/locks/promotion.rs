@@ -143,8 +143,8 @@ impl LockTable {
         pass.barrier.closes(freed) && !*pass.may_pass.get_or_insert_with(may_pass)
     }
 
-    /// Whether an owner that waits in the queue may hold a lock of the file. Iterates over the smaller
-    /// set: the locks or the waiters.
+    /// Whether an owner that waits in the queue may hold a lock of the file. Iterates over the
+    /// smaller set: the locks or the waiters.
     pub(super) fn any_holder_waits(&self, slot: FileSlot, queue: &WaitQueue) -> bool {
         let held = &self.files[slot.0 as usize].held;
         if held.len() > queue.len {

@@ -39,7 +39,7 @@ pub struct LockOwner<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockWait<'a> {
     /// It is denied. One that conflicts with no lock, and for which nothing is reserved, is granted
-    /// the waiters.
+    /// before the waiters.
     No,
     /// It is denied, and the client will ask again, because it cannot be called. Its turn is after
     /// the waiters.

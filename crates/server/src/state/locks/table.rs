@@ -620,7 +620,8 @@ impl LockTable {
     }
 }
 
-/// The ranges that others may lock after a change of an owner's locks to this type; `None`: unlocked.
+/// The ranges that others may lock after a change of an owner's locks to this type; `None`:
+/// unlocked.
 pub(super) fn weakened(change: &Change, lock_type: Option<LockType>) -> RangeSet {
     let mut ranges = RangeSet::default();
     let is_weaker = |part: &&HeldPart| match lock_type {

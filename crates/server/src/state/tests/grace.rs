@@ -14,7 +14,8 @@ fn reclaimer(state: &ServerState, owner: &str) -> Arc<Client> {
 }
 
 fn reclaim(state: &ServerState, client: &Client, mode: ShareMode) -> Result<Stateid, StateFault> {
-    let asked = OpenRequest { owner: b"o", file: file(1), mode, is_reclaim: true, pin: None };
+    let asked =
+        OpenRequest { owner: b"o", file: file(1), mode, is_reclaim: true, is_admitted: false, pin: None };
     state.open(client, &asked).map(|granted| granted.stateid)
 }
 

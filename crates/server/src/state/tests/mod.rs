@@ -130,7 +130,8 @@ fn open(
     file: FileKey,
     mode: ShareMode,
 ) -> Result<Stateid, StateFault> {
-    let asked = OpenRequest { owner: owner.as_bytes(), file, mode, is_reclaim: false, pin: None };
+    let asked =
+        OpenRequest { owner: owner.as_bytes(), file, mode, is_reclaim: false, is_admitted: false, pin: None };
     state.open(client, &asked).map(|granted| granted.stateid)
 }
 

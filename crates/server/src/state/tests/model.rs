@@ -419,13 +419,19 @@ impl Model {
         let is_own = |open: &ModelOpen| {
             open.client == id && open.owner == owner && open.file == file_number && !open.is_revoked
         };
-        let others =
-            self.opens.iter().filter(|open| open.file == file_number && !open.is_revoked && !is_own(open));
+        let mut opens = self.opens.iter().filter(|open| open.file == file_number && !open.is_revoked);
         let own = self.opens.iter().position(is_own);
-        let is_denied = others.into_iter().any(|open| conflict(open.mode(), mode))
+        let is_denied = opens.any(|open| conflict(open.mode(), mode))
             && !(self.planted == Planted::UpgradesIgnoreOthers && own.is_some());
         let name = OPEN_OWNERS[owner].as_bytes();
-        let asked = OpenRequest { owner: name, file: file(file_number), mode, is_reclaim: false, pin: None };
+        let asked = OpenRequest {
+            owner: name,
+            file: file(file_number),
+            mode,
+            is_reclaim: false,
+            is_admitted: false,
+            pin: None,
+        };
         let granted = match self.state.open(&client, &asked) {
             Err(fault) => {
                 same("OPEN", (fault, true), (StateFault::ShareDenied, is_denied))?;

@@ -23,10 +23,15 @@ fn every_pair_of_share_modes_is_allowed_or_denied_as_the_bits_say() {
                 expected,
                 "{first:?} {second:?}"
             );
-            // Other files and the owner itself are free.
+            // RFC 8881 section 9.7: an owner's own open is no exception.
+            open(&state, &client, "first", file(3), first).unwrap();
+            assert_eq!(
+                open(&state, &client, "first", file(3), second).err(),
+                expected,
+                "{first:?} {second:?}"
+            );
+            // Other files are free.
             open(&state, &client, "second", file(2), second).unwrap();
-            open(&state, &client, "second", file(3), second).unwrap();
-            open(&state, &client, "second", file(3), first).unwrap();
         }
     }
 }
@@ -42,8 +47,9 @@ fn an_owner_that_opens_again_gets_the_union_and_the_next_seqid() {
     assert_eq!(open(&state, &client, "p", file(1), mode(2, 0)), Err(StateFault::ShareDenied));
     assert_eq!(open(&state, &client, "p", file(1), mode(1, 1)), Err(StateFault::ShareDenied));
     open(&state, &client, "p", file(1), mode(1, 0)).unwrap();
-    // The upgrade conflicts with the other owner, and changes nothing.
+    // The upgrade conflicts with the other owner, or with its own open, and changes nothing.
     assert_eq!(open(&state, &client, "o", file(1), mode(1, 1)), Err(StateFault::ShareDenied));
+    assert_eq!(open(&state, &client, "o", file(1), mode(3, 0)), Err(StateFault::ShareDenied));
     state.close(&client, &second, &file(1)).unwrap();
     assert_eq!(state.shares.opens(&file(1)), 1);
     assert_eq!(open(&state, &client, "o", file(1), mode(0, 0)), Err(StateFault::Invalid));
@@ -56,20 +62,21 @@ fn a_downgrade_needs_the_union_of_modes_that_were_opened() {
     let down = |stateid: &Stateid, access, deny| {
         state.open_downgrade(&client, stateid, &file(1), mode(access, deny))
     };
-    let both = open(&state, &client, "o", file(1), mode(3, 0)).unwrap();
+    let both = open(&state, &client, "o", file(1), mode(3, 2)).unwrap();
     assert_eq!(down(&both, 1, 0), Err(StateFault::Invalid));
-    let read = open(&state, &client, "o", file(1), mode(1, 2)).unwrap();
-    assert_eq!(down(&both, 1, 2), Err(StateFault::OldStateid));
-    for (access, deny) in [(0, 0), (1, 0), (2, 0), (3, 1), (1, 3)] {
+    let read = open(&state, &client, "o", file(1), mode(1, 0)).unwrap();
+    assert_eq!(down(&both, 1, 0), Err(StateFault::OldStateid));
+    for (access, deny) in [(0, 0), (2, 0), (1, 2), (3, 0), (3, 1), (1, 3)] {
         assert_eq!(down(&read, access, deny), Err(StateFault::Invalid), "{access} {deny}");
     }
     let same = down(&read, 3, 2).unwrap();
-    let less = down(&same, 1, 2).unwrap();
-    assert_eq!((same.seqid, less.seqid), (3, 4));
-    assert_eq!(down(&less, 3, 0), Err(StateFault::Invalid));
-    assert_eq!(state.check_io(&client, &less, &file(1), Write), Err(StateFault::OpenMode));
     assert_eq!(open(&state, &client, "p", file(1), mode(2, 0)), Err(StateFault::ShareDenied));
-    open(&state, &client, "p", file(1), mode(1, 2)).unwrap();
+    let less = down(&same, 1, 0).unwrap();
+    assert_eq!((same.seqid, less.seqid), (3, 4));
+    assert_eq!(down(&less, 3, 2), Err(StateFault::Invalid));
+    assert_eq!(state.check_io(&client, &less, &file(1), Write), Err(StateFault::OpenMode));
+    assert_eq!(open(&state, &client, "p", file(1), mode(2, 1)), Err(StateFault::ShareDenied));
+    open(&state, &client, "p", file(1), mode(2, 0)).unwrap();
 }
 
 #[test]
@@ -169,17 +176,24 @@ fn an_open_for_writing_reads_unless_another_denies_it() {
 fn an_open_that_is_withdrawn_leaves_no_trace() {
     let state = state();
     let (client, _) = client(&state, "a");
-    let asked = |mode| OpenRequest { owner: b"o", file: file(1), mode, is_reclaim: false, pin: None };
+    let asked = |mode| OpenRequest {
+        owner: b"o",
+        file: file(1),
+        mode,
+        is_reclaim: false,
+        is_admitted: false,
+        pin: None,
+    };
     let granted = state.open(&client, &asked(mode(1, 3))).unwrap();
     state.withdraw_open(&client, &granted);
     assert_eq!((state.shares.files(), state.clients(at(0))[0].owners), (0, 0));
     assert!(!state.shares.denies_io(&file(1), None, Read));
     let first = state.open(&client, &asked(mode(1, 0))).unwrap();
-    let upgrade = state.open(&client, &asked(mode(2, 3))).unwrap();
+    let upgrade = state.open(&client, &asked(mode(2, 2))).unwrap();
     state.withdraw_open(&client, &upgrade);
     assert_eq!(state.test_stateid(&client, &first.stateid), Ok(()));
-    assert!(!state.shares.denies_io(&file(1), None, Read));
-    assert_eq!(state.open_downgrade(&client, &first.stateid, &file(1), mode(3, 3)), Err(StateFault::Invalid));
+    assert!(!state.shares.denies_io(&file(1), None, Write));
+    assert_eq!(state.open_downgrade(&client, &first.stateid, &file(1), mode(3, 2)), Err(StateFault::Invalid));
     state.close(&client, &first.stateid, &file(1)).unwrap();
 }
 
@@ -193,6 +207,7 @@ fn a_pin_is_kept_until_the_last_open_ends() {
         file: file(1),
         mode: mode(1, 0),
         is_reclaim: false,
+        is_admitted: false,
         pin: Some(Arc::clone(&pin) as _),
     };
     let one = state.open(&client, &asked(b"one")).unwrap().stateid;
@@ -277,7 +292,12 @@ fn the_last_reference_to_a_file_ends_with_no_state_locked() {
         let pin = Pin { client: Arc::clone(&client), ended: Arc::clone(&ended) };
         let (file, mode) = (file(number), mode(1, 0));
         let pin: Option<super::super::shares::FilePin> = Some(Arc::new(pin));
-        state.open(&client, &OpenRequest { owner: b"o", file, mode, is_reclaim: false, pin }).unwrap()
+        state
+            .open(
+                &client,
+                &OpenRequest { owner: b"o", file, mode, is_reclaim: false, is_admitted: false, pin },
+            )
+            .unwrap()
     };
     let count = || ended.load(Ordering::Relaxed);
     let closed = opened(1);

@@ -1,9 +1,7 @@
 //! Permissions: ACCESS and squashing, as seen through the procedures.
 
-use curt_proto::nfs3::{
-    AccessArguments, AccessMask, AccessOk, Fattr, NfsFh3, NfsProcedure, NfsResult, NfsStat3,
-};
-use curt_types::SetAttributes;
+use curt_proto::nfs3::{AccessArguments, AccessOk, Fattr, NfsFh3, NfsProcedure, NfsResult, NfsStat3};
+use curt_types::{Access, SetAttributes};
 
 use curt_vfs::{CreateMode, FsCred, Vfs as _};
 
@@ -11,11 +9,11 @@ use super::fixture::{Fixture, rules};
 use crate::{ExportRules, Squash};
 
 fn access(fixture: &Fixture, object: NfsFh3) -> u32 {
-    let arguments = AccessArguments { object, access: AccessMask::ALL };
+    let arguments = AccessArguments { object, access: Access::ALL.bits() };
     match fixture.call::<AccessOk, Option<Fattr>>(NfsProcedure::Access, &arguments) {
         NfsResult::Ok(ok) => {
             assert_eq!(ok.attributes, Some(fixture.attributes(object)));
-            ok.access.0
+            ok.access
         }
         NfsResult::Failed(status, _) => panic!("{status}"),
     }
@@ -25,29 +23,29 @@ fn access(fixture: &Fixture, object: NfsFh3) -> u32 {
 fn access_follows_owner_group_and_others() {
     let mut fixture = Fixture::new();
     let file = fixture.make_file(fixture.root(), b"file", 0o754);
-    let all = AccessMask::READ.or(AccessMask::MODIFY).or(AccessMask::EXTEND).or(AccessMask::EXECUTE);
-    assert_eq!(access(&fixture, file), all.0);
+    let all = Access::READ.with(Access::MODIFY).with(Access::EXTEND).with(Access::EXECUTE);
+    assert_eq!(access(&fixture, file), all.bits());
     fixture.become_user(5, 0);
-    assert_eq!(access(&fixture, file), AccessMask::READ.or(AccessMask::EXECUTE).0);
+    assert_eq!(access(&fixture, file), Access::READ.with(Access::EXECUTE).bits());
     fixture.become_user(5, 5);
-    assert_eq!(access(&fixture, file), AccessMask::READ.0);
+    assert_eq!(access(&fixture, file), Access::READ.bits());
 }
 
 #[test]
 fn a_read_only_export_grants_no_change() {
     let fixture = Fixture::with_rules(ExportRules { read_only: true, ..rules() });
-    assert_eq!(access(&fixture, fixture.root()), AccessMask::READ.or(AccessMask::LOOKUP).0);
+    assert_eq!(access(&fixture, fixture.root()), Access::READ.with(Access::LOOKUP).bits());
 }
 
 #[test]
 fn a_squashed_root_is_the_anonymous_user() {
     let mut fixture = Fixture::with_rules(ExportRules { squash: Squash::Root, ..rules() });
     let root = fixture.root();
-    assert_eq!(access(&fixture, root), AccessMask::READ.or(AccessMask::LOOKUP).0, "mode 755 of uid 0");
+    assert_eq!(access(&fixture, root), Access::READ.with(Access::LOOKUP).bits(), "mode 755 of uid 0");
     let refused = fixture.lookup(root, b"none").status();
     assert_eq!(refused, NfsStat3::Noent);
     let kept = Fixture::with_rules(ExportRules { squash: Squash::None, ..rules() });
-    assert!(AccessMask(access(&kept, kept.root())).contains(AccessMask::MODIFY));
+    assert!(Access::from_bits(access(&kept, kept.root())).contains(Access::MODIFY));
     fixture.become_user(0, 0);
     let how = curt_proto::nfs3::CreateHow::Guarded(curt_proto::nfs3::Sattr::default());
     let arguments = curt_proto::nfs3::CreateArguments { place: super::fixture::place(root, b"new"), how };
@@ -82,7 +80,7 @@ fn with_manage_gids_a_squashed_caller_has_no_groups_of_its_credential() {
     fixture.send_groups(&[42]);
     for uid in [0, u32::MAX] {
         fixture.become_user(uid, 0);
-        assert_eq!(access(&fixture, file), AccessMask::READ.0, "{uid}: as sent");
+        assert_eq!(access(&fixture, file), Access::READ.bits(), "{uid}: as sent");
     }
     fixture.service.manage_groups().unwrap();
     for uid in [0, u32::MAX] {

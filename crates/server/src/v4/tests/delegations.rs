@@ -96,7 +96,7 @@ fn server() -> (Server, Arc<ScriptedTime>) {
     serving_exported(export("/srv/files", 1, rules()))
 }
 
-/// The same for a directory of this machine.
+/// A server of a directory of this machine.
 fn serving(directory: &std::path::Path) -> (Server, Arc<ScriptedTime>) {
     let vfs = curt_vfs::LocalVfs::open(directory, &curt_vfs::LocalOptions::default()).unwrap();
     let path = b"/srv/files".to_vec();

@@ -12,7 +12,7 @@ use curt_xdr::{Encode, Opaque};
 use tempfile::TempDir;
 
 use super::test_client::{Server, compound, export, rules, user};
-use crate::ExportDefinition;
+use crate::{ExportDefinition, ExportRules};
 
 pub(super) const NOW: Timestamp = Timestamp::new(1_000_000, 7);
 
@@ -31,7 +31,7 @@ pub(super) const OBJECTS: [(&str, Ftype4); 7] = [
 pub(super) struct Fixture {
     server: Server,
     vfs: Arc<dyn Vfs>,
-    uid: u32,
+    uid: Cell<u32>,
     minor_version: u32,
     session: SessionId,
     sequence: Cell<u32>,
@@ -86,8 +86,12 @@ impl Fixture {
     }
 
     pub(super) fn with_minor(minor_version: u32) -> Self {
-        let options = MemoryOptions { clock: Arc::new(|| NOW), instance: 1, ..MemoryOptions::default() };
-        Self::over(Arc::new(MemoryVfs::new(options)), minor_version)
+        Self::over(in_memory(), minor_version, rules())
+    }
+
+    /// With these rules for export 1.
+    pub(super) fn with_rules(rules: ExportRules) -> Self {
+        Self::over(in_memory(), 1, rules)
     }
 
     /// Runs a test with a tree in memory and, if this user may make devices, with a local
@@ -97,33 +101,33 @@ impl Fixture {
         if rustix::process::geteuid().is_root() {
             let directory = TempDir::new().unwrap();
             let vfs = LocalVfs::open(directory.path(), &LocalOptions::default()).unwrap();
-            test(&Self::over(Arc::new(vfs), 1));
+            test(&Self::over(Arc::new(vfs), 1, rules()));
         }
     }
 
-    fn over(vfs: Arc<dyn Vfs>, minor_version: u32) -> Self {
+    fn over(vfs: Arc<dyn Vfs>, minor_version: u32, rules_of_one: ExportRules) -> Self {
         make_objects(&*vfs);
         let exports = vec![
-            ExportDefinition::for_everyone(b"/one".to_vec(), Arc::clone(&vfs), rules()),
+            ExportDefinition::for_everyone(b"/one".to_vec(), Arc::clone(&vfs), rules_of_one),
             export("/deep/two", 2, rules()),
         ];
         let server = Server::with(exports);
         let session = server.client("client").session;
         // The first request was RECLAIM_COMPLETE.
-        Self { server, vfs, uid: 0, minor_version, session, sequence: Cell::new(2) }
+        Self { server, vfs, uid: Cell::new(0), minor_version, session, sequence: Cell::new(2) }
     }
 
     /// Sets the caller of later compounds.
-    pub(super) const fn become_user(&mut self, uid: u32) {
-        self.uid = uid;
+    pub(super) fn become_user(&self, uid: u32) {
+        self.uid.set(uid);
     }
 
     /// Executes a compound after SEQUENCE.
     pub(super) fn run(&self, build: impl Fn(&mut CompoundEncoder<'_>)) -> Reply {
-        Reply(self.server.raw(user(self.uid), &self.encoded(build)))
+        Reply(self.server.raw(user(self.uid.get()), &self.encoded(build)))
     }
 
-    /// The same with a last operation of any number, and bytes as its arguments.
+    /// Runs a compound with a last operation of any number, and bytes as its arguments.
     pub(super) fn run_number(
         &self,
         build: impl Fn(&mut CompoundEncoder<'_>),
@@ -138,7 +142,7 @@ impl Fixture {
         encoded.truncate(before);
         encoded.extend_from_slice(&number.to_be_bytes());
         encoded.extend_from_slice(arguments);
-        Reply(self.server.raw(user(self.uid), &encoded))
+        Reply(self.server.raw(user(self.uid.get()), &encoded))
     }
 
     /// The arguments of a compound that begins with SEQUENCE.
@@ -167,7 +171,7 @@ impl Fixture {
         .status()
     }
 
-    /// The same of an operation that has a saved filehandle too.
+    /// The result of an operation that has a saved filehandle too.
     pub(super) fn on_both(
         &self,
         saved: &[&str],
@@ -204,6 +208,11 @@ impl Fixture {
         let got: GetattrOk4<'_> = results.next(Nfs4Operation::Getattr).unwrap();
         check(&AttributeValues::decode(&got.attributes).unwrap(), got.attributes.mask)
     }
+}
+
+fn in_memory() -> Arc<dyn Vfs> {
+    let options = MemoryOptions { clock: Arc::new(|| NOW), instance: 1, ..MemoryOptions::default() };
+    Arc::new(MemoryVfs::new(options))
 }
 
 fn make_objects(vfs: &dyn Vfs) {

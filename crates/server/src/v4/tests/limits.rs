@@ -68,6 +68,34 @@ fn a_client_with_much_state_is_asked_to_return_some_and_then_refused() {
     assert_eq!(open(&one, "owner 14").err(), Some(NfsStat4::Nospc));
 }
 
+/// A client repeats what was delayed or refused for lack of room, which must find no file of the
+/// first attempt.
+#[test]
+fn an_open_without_room_for_its_state_creates_no_file() {
+    let (server, _) = server(2, 2);
+    let client = server.client("one");
+    let root = client.files();
+    let first = client.open(&root, &creating("file", "owner", BOTH, 0)).unwrap();
+    let with = |name, owner, how| OpenArgs4 { how: OpenHow::Create(how), ..opening(name, owner, BOTH, 0) };
+    let new = [
+        CreateHow4::Unchecked(Fattr4::default()),
+        CreateHow4::Guarded(Fattr4::default()),
+        CreateHow4::Exclusive(Verifier4([1; 8])),
+    ];
+    for how in new {
+        assert_eq!(client.open(&root, &with("new", "owner", how)).unwrap_err(), NfsStat4::Nospc);
+        assert_eq!(client.walk(&["srv", "files", "new"]), Err(NfsStat4::Noent));
+    }
+    // What needs no file or no state has the outcome that it has with room.
+    let guarded = CreateHow4::Guarded(Fattr4::default());
+    assert_eq!(client.open(&root, &with("file", "owner", guarded)).unwrap_err(), NfsStat4::Exist);
+    let again = client.open(&root, &creating("file", "owner", BOTH, 0)).unwrap();
+    assert_eq!((again.stateid.other, again.stateid.seqid), (first.stateid.other, 2));
+    let close = CloseArgs4 { seqid: 0, stateid: again.stateid };
+    assert_eq!(client.at(&first.handle, &|compound| compound.push(&close)), NfsStat4::Ok);
+    client.open(&root, &with("new", "owner", guarded)).unwrap();
+}
+
 /// Of 8 delegations, a client gets 4. With the third it has three quarters of what it may have.
 // SEMANTICS: stateful-15.
 #[test]

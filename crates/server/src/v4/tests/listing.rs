@@ -168,7 +168,7 @@ fn readdir_refuses_reserved_cookies_other_verifiers_and_limits_that_are_too_smal
 
 #[test]
 fn a_directory_without_permission_is_not_listed_and_one_without_search_says_why() {
-    let mut fixture = Fixture::new();
+    let fixture = Fixture::new();
     let mode = |fixture: &Fixture, mode| {
         let values = AttributeValues { mode: Some(mode), ..AttributeValues::default() };
         fattr(&values, |attributes| {

@@ -62,7 +62,7 @@ pub(super) fn accepted(asked: &CbSequenceArgs4) -> Vec<u8> {
     accepted_as(CallbackOperation::NotifyLock, asked)
 }
 
-/// The same with the operation of the callback.
+/// The reply with the operation of the callback.
 pub(super) fn accepted_as(operation: CallbackOperation, asked: &CbSequenceArgs4) -> Vec<u8> {
     executed(asked, operation, NfsStat4::Ok)
 }
@@ -105,7 +105,7 @@ pub(super) fn bind(
     bind_connection(client, 1, answer)
 }
 
-/// The same with the number of the connection.
+/// Binds a connection with the number of the connection.
 fn bind_connection(
     client: &TestClient<'_>,
     connection: usize,

@@ -5,6 +5,8 @@ use curt_proto::nfs4::NfsStat4::{Inval, Isdir, Nofilehandle, Notdir, Ok, Rofs, S
 use curt_proto::nfs4::*;
 
 use super::fixture::{Fixture, OBJECTS, go, name};
+use super::test_client::rules;
+use crate::ExportRules;
 
 /// The statuses for a file, directory, block device, character device, link, socket and FIFO.
 fn on_each(fixture: &Fixture, arguments: &impl OperationArguments) -> [NfsStat4; 7] {
@@ -117,7 +119,7 @@ fn queries_take_any_object() {
 
 #[test]
 fn access_grants_what_has_a_meaning_for_the_type() {
-    let mut fixture = Fixture::new();
+    let fixture = Fixture::new();
     for user in [0, 7] {
         fixture.become_user(user);
         for (object, kind) in OBJECTS {
@@ -197,4 +199,20 @@ fn operations_without_their_filehandles_say_so() {
     }
     assert_eq!(fixture.on(&["one"], &RenameArgs4 { from: name, to: name }), Nofilehandle);
     assert_eq!(fixture.on(&["one"], &LinkArgs4 { name }), Nofilehandle);
+}
+
+#[test]
+fn commit_refuses_what_is_no_file_and_nothing_else_whatever_the_export() {
+    let plain = Fixture::new();
+    let (read_only, asynchronous) =
+        (ExportRules { read_only: true, ..rules() }, ExportRules { asynchronous: true, ..rules() });
+    for rules in [read_only, asynchronous] {
+        let fixture = Fixture::with_rules(rules);
+        for (name, kind) in OBJECTS {
+            let commit = CommitArgs4 { offset: 0, count: 0 };
+            let status = fixture.on(&["one", name], &commit);
+            assert_eq!(status, plain.on(&["one", name], &commit), "{name}");
+            assert_eq!(status == Ok, kind == Ftype4::Regular);
+        }
+    }
 }

@@ -3,14 +3,16 @@
 use curt_proto::nfs3::{NfsProcedure, NfsStat3, ReadArguments};
 use curt_proto::nfs4::{
     Attribute, AttributeValues, CloseArgs4, CompoundResults, CreateArgs4, CreateHow4, CreateType4, Fattr4,
-    GetattrArgs4, Nfs4Operation, NfsFh4, NfsStat4, NoDelegation, OpenArgs4, OpenClaim, OpenDelegation,
-    OpenDowngradeArgs4, OpenHow, PutfhArgs4, ReadArgs4, ReadOk4, RemoveArgs4, SetattrArgs4, ShareAccess4,
-    SpecData4, StableHow4, Stateid, Verifier4, WriteArgs4, WriteOk4,
+    GetattrArgs4, Nfs4Operation, NfsFh4, NfsStat4, NfsTime4, NoDelegation, OpenArgs4, OpenClaim,
+    OpenDelegation, OpenDowngradeArgs4, OpenHow, PutfhArgs4, ReadArgs4, ReadOk4, RemoveArgs4, SetTime4,
+    SetattrArgs4, ShareAccess4, SpecData4, StableHow4, Stateid, Verifier4, WriteArgs4, WriteOk4,
 };
 use curt_types::FileHandle;
 use curt_xdr::{Encode, Opaque};
 
-use super::test_client::{Server, TestClient, creating, opening, user};
+use super::fixture::Fixture;
+use super::test_client::{Server, TestClient, creating, opening, rules, user};
+use crate::ExportRules;
 
 const READ: u32 = ShareAccess4::READ;
 const WRITE: u32 = ShareAccess4::WRITE;
@@ -221,10 +223,7 @@ fn files_are_created_in_each_way() {
     assert_eq!(exclusive(1).unwrap().handle, first.handle);
     assert_eq!(exclusive(2).unwrap_err(), NfsStat4::Exist);
     assert!(client.open(&root, &how("old", CreateHow4::Exclusive(Verifier4([3; 8])))).is_ok());
-    let times = AttributeValues {
-        time_modify_set: Some(curt_proto::nfs4::SetTime4::ServerTime),
-        ..AttributeValues::default()
-    };
+    let times = AttributeValues { time_modify_set: Some(SetTime4::ServerTime), ..AttributeValues::default() };
     let mut bytes = Vec::new();
     let times = fattr(&times, &mut bytes);
     let refused = how("times", CreateHow4::Exclusive41(Verifier4([1; 8]), times));
@@ -242,6 +241,62 @@ fn files_are_created_in_each_way() {
     let truncated = client.open(&root, &truncating(WRITE)).unwrap();
     assert_eq!(truncated.result.attributes_set, Attribute::set(&[Attribute::Size]));
     assert_eq!(read(&client, &opened.handle, opened.stateid), Ok(Vec::new()));
+}
+
+#[test]
+fn an_open_that_may_create_finds_what_exists_in_a_read_only_export() {
+    let fixture = Fixture::with_rules(ExportRules { read_only: true, ..rules() });
+    let default = Fattr4::default();
+    let open = |path: &[&str], name, access, how| {
+        fixture.on(path, &OpenArgs4 { how: OpenHow::Create(how), ..opening(name, "owner", access, 0) })
+    };
+    let (unchecked, guarded) = (CreateHow4::Unchecked(default), CreateHow4::Guarded(default));
+    let exclusive = CreateHow4::Exclusive(Verifier4([1; 8]));
+    assert_eq!(open(&["one"], "file", READ, unchecked), NfsStat4::Ok);
+    assert_eq!(open(&["one"], "file", WRITE, unchecked), NfsStat4::Rofs);
+    assert_eq!(open(&["one"], "directory", READ, unchecked), NfsStat4::Isdir);
+    for how in [guarded, exclusive] {
+        assert_eq!(open(&["one"], "file", READ, how), NfsStat4::Exist);
+    }
+    for how in [unchecked, guarded, exclusive] {
+        assert_eq!(open(&["one"], "new", READ, how), NfsStat4::Rofs);
+        assert_eq!(open(&["one", "file"], "new", READ, how), NfsStat4::Notdir);
+        assert_eq!(open(&["one"], "..", READ, how), NfsStat4::Badname);
+    }
+}
+
+/// The times of a file are known to all that may look it up.
+#[test]
+fn a_verifier_that_fits_a_file_of_another_owner_gives_no_access() {
+    let server = Server::new();
+    let client = server.client("one");
+    let root = client.files();
+    let exclusive = |access, deny| {
+        let how = OpenHow::Create(CreateHow4::Exclusive(Verifier4([0, 0, 0, 9, 0, 0, 0, 5])));
+        OpenArgs4 { how, ..opening("file", "other", access, deny) }
+    };
+    let time = |seconds| Some(SetTime4::ClientTime(NfsTime4 { seconds, nanoseconds: 0 }));
+    let values = AttributeValues {
+        owner: Some(Opaque::new(b"1000").unwrap()),
+        mode: Some(0o600),
+        time_access_set: time(5),
+        time_modify_set: time(9),
+        ..AttributeValues::default()
+    };
+    let mut bytes = Vec::new();
+    let how = OpenHow::Create(CreateHow4::Guarded(fattr(&values, &mut bytes)));
+    let made = client.open(&root, &OpenArgs4 { how, ..opening("file", "owner", BOTH, 0) }).unwrap();
+    assert_eq!(close(&client, &made.handle, made.stateid), NfsStat4::Ok);
+    let everybody = AttributeValues { mode: Some(0o777), ..AttributeValues::default() };
+    let mut bytes = Vec::new();
+    let attributes = fattr(&everybody, &mut bytes);
+    let set = SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes };
+    assert_eq!(client.at(&root, &|compound| compound.push(&set)), NfsStat4::Ok);
+    client.uid.set(1001);
+    assert_eq!(client.open(&root, &exclusive(BOTH, BOTH)).unwrap_err(), NfsStat4::Access);
+    assert_eq!(client.open(&root, &exclusive(READ, 0)).unwrap_err(), NfsStat4::Access);
+    client.uid.set(1000);
+    assert_eq!(client.open(&root, &exclusive(BOTH, BOTH)).unwrap().handle, made.handle);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! The pseudo file system: from the root to every export, and back.
 
 use curt_proto::nfs4::{
-    Attribute, Bitmap4, CompoundResults, CreateArgs4, CreateType4, Fattr4, Fsid4, GetattrArgs4, GetfhOk4,
-    LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, PutfhArgs4, ReaddirArgs4, RemoveArgs4, RenameArgs4,
-    Secinfo, SecinfoArgs4, SecinfoNoNameArgs4, SecinfoOk4, SequenceOk4, Verifier4,
+    Attribute, Bitmap4, CompoundResults, CreateArgs4, CreateType4, Fattr4, Fsid4, Ftype4, GetattrArgs4,
+    GetfhOk4, ListingItem4, LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, PutfhArgs4, ReaddirArgs4,
+    RemoveArgs4, RenameArgs4, Secinfo, SecinfoArgs4, SecinfoNoNameArgs4, SecinfoOk4, SequenceOk4, Verifier4,
 };
 use curt_types::{FileHandle, SetAttributes};
 use curt_vfs::{FsCred, NewNode};
@@ -202,6 +202,71 @@ fn an_export_of_another_flavor_is_named_by_secinfo_and_otherwise_refused() {
         compound.push(&LookupArgs4 { name: Opaque::new(b"none").unwrap() });
     });
     assert_eq!(lookup, NfsStat4::Wrongsec);
+}
+
+/// The names in a directory with their errors, types and whether they have a handle.
+fn described(
+    client: &TestClient<'_>,
+    of: &FileHandle,
+    wanted: &[Attribute],
+) -> Result<Vec<(Option<NfsStat4>, Option<Ftype4>, bool)>, NfsStat4> {
+    let reply = client.run(&|compound| {
+        compound.push(&PutfhArgs4 { object: NfsFh4::from(of) });
+        compound.push(&ReaddirArgs4 {
+            cookie: 0,
+            verifier: Verifier4::default(),
+            directory_count: 8192,
+            max_count: 8192,
+            attributes: Attribute::set(wanted),
+        });
+    });
+    let mut results = CompoundResults::new(&reply).unwrap();
+    if results.header().status != NfsStat4::Ok {
+        return Err(results.header().status);
+    }
+    results.next::<SequenceOk4>(Nfs4Operation::Sequence).unwrap();
+    results.status(Nfs4Operation::Putfh).unwrap();
+    results.status(Nfs4Operation::Readdir).unwrap();
+    let decoder = results.decoder();
+    decoder.get::<Verifier4>().unwrap();
+    let mut entries = Vec::new();
+    while let ListingItem4::Entry(entry) = decoder.get().unwrap() {
+        let values = curt_proto::nfs4::AttributeValues::decode(&entry.attributes).unwrap();
+        entries.push((values.rdattr_error, values.kind, values.filehandle.is_some()));
+    }
+    Ok(entries)
+}
+
+/// READDIR has no NFS4ERR_WRONGSEC (RFC 8881 section 15.2), in the pseudo file system or an export.
+#[test]
+fn an_export_of_another_flavor_does_not_hide_its_neighbours() {
+    let outer = export("/srv/outer", 1, rules());
+    let set = SetAttributes::with_mode(0o755);
+    for name in [&b"inner"[..], b"plain"] {
+        let root = FsCred::new(0, 0, &[]);
+        outer.vfs.make(&root, &outer.vfs.root(), name, NewNode::Directory(&set)).value.unwrap();
+    }
+    let server = Server::with(vec![
+        outer,
+        export_for_flavor("/srv/none", 2, CredentialFlavor::None),
+        export_for_flavor("/srv/outer/inner", 3, CredentialFlavor::None),
+    ]);
+    let client = server.client("one");
+    let of = |path: &[&str], wanted: &[Attribute]| described(&client, &client.walk(path).unwrap(), wanted);
+    let directory = Some(Ftype4::Directory);
+    for path in [&["srv"][..], &["srv", "outer"]] {
+        assert_eq!(of(path, &[]), Ok(vec![(None, None, false); 2]));
+        assert_eq!(of(path, &[Attribute::MountedOnFileid]), Ok(vec![(None, None, false); 2]));
+        assert_eq!(of(path, &[Attribute::Type]), Ok(vec![(None, directory, false); 2]));
+        let mut errors = of(path, &[Attribute::RdattrError, Attribute::Type]).unwrap();
+        errors.sort_by_key(|entry| entry.1.is_none());
+        let wrong = (Some(NfsStat4::Wrongsec), None, false);
+        assert_eq!(errors, [(Some(NfsStat4::Ok), directory, false), wrong]);
+    }
+    // There is no handle to what the other export covers.
+    let mut handles = of(&["srv", "outer"], &[Attribute::Type, Attribute::Filehandle]).unwrap();
+    handles.sort_by_key(|entry| entry.2);
+    assert_eq!(handles, [(None, directory, false), (None, directory, true)]);
 }
 
 // RFC: 8881 section 2.6.3.1.1: which operation fails after a filehandle of another flavor.

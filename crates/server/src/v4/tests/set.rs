@@ -141,7 +141,7 @@ fn the_mode_of_a_symbolic_link_is_not_reported_as_set() {
 
 #[test]
 fn others_may_not_change_what_they_do_not_own() {
-    let mut fixture = Fixture::new();
+    let fixture = Fixture::new();
     fixture.become_user(5);
     let default = AttributeValues::default;
     assert_eq!(set(&fixture, &AttributeValues { mode: Some(0o777), ..default() }), Perm);
@@ -180,5 +180,93 @@ fn create_sets_the_attributes_of_the_new_object() {
             });
             assert_eq!(status, expected, "{values:?}");
         }
+    });
+}
+
+#[test]
+fn an_owner_that_a_creation_cannot_set_is_not_reported_as_set() {
+    Fixture::with_each_tree(|fixture| {
+        let everybody = AttributeValues { mode: Some(0o777), ..AttributeValues::default() };
+        assert_eq!(set_on(fixture, &["one", "directory"], &everybody), Ok);
+        fixture.become_user(1000);
+        let text = |text: &'static str| Some(Opaque::new(text.as_bytes()).unwrap());
+        let default = AttributeValues::default;
+        let cases = [
+            (AttributeValues { owner: text("0"), ..default() }, Bitmap4::EMPTY),
+            (AttributeValues { owner_group: text("0"), ..default() }, Bitmap4::EMPTY),
+            (AttributeValues { owner: text("1000"), ..default() }, Attribute::set(&[Attribute::Owner])),
+            (
+                AttributeValues { owner: text("7"), owner_group: text("1000"), ..default() },
+                Attribute::set(&[Attribute::OwnerGroup]),
+            ),
+        ];
+        for (number, (values, applied)) in cases.into_iter().enumerate() {
+            let values = AttributeValues { mode: Some(0o640), ..values };
+            let applied = applied.union(Attribute::set(&[Attribute::Mode]));
+            let times = Attribute::set(&[Attribute::TimeAccess, Attribute::TimeModify]);
+            fattr(&values, |attributes| {
+                let text = format!("fifo {number}");
+                let make = CreateArgs4 { kind: CreateType4::Fifo, name: name(&text), attributes };
+                let reply = fixture.run(|compound| {
+                    go(compound, &["one", "directory"]);
+                    compound.push(&make);
+                });
+                let made: CreateOk4 = reply.after(2).next(Nfs4Operation::Create).unwrap();
+                assert_eq!(made.attributes_set, applied, "{values:?}");
+                let ways = [
+                    (CreateHow4::Guarded(attributes), Bitmap4::EMPTY),
+                    (CreateHow4::Unchecked(attributes), Bitmap4::EMPTY),
+                    (CreateHow4::Exclusive41(Verifier4([1; 8]), attributes), times),
+                ];
+                for (way, (how, verifier)) in ways.into_iter().enumerate() {
+                    let text = format!("file {number} {way}");
+                    let open = OpenArgs4 {
+                        how: OpenHow::Create(how),
+                        ..super::test_client::opening(&text, "o", 3, 0)
+                    };
+                    let reply = fixture.run(|compound| {
+                        go(compound, &["one", "directory"]);
+                        compound.push(&open);
+                    });
+                    let opened: OpenOk4<'_> = reply.after(2).next(Nfs4Operation::Open).unwrap();
+                    assert_eq!(opened.attributes_set, applied.union(verifier), "{values:?} {how:?}");
+                    let owner = Attribute::set(&[Attribute::Owner, Attribute::Mode]);
+                    fixture.getattr(&["one", "directory", &text], owner, |is, _| {
+                        assert_eq!((is.owner, is.mode), (Some(Opaque::new(b"1000").unwrap()), Some(0o640)));
+                    });
+                }
+            });
+        }
+    });
+}
+
+/// The size is beyond what file systems on disks can have.
+#[test]
+fn a_setattr_that_fails_reports_what_it_has_set() {
+    Fixture::with_each_tree(|fixture| {
+        let values = AttributeValues {
+            size: Some(1 << 62),
+            owner: Some(Opaque::new(b"5").unwrap()),
+            mode: Some(0o700),
+            time_modify_set: Some(SetTime4::ClientTime(NfsTime4::default())),
+            ..AttributeValues::default()
+        };
+        let reply = fattr(&values, |attributes| {
+            fixture.run(|compound| {
+                go(compound, &["one", "file"]);
+                compound.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes });
+            })
+        });
+        if reply.status() == Ok {
+            // A tree in memory has room for it.
+            return;
+        }
+        assert_eq!(reply.status(), NfsStat4::Fbig);
+        let mut results = reply.after(2);
+        assert_eq!(results.status(Nfs4Operation::Setattr), Result::Ok(NfsStat4::Fbig));
+        let own = fixture.attributes("file");
+        assert_eq!((own.size, own.mode), (0, 0o755));
+        let set = if own.uid == 5 { Attribute::set(&[Attribute::Owner]) } else { Bitmap4::EMPTY };
+        assert_eq!(results.decoder().get::<Bitmap4>(), Result::Ok(set));
     });
 }

@@ -56,7 +56,7 @@ pub(super) fn export(path: &str, instance: u64, rules: ExportRules) -> ExportDef
     ExportDefinition::for_everyone(path.as_bytes().to_vec(), vfs, rules)
 }
 
-/// The same for callers of one flavor only.
+/// An export for callers of one flavor only.
 pub(super) fn export_for_flavor(path: &str, instance: u64, flavor: CredentialFlavor) -> ExportDefinition {
     let only = ExportClient {
         rules: RulesByFlavor::with_sec(std::iter::once((flavor, rules())).collect()),
@@ -395,7 +395,7 @@ pub(super) fn opening<'a>(name: &'a str, owner: &'a str, access: u32, deny: u32)
     }
 }
 
-/// The same, creating the file if it is missing.
+/// The OPEN, creating the file if it is missing.
 pub(super) fn creating<'a>(name: &'a str, owner: &'a str, access: u32, deny: u32) -> OpenArgs4<'a> {
     let how = OpenHow::Create(CreateHow4::Unchecked(Fattr4::default()));
     OpenArgs4 { how, ..opening(name, owner, access, deny) }

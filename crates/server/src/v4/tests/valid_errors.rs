@@ -201,15 +201,17 @@ pub(super) fn check(reply: &[u8]) {
     let words: Vec<u32> = reply
         .chunks_exact(4)
         .rev()
-        .take(3)
+        .take(6)
         .map(|word| u32::from_be_bytes(word.try_into().unwrap()))
         .collect();
+    // SETATTR's result ends with the attributes that it has set: up to three words, and their number
+    // before them.
+    let setattr = [header.status.number(), Nfs4Operation::Setattr.number()];
+    let is_setattr =
+        (0..4).any(|set| words.get(set) == Some(&(set as u32)) && words[set + 1..].starts_with(&setattr));
     let operation = match words[..] {
-        [_, status, operation] if operation == Nfs4Operation::Setattr.number() => {
-            assert_eq!(status, header.status.number());
-            operation
-        }
-        [status, operation, _] => {
+        _ if is_setattr => Nfs4Operation::Setattr.number(),
+        [status, operation, ..] => {
             assert_eq!(status, header.status.number());
             operation
         }

@@ -92,7 +92,7 @@ fn time(nanoseconds: u32) -> Option<SetTime4> {
 }
 
 /// The requests and their statuses.
-pub(super) const TRIES: [(&str, Push, NfsStat4); 52] = [
+pub(super) const TRIES: [(&str, Push, NfsStat4); 53] = [
     ("OPEN for no access", |c| open_bits(c, 0, 0), NfsStat4::Inval),
     ("OPEN with an unknown access", |c| open_bits(c, 0x10_0001, 0), NfsStat4::Inval),
     ("OPEN with an unknown wish for a delegation", |c| open_bits(c, 0x601, 0), NfsStat4::Inval),
@@ -102,6 +102,15 @@ pub(super) const TRIES: [(&str, Push, NfsStat4); 52] = [
         |c| {
             go(c, &FILE);
             fattr(&none(), |set| open(c, 1, 0, OpenHow::Create(CreateHow4::Unchecked(set)), OpenClaim::Fh));
+        },
+        NfsStat4::Inval,
+    ),
+    (
+        "OPEN of a delegated file that creates",
+        |c| {
+            go(c, &TOP);
+            let claim = OpenClaim::DelegateCur(Stateid { seqid: 1, other: [7; 12] }, name("file"));
+            fattr(&none(), |set| open(c, 1, 0, OpenHow::Create(guarded(set)), claim));
         },
         NfsStat4::Inval,
     ),

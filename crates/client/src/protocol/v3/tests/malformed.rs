@@ -1,7 +1,7 @@
 //! Malformed results of each procedure.
 
 use curt_proto::nfs3::{self, NfsPath, WriteVerf3};
-use curt_types::{Device, FileKind};
+use curt_types::{Access, Device, FileKind, Stability};
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn objects(try_one: TryOne<'_>) {
     try_one("LOOKUP", ok(found), &|rig| {
         rig.v3.find(rig.caller(), &directory, b"name").map(|a| a.outcome.is_ok())
     });
-    let granted = AccessOk { attributes: Some(fattr()), access: AccessMask::ALL };
+    let granted = AccessOk { attributes: Some(fattr()), access: Access::ALL.bits() };
     try_one("ACCESS", ok(granted), &|rig| {
         rig.v3.access(rig.caller(), &file, Access::ALL).map(|a| a.outcome.is_ok())
     });
@@ -62,7 +62,8 @@ fn data(try_one: TryOne<'_>) {
         verifier: WriteVerf3([7; 8]),
     };
     try_one("WRITE", ok(written), &|rig| {
-        let write = |open: OpenCaller<'_>| rig.v3.write(open, &file, 0, Stability::Unstable, b"abc");
+        let request = WriteRequest { offset: 0, stability: Stability::Unstable, bytes: b"abc", set: None };
+        let write = |open: OpenCaller<'_>| rig.v3.write(open, &file, request);
         rig.with_open(write).map(|a| a.outcome.is_ok())
     });
     let committed = CommitOk { wcc: wcc_data(), verifier: WriteVerf3([7; 8]) };

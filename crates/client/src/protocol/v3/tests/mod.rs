@@ -213,11 +213,11 @@ fn arguments_match_the_request() {
     });
     rig.v3.remove(rig.caller(), &handle("directory"), b"name", false).unwrap();
     rig.sent(&place());
-    rig.answers(&NfsResult::<_, ()>::Ok(AccessOk { attributes: None, access: AccessMask(0x3f) }));
+    rig.answers(&NfsResult::<_, ()>::Ok(AccessOk { attributes: None, access: 0x3f }));
     let asked = Access::READ.with(Access::EXECUTE);
     let granted = rig.v3.access(rig.caller(), &handle("file"), asked).unwrap();
     assert_eq!(granted.outcome, Ok(asked), "what was not asked for is not granted");
-    rig.sent(&AccessArguments { object: wire_handle("file"), access: AccessMask(0x21) });
+    rig.sent(&AccessArguments { object: wire_handle("file"), access: 0x21 });
 }
 
 #[test]

@@ -81,7 +81,7 @@ pub struct EntryOut {
 }
 
 impl EntryOut {
-    /// The same with timeouts of zero.
+    /// This entry with timeouts of zero.
     #[must_use]
     pub const fn without_lifetimes(self) -> Self {
         Self { entry_valid: Duration::ZERO, attributes_valid: Duration::ZERO, ..self }
