@@ -1,7 +1,8 @@
 //! A Linux kernel as NFS client or server.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -120,6 +121,18 @@ pub struct KnfsdOptions {
     pub grace: Option<u32>,
     /// A bash script that runs in the export before it is exported.
     pub setup: String,
+}
+
+/// An ext4 image with this tree, for [`KnfsdOptions::image`].
+///
+/// # Errors
+/// It cannot be made.
+pub fn image_of(network: &Network, tree: &Path) -> Result<PathBuf> {
+    let image = network.directory().join("tree.img");
+    let mut make = Command::new("mkfs.ext4");
+    make.args(["-q", "-F", "-N", "50000", "-d"]).arg(tree);
+    process::run(make.arg(&image).arg("1G"), BOOT)?;
+    Ok(image)
 }
 
 /// A Linux NFS server. Its export is `/export` at [`Knfsd::address`].

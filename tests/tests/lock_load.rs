@@ -124,7 +124,11 @@ impl Load {
     }
 
     fn mount(&self, name: &str) -> Result<CurtMount> {
-        CurtMount::start(&self.network, name, &self.server.source(), "")
+        self.mount_with(name, "")
+    }
+
+    fn mount_with(&self, name: &str, options: &str) -> Result<CurtMount> {
+        CurtMount::start(&self.network, name, &self.server.source(), options)
     }
 
     fn script(&self, name: &str, path: &Path, words: &[&str]) -> Result<RunningProcess> {
@@ -189,19 +193,19 @@ fn is_as_fast(run: &Value, reference: &Value) -> Result<bool> {
         && drain(run)? <= drain(reference)?.max(1.0) * 1.02)
 }
 
-// SEMANTICS: lock-15.
-#[test]
-fn processes_take_as_many_turns_as_with_a_local_file_and_one_request_for_each() -> Result<()> {
+/// Processes of a mount take turns in their order, with one request at most for each; with
+/// CURT_FULL=1 2,000, and as fast as with a local file. Otherwise 200 begin to wait for `seconds`.
+fn take_turns(version: &str, seconds: &str) -> Result<()> {
     let load = Load::new(&[])?;
     // The speed is compared only where nothing else runs on the machine.
     let (sizes, pairs): (&[_], _) =
-        if is_full() { (&[("2000", "60"), ("200", "60")], PAIRS) } else { (&[("200", "10")], 1) };
+        if is_full() { (&[("2000", "60"), ("200", "60")], PAIRS) } else { (&[("200", seconds)], 1) };
     for (processes, seconds) in sizes {
         let mut is_fast = false;
         for _ in 0..pairs {
             let mut words = vec!["--processes", processes, "--seconds", seconds];
             words.extend(is_full().then_some("--floor"));
-            let runs = load.bench("3", &words)?;
+            let runs = load.bench(version, &words)?;
             let find = |place| runs.iter().find(|run| run["place"] == place).context("no run");
             let mount = find("mount")?;
             check_order(mount)?;
@@ -216,6 +220,18 @@ fn processes_take_as_many_turns_as_with_a_local_file_and_one_request_for_each() 
         ensure!(is_fast || !is_full(), "{processes} processes: it was never as fast as possible");
     }
     Ok(())
+}
+
+// SEMANTICS: lock-15.
+#[test]
+fn processes_take_as_many_turns_as_with_a_local_file_and_one_request_for_each() -> Result<()> {
+    take_turns("3", "10")
+}
+
+// SEMANTICS: lock-15, sessions-3.
+#[test]
+fn processes_take_as_many_turns_over_nfs4() -> Result<()> {
+    take_turns("4.1", "1")
 }
 
 // SEMANTICS: lock-15.
@@ -433,35 +449,59 @@ fn a_mount_that_cannot_be_called_gets_half_of_the_turns() -> Result<()> {
     two_hosts(20, "no")
 }
 
-// SEMANTICS: lockd-10.
-#[test]
-fn a_mount_and_a_linux_client_get_half_of_the_turns_each() -> Result<()> {
+/// A mount and a Linux client, each with its processes: each gets half of the turns.
+fn mount_and_linux(options: &str, beside: impl FnOnce(&Load, &CurtMount) -> Result<ClientJob>) -> Result<()> {
     let load = Load::new(&[])?;
-    let (mount, directory) = (load.mount("mount")?, load.network.directory());
-    let words = [&load.go(), &SIDE.to_string(), "0.02"];
-    let script = format!(
-        "mount -t nfs -o vers=3 {} /mnt/nfs && flock /mnt/nfs/file echo CALLED && \
-         exec python3 {}/turns.py /mnt/nfs/file {}",
-        load.server.source(),
-        directory.display(),
-        words.join(" ")
-    );
-    // The server has called it back once before its processes begin, which starve its portmapper.
-    let mut holder = locker::start(&load.network, &mount.directory().join("file"), "fcntl-write")?;
-    holder.wait_for("locked", MINUTE)?;
-    let linux = ClientJob::start(&load.network, KernelNumber(0), MINUTES, &script)?;
-    process::until("the Linux client waits", MINUTES, || {
-        Ok((load.counter(None, "locks_blocked")? > 0).then_some(()))
-    })?;
-    tell(&mut holder, "unlock")?;
-    linux.wait_for("CALLED")?;
+    let mount = load.mount_with("mount", options)?;
+    let linux = beside(&load, &mount)?;
     linux.wait_for("READY")?;
+    let words = [&load.go(), &SIDE.to_string(), "0.02"];
     let here = load.script("turns.py", &mount.directory().join("file"), &words)?;
     here.wait_for("READY", MINUTES)?;
     begin(&load)?;
     here.wait_for("GRABS", MINUTES)?;
     linux.wait_for("GRABS")?;
     check_sides(SIDE, [turns(&here.output())?, turns(&linux.finish()?.output)?])
+}
+
+/// Boots a Linux client that mounts with these options, runs `first`, and then its processes.
+fn linux_turns(load: &Load, options: &str, first: &str) -> Result<ClientJob> {
+    let script = format!(
+        "mount -t nfs -o {options} {} /mnt/nfs && {first} && exec python3 {}/turns.py /mnt/nfs/file {} {SIDE} 0.02",
+        load.server.source(),
+        load.network.directory().display(),
+        load.go(),
+    );
+    ClientJob::start(&load.network, KernelNumber(0), MINUTES, &script)
+}
+
+// SEMANTICS: lockd-10.
+#[test]
+fn a_mount_and_a_linux_client_get_half_of_the_turns_each() -> Result<()> {
+    mount_and_linux("", |load, mount| {
+        // The server has called it back once before its processes begin, which starve its
+        // portmapper.
+        let mut holder = locker::start(&load.network, &mount.directory().join("file"), "fcntl-write")?;
+        holder.wait_for("locked", MINUTE)?;
+        let linux = linux_turns(load, "vers=3", "flock /mnt/nfs/file echo CALLED")?;
+        process::until("the Linux client waits", MINUTES, || {
+            Ok((load.counter(None, "locks_blocked")? > 0).then_some(()))
+        })?;
+        tell(&mut holder, "unlock")?;
+        linux.wait_for("CALLED")?;
+        Ok(linux)
+    })
+}
+
+/// With CURT_FULL=1.
+// SEMANTICS: stateful-10.
+#[test]
+fn a_mount_and_a_linux_client_get_half_of_the_turns_each_over_nfs4() -> Result<()> {
+    if !is_full() {
+        return Ok(());
+    }
+    let options = format!("vers=4.1,port={}", CurtServe::PORT);
+    mount_and_linux(&options, |load, _| linux_turns(load, &options, "true"))
 }
 
 // SEMANTICS: lockd-4.

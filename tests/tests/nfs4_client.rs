@@ -8,7 +8,8 @@ use curt_bench::report::RunReport;
 use curt_bench::workload::Workload;
 use curt_tests::curt::{CurtMount, CurtServe, program, tree};
 use curt_tests::ganesha::Ganesha;
-use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
+use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions, image_of};
+use curt_tests::lock_scripts::is_full;
 use curt_tests::network::Network;
 use curt_tests::process::{self, RunningProcess};
 use curt_tests::repeated_requests::repeated_lookups;
@@ -249,6 +250,61 @@ fn reads_outlast_a_killed_ganesha_and_three_leases_of_silence() -> Result<()> {
         server.kill()?;
         next = Some(Ganesha::start(&network, &export)?);
         cut(&network)?;
+        silence(&mut mount)
+    })?;
+    mount.unmount()
+}
+
+/// With CURT_FULL=1.
+// SEMANTICS: sessions-2.
+#[test]
+fn writes_outlast_cut_connections_to_ganesha_and_three_leases_of_silence() -> Result<()> {
+    if !is_full() {
+        return Ok(());
+    }
+    let network = Network::new()?;
+    let _rpcbind = network.rpcbind()?;
+    let export = network.make_directory("export")?;
+    let server = Ganesha::start(&network, &export)?;
+    let mut mount = CurtMount::start(&network, "mount", &server.source(), "vers=4.1")?;
+    let directory = mount.directory().to_owned();
+    write(&network, &directory, || {
+        for _ in 0..3 {
+            cut(&network)?;
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        silence(&mut mount)
+    })?;
+    mount.unmount()
+}
+
+/// With CURT_FULL=1.
+// SEMANTICS: sessions-2.
+#[test]
+fn reads_outlast_cut_connections_to_knfsd_its_loss_of_power_and_three_leases_of_silence() -> Result<()> {
+    if !is_full() {
+        return Ok(());
+    }
+    let network = Network::new()?;
+    let options = KnfsdOptions {
+        image: Some(image_of(&network, &tree(Workload::Page)?)?),
+        grace: Some(10),
+        setup: "chmod 755 .".to_owned(),
+        ..KnfsdOptions::default()
+    };
+    let server = Knfsd::start(&network, KernelNumber(1), MINUTES, &options)?;
+    let source = format!("{}:/", server.address());
+    let mut mount = CurtMount::start(&network, "mount", &source, "vers=4.1")?;
+    let directory = mount.directory().to_owned();
+    let mut next = None;
+    read(&network, &directory, || {
+        for _ in 0..3 {
+            cut(&network)?;
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        server.power_off(&network)?;
+        next = Some(Knfsd::start(&network, KernelNumber(1), MINUTES, &options)?);
+        std::thread::sleep(Duration::from_secs(1));
         silence(&mut mount)
     })?;
     mount.unmount()

@@ -2,15 +2,15 @@
 //! and Linux see of each other's changes, on `curt serve` and knfsd.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use curt_bench::report::RunReport;
 use curt_bench::workload::Workload;
 use curt_tests::curt::{CurtMount, CurtServe, program, tree};
-use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
+use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions, image_of};
 use curt_tests::linux_locker::LinuxLocker;
+use curt_tests::lock_scripts::is_full;
 use curt_tests::network::Network;
 use curt_tests::process;
 use rustix::process::Signal;
@@ -125,21 +125,30 @@ fn curt_and_linux_see_each_change_of_what_knfsd_has_delegated_to_curt() -> Resul
 
 const NUMBERED: &str = "for number in {1..40}; do";
 
-/// Two mounts of a `curt serve` with 40 files, all delegated to the first, which has one of them
-/// open as descriptor 5 of a shell that reads commands.
-struct Delegated {
-    server: CurtServe,
+/// Two mounts of a server with 40 files, all delegated to the first.
+struct Delegated<S> {
+    server: S,
     reader: CurtMount,
     writer: CurtMount,
 }
 
-impl Delegated {
+impl Delegated<CurtServe> {
     fn start(network: &Network) -> Result<Self> {
+        Self::start_with(network, "")
+    }
+
+    fn start_with(network: &Network, options: &str) -> Result<Self> {
         let export = network.make_directory("export")?;
         let server = CurtServe::start(network, &export, &["--lease", "10", "--grace", "10"])?;
-        let options = format!("vers=4.1,port={}", CurtServe::PORT);
-        let reader = CurtMount::start(network, "reader", &server.source(), &options)?;
-        let writer = CurtMount::start(network, "writer", &server.source(), &options)?;
+        let source = server.source();
+        Self::of(network, server, &source, &format!("vers=4.1,port={}{options}", CurtServe::PORT))
+    }
+}
+
+impl<S> Delegated<S> {
+    fn of(network: &Network, server: S, source: &str, options: &str) -> Result<Self> {
+        let reader = CurtMount::start(network, "reader", source, options)?;
+        let writer = CurtMount::start(network, "writer", source, options)?;
         let delegated = Self { server, reader, writer };
         delegated.write(network, &format!("{NUMBERED} echo old $number >$number; done"))?;
         // Nobody else has them open for writing any more.
@@ -187,6 +196,60 @@ fn delegations_are_reclaimed_from_a_killed_curt_serve_and_recalled_by_it() -> Re
     delegated.writer.unmount()
 }
 
+// SEMANTICS: sessions-13, sessions-20.
+#[test]
+fn recalls_come_over_another_connection_when_the_first_is_lost() -> Result<()> {
+    let network = Network::new()?;
+    let delegated = Delegated::start_with(&network, ",nconnect=2")?;
+    let reader = &delegated.reader;
+    let parallel = "for number in {1..20}; do touch many$number & done; wait";
+    process::until("both connections are used", MINUTES, || {
+        shell(&network, reader.directory(), parallel)?;
+        Ok((counter(&network, reader, "connections")? == 2).then_some(()))
+    })?;
+    let port = counter(&network, reader, "port")?;
+    network.shell(&format!("ss --kill --no-header state established sport = :{port}"), MINUTES)?;
+    // The server says that it cannot call; another connection is bound at once.
+    shell(&network, reader.directory(), "touch probe")?;
+    ensure!(counter(&network, reader, "NFSv4.BIND_CONN_TO_SESSION")? >= 1);
+    delegated.write(&network, &format!("{NUMBERED} echo new $number >$number; done"))?;
+    delegated.read(&network, "new")?;
+    ensure!(counter(&network, reader, "delegation_recalled")? >= 40);
+    ensure!(counter(&network, reader, "delegation_lost")? == 0, "none was revoked");
+    ensure!(counter(&network, reader, "NFSv4.EXCHANGE_ID")? == 1, "all in one session");
+    delegated.reader.unmount()?;
+    delegated.writer.unmount()
+}
+
+/// With CURT_FULL=1. knfsd need not delegate again: it recalls at once if it has not called the
+/// client yet.
+// SEMANTICS: sessions-16.
+#[test]
+fn what_knfsd_had_delegated_before_a_power_failure_is_read_and_its_changes_are_seen() -> Result<()> {
+    if !is_full() {
+        return Ok(());
+    }
+    let network = Network::new()?;
+    let image = Some(network.directory().join("disk.img"));
+    let options = KnfsdOptions { image, grace: Some(10), ..KnfsdOptions::default() };
+    let server = Knfsd::start(&network, KernelNumber(1), MINUTES, &options)?;
+    let source = format!("{}:/", server.address());
+    let delegated = Delegated::of(&network, server, &source, "vers=4.1")?;
+    let granted = counter(&network, &delegated.reader, "delegation_granted")?;
+    let Delegated { server, reader, writer } = delegated;
+    server.power_off(&network)?;
+    let server = Knfsd::start(&network, KernelNumber(1), MINUTES, &options)?;
+    let delegated = Delegated { server, reader, writer };
+    shell(&network, delegated.reader.directory(), "touch probe")?;
+    let again = counter(&network, &delegated.reader, "delegation_granted")? - granted;
+    println!("{again} of {granted} delegations were granted again");
+    delegated.read(&network, "old")?;
+    delegated.write(&network, &format!("{NUMBERED} echo new $number >$number; done"))?;
+    delegated.read(&network, "new")?;
+    delegated.reader.unmount()?;
+    delegated.writer.unmount()
+}
+
 // SEMANTICS: sessions-16, sessions-17.
 #[test]
 fn a_mount_that_does_not_answer_recalls_loses_its_delegations_and_then_sees_the_changes() -> Result<()> {
@@ -198,6 +261,10 @@ fn a_mount_that_does_not_answer_recalls_loses_its_delegations_and_then_sees_the_
     delegated.reader.process().signal(Signal::CONT)?;
     delegated.read(&network, "new")?;
     ensure!(counter(&network, &delegated.reader, "delegation_lost")? >= 1);
+    // What was revoked is acknowledged: the server forgets it.
+    for request in ["NFSv4.TEST_STATEID", "NFSv4.FREE_STATEID"] {
+        ensure!(counter(&network, &delegated.reader, request)? >= 1, "{request} is sent");
+    }
     delegated.write(&network, &format!("{NUMBERED} echo newer $number >$number; done"))?;
     delegated.read(&network, "newer")?;
     delegated.reader.unmount()?;
@@ -256,16 +323,11 @@ fn page_asks_curt_serve_about_each_file_once() -> Result<()> {
     Ok(())
 }
 
-// SEMANTICS: sessions-11.
-#[test]
-fn page_asks_knfsd_about_each_file_once() -> Result<()> {
+/// A workload on knfsd, which delegates.
+fn bench_knfsd(workload: Workload) -> Result<RunReport> {
     let network = Network::new()?;
     let _rpcbind = network.rpcbind()?;
-    let image = network.directory().join("tree.img");
-    let tree = tree(Workload::Page)?;
-    let mut make = Command::new("mkfs.ext4");
-    make.args(["-q", "-F", "-N", "50000", "-d"]).arg(&tree);
-    process::run(make.arg(&image).arg("1G"), MINUTES)?;
+    let image = image_of(&network, &tree(workload)?)?;
     // The image has whole seconds. A later time with all its digits shows a client the server's
     // clock and its granularity.
     let setup = "chmod 755 .".to_owned();
@@ -278,7 +340,25 @@ fn page_asks_knfsd_about_each_file_once() -> Result<()> {
         shell(&network, probe.directory(), "rm probe")?;
         probe.unmount()?;
     }
-    let page = bench(&network, Workload::Page, &["--no-check", "--server", &source])?;
+    bench(&network, workload, &["--no-check", "--server", &source])
+}
+
+// SEMANTICS: sessions-11.
+#[test]
+fn page_asks_knfsd_about_each_file_once() -> Result<()> {
+    let page = bench_knfsd(Workload::Page)?;
     ensure!(page.rpc.total() <= 1450 + late(&page), "{page:?}");
+    Ok(())
+}
+
+/// With CURT_FULL=1.
+// SEMANTICS: sessions-11, sessions-18.
+#[test]
+fn build_asks_knfsd_about_each_file_once() -> Result<()> {
+    if !is_full() {
+        return Ok(());
+    }
+    let build = bench_knfsd(Workload::Build)?;
+    ensure!(build.rpc.total() <= 1600 + late(&build), "{build:?}");
     Ok(())
 }

@@ -9,7 +9,6 @@ use std::{
 };
 
 use curt_client::{DirEmit, OpenFlags, data::ReadTarget, ops};
-use curt_observe::{Counter as _, TransportFigure, TransportReport};
 use curt_policy::CacheOptions;
 use curt_rpc::client::{CallError, CallReply, CallStatistics, Interrupt, ReplySink, RpcRequest, Transport};
 use curt_types::SetAttributes;
@@ -109,8 +108,8 @@ pub(crate) struct Way {
     has_sinks: AtomicBool,
     /// Those that sinks have consumed.
     consumed: AtomicU32,
-    /// How many connections were made.
-    connections: AtomicU64,
+    /// How many lost connections were replaced.
+    replacements: AtomicU64,
 }
 
 impl Way {
@@ -120,7 +119,7 @@ impl Way {
             spoil: Mutex::new(None),
             has_sinks: AtomicBool::new(false),
             consumed: AtomicU32::new(0),
-            connections: AtomicU64::new(1),
+            replacements: AtomicU64::new(0),
         })
     }
 
@@ -167,13 +166,8 @@ impl Transport for Way {
         Ok(CallReply::consumed())
     }
 
-    fn report(&self) -> TransportReport {
-        let made = self.connections.load(Relaxed);
-        let figures = TransportFigure::ALL.iter().map(|figure| match figure {
-            TransportFigure::Connects => made,
-            _ => 0,
-        });
-        TransportReport { figures: figures.collect(), ..TransportReport::default() }
+    fn replacements(&self) -> u64 {
+        self.replacements.load(Relaxed)
     }
 }
 
@@ -369,7 +363,7 @@ fn a_connection_is_bound_for_the_servers_calls_as_soon_as_it_is_lost() {
     let bound = "NFSv4.SETATTR 1 NFSv4.BIND_CONN_TO_SESSION 1";
     // Within the first lease, and again.
     for _ in 0..2 {
-        way.connections.fetch_add(1, Relaxed);
+        way.replacements.fetch_add(1, Relaxed);
         unbound(&way);
         assert_eq!(change(), bound);
         assert_eq!(change(), "NFSv4.SETATTR 1");

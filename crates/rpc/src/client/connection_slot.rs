@@ -299,6 +299,7 @@ impl ConnectionSlotState {
             }
             Ok(connection) => {
                 shared.activity.events().connected(self.was_connected);
+                shared.replacements.fetch_add(u64::from(self.was_connected), Ordering::Relaxed);
                 probe!(RpcConnect { server: shared.activity.server(), again: self.was_connected });
                 self.was_connected = true;
                 // It may replace a connection whose loss was not noticed yet.

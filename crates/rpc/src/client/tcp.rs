@@ -6,7 +6,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -63,6 +63,8 @@ pub(super) struct TcpTransportInner {
     pub(super) activity: Arc<ServerActivity>,
     pool: Arc<BufferPool>,
     xid: AtomicU32,
+    /// How many lost connections were replaced.
+    pub(super) replacements: AtomicU64,
     /// The called program and version: probes send its NULL procedure.
     program: OnceLock<(u32, u32)>,
 }
@@ -83,6 +85,7 @@ impl TcpTransport {
                 activity,
                 pool: Arc::new(BufferPool::new(POOL_MAX)),
                 xid: AtomicU32::new(first),
+                replacements: AtomicU64::new(0),
                 program: OnceLock::new(),
             }),
             slots: (0..count).map(|_| Arc::default()).collect(),
@@ -270,6 +273,11 @@ impl Transport for TcpTransport {
 
     fn silent_for(&self) -> Option<Duration> {
         self.shared.activity.silent_for()
+    }
+
+    fn replacements(&self) -> u64 {
+        // Relaxed: it is only compared with an earlier value.
+        self.shared.replacements.load(Ordering::Relaxed)
     }
 
     fn report(&self) -> TransportReport {

@@ -65,6 +65,11 @@ pub trait Transport: Send + Sync {
         TransportReport::default()
     }
 
+    /// How many lost connections were replaced so far.
+    fn replacements(&self) -> u64 {
+        0
+    }
+
     /// The time for which a call has been waiting without any reply from the server; `None` while
     /// none waits.
     fn silent_for(&self) -> Option<Duration> {

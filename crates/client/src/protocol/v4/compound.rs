@@ -9,11 +9,10 @@
 //! follows that only describes its result. Must not know the purpose of an operation.
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
-use curt_observe::TransportFigure;
 use curt_policy::open::{CLOSES_ALONE_MAX, CLOSES_MAX};
 use curt_proto::{
     Operation,
@@ -590,7 +589,8 @@ impl NfsV4 {
         }
     }
 
-    /// SEQUENCE was executed. A connection is bound for the server's calls if it has none.
+    /// SEQUENCE was executed. A connection is bound for the server's calls if it has none, or has
+    /// lost one.
     fn sequence_executed(
         &self,
         slot: SlotGuard<'_>,
@@ -598,11 +598,13 @@ impl NfsV4 {
         sent_at: Instant,
         interrupt: &Interrupt,
     ) {
-        if !slot.executed(ok, sent_at) {
+        let replacements = self.rpc.transport().replacements();
+        // Relaxed: that of another thread may be seen later, which asks once more.
+        let is_same = self.replacements.swap(replacements, Relaxed) == replacements;
+        if !slot.executed(ok, sent_at) && is_same {
             return;
         }
-        let connections = self.rpc.transport().report().value(TransportFigure::Connects);
-        if self.session.lock().must_bind(sent_at, connections)
+        if self.session.lock().must_bind(sent_at, replacements)
             && let Err(error) = self.bind_connection(interrupt)
         {
             tracing::debug!(%error, "the backchannel is not bound again");

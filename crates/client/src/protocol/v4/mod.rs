@@ -37,7 +37,7 @@ use std::{
     ops::Range,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -92,6 +92,8 @@ pub struct NfsV4 {
     /// The credential of the session's own requests.
     machine: RpcCredential,
     session: Arc<SessionMonitor>,
+    /// How many lost connections had been replaced at the last reply.
+    replacements: AtomicU64,
     server: ServerTraits,
     opens: OpenTable,
     delegations: Arc<HeldDelegations>,
@@ -165,6 +167,7 @@ impl NfsV4 {
                 identity,
                 machine,
                 session,
+                replacements: AtomicU64::new(0),
                 server: ServerTraits::default(),
                 opens: OpenTable::default(),
                 delegations,

@@ -234,7 +234,12 @@ impl NfsV4 {
                     return Err(RecoveryError::TooSmall);
                 }
                 self.callbacks.serve(ok.session, self.minor_version);
-                let replaced = self.session.lock().created(&ok, self.rpc.now());
+                let replacements = self.rpc.transport().replacements();
+                let replaced = {
+                    let mut session = self.session.lock();
+                    session.bound_replacements = replacements;
+                    session.created(&ok, self.rpc.now())
+                };
                 if let Some(replaced) = replaced {
                     self.destroy_session(caller, replaced)?;
                 }

@@ -116,9 +116,10 @@ pub(super) struct SessionState {
     renewed_at: Option<Instant>,
     /// The server has no connection for its calls.
     is_unbound: bool,
-    /// When a connection was bound last, and how many had been made by then.
+    /// When a connection was bound last because another was lost, and how many had been replaced by
+    /// then.
     bound_at: Option<Instant>,
-    bound_connections: u64,
+    pub(super) bound_replacements: u64,
     /// How often a connection was bound.
     bindings: u64,
     /// The server has accepted a backchannel.
@@ -198,7 +199,7 @@ impl Default for SessionMonitor {
             renewed_at: None,
             is_unbound: false,
             bound_at: None,
-            bound_connections: 0,
+            bound_replacements: 0,
             bindings: 0,
             has_backchannel: false,
             tested_at: None,
@@ -453,16 +454,19 @@ impl SessionState {
         self.usable = target.saturating_add(1).clamp(1, self.slots.len().max(1));
     }
 
-    /// Whether a connection is to be bound again now, of which `connections` have been made: at
-    /// once if one has been made since the last attempt, otherwise once in a lease.
-    pub(super) fn must_bind(&mut self, now: Instant, connections: u64) -> bool {
+    /// Whether a connection is to be bound again now: at once if another was replaced since the last
+    /// time (the server may not have noticed the loss), otherwise if the server has none, once in a
+    /// lease.
+    pub(super) fn must_bind(&mut self, now: Instant, replacements: u64) -> bool {
         let is_later = |at: Instant| now.saturating_duration_since(at) >= self.lease;
-        let is_due = self.bound_connections != connections || self.bound_at.is_none_or(is_later);
-        if !self.is_unbound || !is_due {
-            return false;
+        let is_replaced = self.bound_replacements != replacements;
+        self.bound_replacements = replacements;
+        let is_due = is_replaced && self.has_backchannel
+            || self.is_unbound && (is_replaced || self.bound_at.is_none_or(is_later));
+        if is_due {
+            self.bound_at = Some(now);
         }
-        (self.bound_at, self.bound_connections) = (Some(now), connections);
-        true
+        is_due
     }
 
     /// A connection is bound for the server's calls.
@@ -690,12 +694,15 @@ mod tests {
         let (monitor, origin) = (Arc::<SessionMonitor>::default(), Instant::now());
         monitor.lock().created(&session(), origin);
         let down = SequenceStatusFlags::CB_PATH_DOWN;
-        let answered = |flags, made| {
+        let answered = |flags, replaced| {
             let slot = slot(&monitor);
             let reply = reply(&slot, flags);
-            slot.executed(&reply, origin) && monitor.lock().must_bind(origin, made)
+            slot.executed(&reply, origin);
+            monitor.lock().must_bind(origin, replaced)
         };
-        assert!(!answered(0, 1));
+        assert!(!answered(0, 0));
+        assert!(answered(0, 1) && !answered(0, 1), "the server has not noticed the loss");
+        monitor.lock().created(&session(), origin);
         let late = slot(&monitor);
         assert!(answered(down, 1), "within the first lease");
         assert!(!answered(down, 1), "by one thread");
@@ -708,7 +715,7 @@ mod tests {
         assert!(!monitor.lock().has_callbacks());
         assert!(monitor.lock().must_bind(origin + LEASE_DEFAULT, 1));
         assert!(answered(down, 2), "another connection was made");
-        answered(0, 2);
+        assert!(!answered(0, 2));
         assert!(monitor.lock().has_callbacks(), "the server says so");
     }
 }
