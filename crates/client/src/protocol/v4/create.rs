@@ -1,0 +1,148 @@
+//! OPEN that creates a file.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use curt_proto::nfs4::{
+    Bitmap4, Component, CompoundEncoder, CreateHow4, GetfhOk4, Nfs4Operation, OpenClaim, OpenHow, OpenOk4,
+    SetattrArgs4, Stateid, Verifier4,
+};
+use curt_types::{Attributes, Fault, FileHandle, FileKind, SetAttributes, SetTime, Timestamp, Wcc};
+use curt_xdr::DecodeError;
+
+use super::{
+    NfsV4, RESULTS_SMALL,
+    attributes::{self, EncodedAttributes, directory_step},
+    compound::{CompoundRequest, OWN_OPERATIONS_MAX},
+    get_attributes,
+    open::{AbandonedOpen, GrantedOpen, OpenPlace, SentOpen},
+    put_fh,
+    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
+    results::{Results, done, optional},
+};
+use crate::protocol::{
+    Answer, CreateRequest, CreatedObject, FileOperations, LookupReply, OpenOwner, RpcCaller, ShareAccess,
+};
+
+impl NfsV4 {
+    /// A file is created by OPEN.
+    pub(super) fn create_file(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: Component<'_>,
+        new: &CreateRequest<'_>,
+    ) -> Answer<CreatedObject, Wcc> {
+        let nobody = Arc::new(caller.credential.clone());
+        let owner = OpenOwner { number: u32::MAX, credential: &nobody };
+        let (owner, access) = new.open.map_or((owner, ShareAccess::Write), |open| (open.owner, open.access));
+        let set = SetAttributes { mode: Some(new.mode), ..SetAttributes::default() };
+        let encoded = EncodedAttributes::new(&set);
+        // Random, and different for each call: the keys of RandomState are the process's own.
+        let seed = (directory.as_bytes(), name.bytes(), self.rpc.now());
+        let verifier = Verifier4(RandomState::new().hash_one(seed).to_be_bytes());
+        let how = if new.is_exclusive {
+            CreateHow4::Exclusive41(verifier, encoded.fattr())
+        } else {
+            CreateHow4::Guarded(encoded.fattr())
+        };
+        // The server may have kept the verifier in the times. From now on the time of the last
+        // access distinguishes the file from those of others.
+        let accessed = unique_time(verifier);
+        let times = SetAttributes { atime: SetTime::Time(accessed), mtime: SetTime::ServerTime, ..set };
+        let times = EncodedAttributes::new(&times);
+        let owner_name = owner_name(owner.number);
+        let (client, is_exclusive) = (self.session.lock().client, new.is_exclusive);
+        let arguments =
+            open_arguments(client, &owner_name, access, OpenHow::Create(how), OpenClaim::Null(name));
+        let arguments = self.server.wishing(arguments, false);
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, directory);
+            operations.bare(Nfs4Operation::Savefh);
+            operations.push(&arguments);
+            operations.bare(Nfs4Operation::Getfh);
+            if is_exclusive {
+                operations.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes: times.fattr() });
+            }
+            get_attributes(operations, attributes::OBJECT);
+            operations.bare(Nfs4Operation::Restorefh);
+            get_attributes(operations, attributes::OBJECT);
+        };
+        let abandoned = || {
+            let place = OpenPlace::Name(directory.clone(), name.bytes().to_vec());
+            let (owner, credential) = (owner.number, Arc::clone(owner.credential));
+            vec![AbandonedOpen { place, owner, credential, access }]
+        };
+        let request = CompoundRequest {
+            caller,
+            operation: Nfs4Operation::Open,
+            append: &append,
+            main: 2,
+            open: None,
+            lock: None,
+            results_max: OPEN_RESULTS_MAX + RESULTS_SMALL,
+            sink: None,
+            may_piggyback: true,
+            opens: Some(&abandoned),
+            operations: OWN_OPERATIONS_MAX,
+            keeps_reply: true,
+        };
+        let mut made = self.ask(&request, |results| {
+            done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
+            done!(results.pass(Nfs4Operation::Savefh), Wcc::default());
+            let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), Wcc::default());
+            let generation = results.1;
+            let created = created(results, is_exclusive, |handle| {
+                let sent = SentOpen { access, wants_delegation: false, generation };
+                self.opened(handle, owner, sent, GrantedOpen::from(&ok));
+            })?;
+            results.pass(Nfs4Operation::Restorefh)?.ok();
+            Ok((Ok(created), directory_step(Some(ok.directory), results.attributes()?)))
+        })?;
+        if is_exclusive && made.lost_at.is_some() && made.outcome == Err(Fault::Exist) {
+            let found = self.find(caller, directory, name.bytes())?.outcome;
+            let is_ours = |about: Attributes| about.kind == FileKind::Regular && about.atime == accessed;
+            if let Ok(found) = found
+                && found.attributes.is_some_and(is_ours)
+            {
+                self.open_again(&found.handle, owner, access, caller.interrupt)?;
+                made.outcome = Ok(Ok(found));
+            }
+        }
+        if new.open.is_none() || made.outcome.is_err() {
+            self.close_soon();
+        }
+        Ok(made)
+    }
+}
+
+/// The present time in seconds by the local clock, and a fraction of its own.
+fn unique_time(verifier: Verifier4) -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let fraction = u64::from_be_bytes(verifier.0) % 1_000_000_000;
+    Timestamp::new(since.as_secs().cast_signed(), u32::try_from(fraction).unwrap_or_default())
+}
+
+/// The object of GETFH and GETATTR, which follow its creation. Between them its times may be set:
+/// if that fails, the attributes are missing.
+pub(super) fn created(
+    results: &mut Results<'_>,
+    are_times_set: bool,
+    found: impl FnOnce(&FileHandle),
+) -> Result<CreatedObject, DecodeError> {
+    let handle: Result<GetfhOk4<'_>, Fault> = results.next(Nfs4Operation::Getfh)?;
+    Ok(match handle {
+        Ok(ok) => {
+            let handle = FileHandle::from(ok.object);
+            found(&handle);
+            if are_times_set {
+                optional(results.0.next::<Bitmap4>(Nfs4Operation::Setattr))?;
+            }
+            Ok(LookupReply { handle, attributes: results.attributes()? })
+        }
+        Err(fault) => Err(fault),
+    })
+}
