@@ -184,8 +184,8 @@ fn check_order(run: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Whether a run on a mount is as fast as another, within 2 %. What both take more than the ideal is
-/// the machine's.
+/// Whether a run on a mount is as fast as another, within 2 %. What both take more than the ideal
+/// is the machine's.
 fn is_as_fast(run: &Value, reference: &Value) -> Result<bool> {
     let drain =
         |run| Ok::<_, anyhow::Error>(number(run, "drain_seconds")? / number(run, "ideal_drain_seconds")?);

@@ -108,8 +108,8 @@ impl NfsV4 {
         self.background.spawn_after(KEPT_FOR, Box::new(close));
     }
 
-    /// A request was given up that may have opened these. Its slot is settled in the background, and
-    /// what it has opened is closed.
+    /// A request was given up that may have opened these. Its slot is settled in the background,
+    /// and what it has opened is closed.
     pub(super) fn abandon(&self, opens: Vec<AbandonedOpen>) {
         self.opens.abandon(opens);
         self.settle_after(None);

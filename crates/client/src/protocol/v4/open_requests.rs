@@ -50,8 +50,8 @@ impl NfsV4 {
         } else {
             CreateHow4::Guarded(encoded.fattr())
         };
-        // The server may have kept the verifier in the times. From now on the time of the last access
-        // distinguishes the file from those of others.
+        // The server may have kept the verifier in the times. From now on the time of the last
+        // access distinguishes the file from those of others.
         let accessed = unique_time(verifier);
         let times = SetAttributes { atime: SetTime::Time(accessed), mtime: SetTime::ServerTime, ..set };
         let times = EncodedAttributes::new(&times);
