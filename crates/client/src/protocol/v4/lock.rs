@@ -317,8 +317,8 @@ impl NfsV4 {
                 break;
             }
         }
-        // Without its lock nothing is written under it. Who reads need not be who had the lock: that
-        // one learns of the loss when it uses the file again.
+        // Without its lock nothing is written under it. Who reads need not be who had the lock:
+        // that one learns of the loss when it uses the file again.
         let is_written = request.operation == Nfs4Operation::Write;
         if is_locked && is_written { Ok(lost(self.rpc.now())) } else { self.send(request) }
     }

@@ -10,8 +10,8 @@
 //! knows which accesses it was opened with, and downgrades to these only (section 18.18.3): so does
 //! this table.
 //!
-//! An open that the server has lost has as many OPENs as accesses in use. It is not used again before
-//! all of them were executed: a READ or WRITE between two of them would be refused.
+//! An open that the server has lost has as many OPENs as accesses in use. It is not used again
+//! before all of them were executed: a READ or WRITE between two of them would be refused.
 //!
 //! Under a delegation that came with it, an open for reading without users is kept: it becomes idle
 //! when the delegation ends.

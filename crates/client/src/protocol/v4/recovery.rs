@@ -525,7 +525,8 @@ impl NfsV4 {
         Ok(())
     }
 
-    /// The server does not know this stateid of an open any more: what was locked through it is lost.
+    /// The server does not know this stateid of an open any more: what was locked through it is
+    /// lost.
     pub(super) fn doubt_open(&self, key: &OpenKey, stateid: Stateid) {
         if self.opens.doubt(key, stateid) {
             self.lose_locks_of(key);

@@ -454,9 +454,9 @@ impl SessionState {
         self.usable = target.saturating_add(1).clamp(1, self.slots.len().max(1));
     }
 
-    /// Whether a connection is to be bound again now: at once if another was replaced since the last
-    /// time (the server may not have noticed the loss), otherwise if the server has none, once in a
-    /// lease.
+    /// Whether a connection is to be bound again now: at once if another was replaced since the
+    /// last time (the server may not have noticed the loss), otherwise if the server has none, once
+    /// in a lease.
     pub(super) fn must_bind(&mut self, now: Instant, replacements: u64) -> bool {
         let is_later = |at: Instant| now.saturating_duration_since(at) >= self.lease;
         let is_replaced = self.bound_replacements != replacements;
