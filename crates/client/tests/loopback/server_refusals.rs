@@ -30,12 +30,16 @@ const SAVEFH: u32 = 32;
 /// The words of the arguments that precede those behind SEQUENCE.
 const SEQUENCE_WORDS: usize = 12;
 
+/// The operations that have results behind SEQUENCE, and the status of the last one.
+type Refusal = (&'static [u32], u32);
+
+/// Whether a compound with these words is refused.
+type Rule = fn(&[u32]) -> Option<Refusal>;
+
 /// A server that refuses an operation as some do.
 struct Refusing {
     to: Arc<dyn Transport>,
-    /// Whether it refuses a compound with these words, and with which status behind which
-    /// operations.
-    rule: fn(&[u32]) -> Option<(&'static [u32], u32)>,
+    rule: Rule,
     count: AtomicU32,
 }
 
@@ -83,20 +87,20 @@ fn open_words(words: &[u32]) -> Option<&[u32]> {
     words.get(at + 2..at + 12).filter(|words| words[1] == 0 && words[4] == 8)
 }
 
-fn wishes(words: &[u32]) -> Option<(&'static [u32], u32)> {
+fn wishes(words: &[u32]) -> Option<Refusal> {
     let open = open_words(words).filter(|open| open[0] & 0xff00 != 0)?;
     Some((if open[7] == 0 { &[PUTFH, OPEN] } else { &[PUTFH, SAVEFH, OPEN] }, INVAL))
 }
 
-fn by_handle(words: &[u32]) -> Option<(&'static [u32], u32)> {
+fn by_handle(words: &[u32]) -> Option<Refusal> {
     open_words(words).filter(|open| open[7..9] == [0, 4]).map(|_| (&[PUTFH, OPEN][..], NOTSUPP))
 }
 
-fn exclusive(words: &[u32]) -> Option<(&'static [u32], u32)> {
+fn exclusive(words: &[u32]) -> Option<Refusal> {
     open_words(words).filter(|open| open[7..9] == [1, 3]).map(|_| (&[PUTFH, SAVEFH, OPEN][..], INVAL))
 }
 
-fn comparison(words: &[u32]) -> Option<(&'static [u32], u32)> {
+fn comparison(words: &[u32]) -> Option<Refusal> {
     // The mask and the value of a type.
     let compares = words.windows(3).any(|part| part == [NVERIFY, 1, 2]);
     compares.then_some((&[PUTFH, SAVEFH, LOOKUP, NVERIFY][..], NOTSUPP))
@@ -139,7 +143,6 @@ fn use_all(mounted: &BenchMount) {
 // SEMANTICS: sessions-19.
 #[test]
 fn what_a_server_refuses_is_done_in_another_way_and_not_asked_for_again() {
-    type Rule = fn(&[u32]) -> Option<(&'static [u32], u32)>;
     let rules: [(&str, Rule); 4] = [
         ("OPEN4_SHARE_ACCESS_WANT bits", wishes),
         ("CLAIM_FH", by_handle),
