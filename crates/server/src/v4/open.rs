@@ -266,8 +266,8 @@ fn find_or_create<'r>(
     };
     // Decided before there is a new file: a client repeats what was delayed.
     let room = compound.request.service.held.has_room(compound.slot()?.client());
-    let allowed = target.writable().map_err(OpFailure::from).and(room.map_err(OpFailure::from));
-    match allowed {
+    let allowed = target.writable().map_err(OpFailure::from);
+    match allowed.and_then(|()| room.map_err(OpFailure::from)) {
         Ok(()) => create(&mut compound.request, compound.minor_version, target, name, how, mode),
         Err(refusal) => take(compound, directory, name, how, mode, refusal),
     }

@@ -204,12 +204,15 @@ fn an_export_of_another_flavor_is_named_by_secinfo_and_otherwise_refused() {
     assert_eq!(lookup, NfsStat4::Wrongsec);
 }
 
-/// The names in a directory with their errors, types and whether they have a handle.
+/// An entry's error and type, and whether it has a handle.
+type DescribedEntry = (Option<NfsStat4>, Option<Ftype4>, bool);
+
+/// The entries of a directory with these attributes.
 fn described(
     client: &TestClient<'_>,
     of: &FileHandle,
     wanted: &[Attribute],
-) -> Result<Vec<(Option<NfsStat4>, Option<Ftype4>, bool)>, NfsStat4> {
+) -> Result<Vec<DescribedEntry>, NfsStat4> {
     let reply = client.run(&|compound| {
         compound.push(&PutfhArgs4 { object: NfsFh4::from(of) });
         compound.push(&ReaddirArgs4 {

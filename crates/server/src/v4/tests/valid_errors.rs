@@ -217,8 +217,9 @@ pub(super) fn check(reply: &[u8]) {
     // SETATTR's result ends with the attributes that it has set: up to three words, and their
     // number before them.
     let setattr = [header.status.number(), Nfs4Operation::Setattr.number()];
-    let is_setattr =
-        (0..4).any(|set| words.get(set) == Some(&(set as u32)) && words[set + 1..].starts_with(&setattr));
+    let is_setattr = (0..4)
+        .zip(0..4)
+        .any(|(at, set)| words.get(at) == Some(&set) && words[at + 1..].starts_with(&setattr));
     let operation = match words[..] {
         _ if is_setattr => Nfs4Operation::Setattr.number(),
         [status, operation, ..] => {
