@@ -90,7 +90,7 @@ impl RestartedServer {
         result
     }
 
-    /// The same for a change that is executed.
+    /// Restarts the server after `change` was executed.
     fn executed<T>(&self, operation: u32, change: impl FnOnce() -> Result<T, Errno>) -> Result<(), Errno> {
         self.restart_at(operation, true, change)
     }

@@ -1,6 +1,6 @@
 //! The least that a turn takes if the next process has to wait for the replies of a server to
-//! UNLOCK and to LOCK: the processes, an agent that has their queue, and an echo over TCP, without a
-//! file system and without locks.
+//! UNLOCK and to LOCK: the processes, an agent that has their queue, and an echo over TCP, without
+//! a file system and without locks.
 //!
 //! Processes and the agent exchange datagrams, as the kernel and a mount's daemon exchange requests
 //! and replies.

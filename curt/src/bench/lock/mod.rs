@@ -72,8 +72,8 @@ pub(crate) struct BenchLockArguments {
     /// Pairs of runs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     pairs: u32,
-    /// Let as many processes take turns through an agent that sends two messages to an echo over TCP
-    /// after each: the least that turns take if a server is asked
+    /// Let as many processes take turns through an agent that sends two messages to an echo over
+    /// TCP after each: the least that turns take if a server is asked
     #[arg(long)]
     floor: bool,
     /// Let 200 processes on a mount with locks=server-first take turns after each pair, for at most

@@ -7,11 +7,10 @@ use std::{
 };
 
 use curt_proto::nfs4::{
-    Bitmap4, Component, CompoundEncoder, CreateHow4, GetfhOk4, Nfs4Operation, OpenClaim, OpenHow, OpenOk4,
-    SetattrArgs4, Stateid, Verifier4,
+    Component, CompoundEncoder, CreateHow4, Nfs4Operation, OpenClaim, OpenHow, OpenOk4, SetattrArgs4,
+    Stateid, Verifier4,
 };
 use curt_types::{Attributes, Fault, FileHandle, FileKind, SetAttributes, SetTime, Timestamp, Wcc};
-use curt_xdr::DecodeError;
 
 use super::{
     NfsV4, RESULTS_SMALL,
@@ -21,10 +20,10 @@ use super::{
     open::{AbandonedOpen, GrantedOpen, OpenPlace, SentOpen},
     put_fh,
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
-    results::{Results, done, optional},
+    results::{created, done},
 };
 use crate::protocol::{
-    Answer, CreateRequest, CreatedObject, FileOperations, LookupReply, OpenOwner, RpcCaller, ShareAccess,
+    Answer, CreateRequest, CreatedObject, FileOperations, OpenOwner, RpcCaller, ShareAccess,
 };
 
 impl NfsV4 {
@@ -124,25 +123,4 @@ fn unique_time(verifier: Verifier4) -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let fraction = u64::from_be_bytes(verifier.0) % 1_000_000_000;
     Timestamp::new(since.as_secs().cast_signed(), u32::try_from(fraction).unwrap_or_default())
-}
-
-/// The object of GETFH and GETATTR, which follow its creation. Between them its times may be set:
-/// if that fails, the attributes are missing.
-pub(super) fn created(
-    results: &mut Results<'_>,
-    are_times_set: bool,
-    found: impl FnOnce(&FileHandle),
-) -> Result<CreatedObject, DecodeError> {
-    let handle: Result<GetfhOk4<'_>, Fault> = results.next(Nfs4Operation::Getfh)?;
-    Ok(match handle {
-        Ok(ok) => {
-            let handle = FileHandle::from(ok.object);
-            found(&handle);
-            if are_times_set {
-                optional(results.0.next::<Bitmap4>(Nfs4Operation::Setattr))?;
-            }
-            Ok(LookupReply { handle, attributes: results.attributes()? })
-        }
-        Err(fault) => Err(fault),
-    })
 }

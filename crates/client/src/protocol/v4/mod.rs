@@ -5,8 +5,8 @@
 //! the session needs, `open` has the opens, `delegation` the read delegations, `lock_states` the
 //! locks and `lock` their requests, `callback` answers the server, `maintenance` is for opens,
 //! delegations and the lease, `attributes` converts.
-//! This file has the compounds of the intents, but for those in `lookup`, `create`, `open_compound`,
-//! `batch` and `lock`.
+//! This file has the compounds of the intents, but for those in `lookup`, `create`,
+//! `open_compound`, `fallbacks`, `batch` and `lock`.
 //!
 //! Attributes that are to show a change come after it; those that label a result (names, rights,
 //! data) come before it. So a change of another client between the two is seen as a change later,
@@ -18,6 +18,7 @@ mod callback;
 mod compound;
 mod create;
 mod delegation;
+mod fallbacks;
 pub mod identity;
 mod listing;
 mod lock;
@@ -65,12 +66,11 @@ use self::{
     attributes::{EncodedAttributes, directory_step, file_step, object_of},
     callback::CallbackService,
     compound::{CompoundReply, CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
-    create::created,
     delegation::HeldDelegations,
     identity::ClientIdentity,
     lock_states::LockStateTable,
     open::{OpenKey, OpenTable},
-    results::{CompoundSink, Judged, Results, done, fault, optional, outcome},
+    results::{CompoundSink, Judged, Results, created, done, fault, optional, outcome},
     server_traits::{ServerFeature, ServerTraits, suspects_of_open},
     session::SessionMonitor,
 };

@@ -68,7 +68,7 @@ struct Open {
     /// The accesses of the OPENs that the server has executed: bit `n` for the share access `n`.
     /// None: the server has no such open.
     opened: u8,
-    /// Those of an open that is not valid which the server has executed again.
+    /// Accesses that the server has executed again while the open is not valid.
     restored: u8,
     /// The server may have executed OPENs with more accesses: an OPEN_DOWNGRADE has no reply.
     may_be_wider: bool,

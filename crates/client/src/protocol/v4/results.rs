@@ -1,15 +1,16 @@
 //! The results of a compound.
 
 use curt_proto::nfs4::{
-    AttributeValues, Bitmap4, CompoundResults, GetattrOk4, Nfs4Operation, NfsStat4, ResultError,
+    AttributeValues, Bitmap4, CompoundResults, GetattrOk4, GetfhOk4, Nfs4Operation, NfsStat4, ResultError,
 };
-use curt_types::{Attributes, Fault};
+use curt_types::{Attributes, Fault, FileHandle};
 use curt_xdr::{Decode, DecodeError};
 
 use super::{
     attributes::{self, object_of},
     session::SessionGeneration,
 };
+use crate::protocol::{CreatedObject, LookupReply};
 
 /// The results of a compound, operation by operation, and the number of the session that executed
 /// it.
@@ -99,4 +100,25 @@ pub(super) trait CompoundSink: Send + Sync {
 /// The fault of a status, for an intent.
 pub(super) fn fault(status: NfsStat4) -> Fault {
     Fault::from(status)
+}
+
+/// The object of GETFH and GETATTR, which follow its creation. Between them its times may be set:
+/// if that fails, the attributes are missing.
+pub(super) fn created(
+    results: &mut Results<'_>,
+    are_times_set: bool,
+    found: impl FnOnce(&FileHandle),
+) -> Result<CreatedObject, DecodeError> {
+    let handle: Result<GetfhOk4<'_>, Fault> = results.next(Nfs4Operation::Getfh)?;
+    Ok(match handle {
+        Ok(ok) => {
+            let handle = FileHandle::from(ok.object);
+            found(&handle);
+            if are_times_set {
+                optional(results.0.next::<Bitmap4>(Nfs4Operation::Setattr))?;
+            }
+            Ok(LookupReply { handle, attributes: results.attributes()? })
+        }
+        Err(fault) => Err(fault),
+    })
 }

@@ -5,12 +5,11 @@
 //! such a thing only if the server has never accepted it, and if the request gets another status
 //! without it.
 
-use curt_proto::nfs4::{Component, ExchangeIdOk4, OpenArgs4, ShareAccess4};
-use curt_types::{Fault, FileHandle, FileKind, Wcc};
+use curt_proto::nfs4::{ExchangeIdOk4, OpenArgs4, ShareAccess4};
+use curt_types::Fault;
 use parking_lot::Mutex;
 
-use super::NfsV4;
-use crate::protocol::{Answer, CreateRequest, CreatedObject, FileOperations as _, NfsReply, RpcCaller};
+use crate::protocol::Answer;
 
 /// What the client can do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +116,7 @@ impl ServerTraits {
         known.accepted |= all & !known.refused;
     }
 
-    /// Those of the features that the server has neither accepted nor refused.
+    /// Returns the features that the server has neither accepted nor refused.
     fn unknown(&self, features: &[ServerFeature]) -> Vec<ServerFeature> {
         let known = self.0.lock();
         let is_unknown = |feature: &&ServerFeature| (known.accepted | known.refused) & feature.bit() == 0;
@@ -185,75 +184,6 @@ pub(super) const fn suspects_of_open(fault: Fault) -> &'static [ServerFeature] {
         Fault::Inval => &[ServerFeature::DelegationWishes],
         Fault::Notsupp => &[ServerFeature::OpenByHandle],
         _ => &[],
-    }
-}
-
-impl NfsV4 {
-    /// Creates a file as the server accepts it.
-    pub(super) fn create_file_as_accepted(
-        &self,
-        caller: RpcCaller<'_>,
-        directory: &FileHandle,
-        name: Component<'_>,
-        new: &CreateRequest<'_>,
-    ) -> Answer<CreatedObject, Wcc> {
-        let used: &[ServerFeature] = if new.is_exclusive {
-            &[ServerFeature::DelegationWishes, ServerFeature::ExclusiveCreation]
-        } else {
-            &[ServerFeature::DelegationWishes]
-        };
-        let suspects = |fault| match fault {
-            Fault::Inval | Fault::Notsupp => used,
-            _ => &[],
-        };
-        let made = self.server.as_accepted(suspects, || {
-            let is_exclusive = new.is_exclusive && self.server.has(ServerFeature::ExclusiveCreation);
-            self.create_file(caller, directory, name, &CreateRequest { is_exclusive, ..*new })
-        })?;
-        if made.outcome.is_ok() {
-            self.server.accepted(used);
-        }
-        Ok(made)
-    }
-
-    /// Removes an object as the server accepts it.
-    pub(super) fn remove_as_accepted(
-        &self,
-        caller: RpcCaller<'_>,
-        directory: &FileHandle,
-        name: Component<'_>,
-        is_directory: bool,
-    ) -> Answer<(), Wcc> {
-        let used: &[ServerFeature] = &[ServerFeature::TypeComparison];
-        let suspects = |fault| if fault == Fault::Notsupp { used } else { &[] };
-        let removed = self.server.as_accepted(suspects, || {
-            if self.server.has(ServerFeature::TypeComparison) {
-                self.remove_compared(caller, directory, name, Some(is_directory))
-            } else {
-                self.remove_looked_up(caller, directory, name, is_directory)
-            }
-        })?;
-        if removed.outcome.is_ok() {
-            self.server.accepted(used);
-        }
-        Ok(removed)
-    }
-
-    fn remove_looked_up(
-        &self,
-        caller: RpcCaller<'_>,
-        directory: &FileHandle,
-        name: Component<'_>,
-        is_directory: bool,
-    ) -> Answer<(), Wcc> {
-        let NfsReply { sent_at, lost_at, outcome, .. } = self.find(caller, directory, name.bytes())?;
-        let fault = match outcome.map(|found| found.attributes.map(|about| about.kind)) {
-            Ok(Some(FileKind::Directory)) if !is_directory => Fault::Isdir,
-            Ok(Some(kind)) if is_directory && kind != FileKind::Directory => Fault::Notdir,
-            Ok(_) => return self.remove_compared(caller, directory, name, None),
-            Err(fault) => fault,
-        };
-        Ok(NfsReply { sent_at, lost_at, outcome: Err(fault), attributes: Wcc::default() })
     }
 }
 
