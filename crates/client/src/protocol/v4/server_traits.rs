@@ -191,6 +191,7 @@ pub(super) const fn suspects_of_open(fault: Fault) -> &'static [ServerFeature] {
 #[allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 mod tests {
     use super::*;
+    use crate::protocol::NfsReply;
 
     fn identity(implementation: &str, scope: &[u8]) -> ServerIdentity {
         ServerIdentity { owner: vec![1], scope: scope.to_vec(), implementation: implementation.to_owned() }
