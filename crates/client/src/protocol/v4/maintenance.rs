@@ -24,6 +24,9 @@ use crate::protocol::{FileOperations, HeldDelegation, OpenOwner, RpcCaller, Shar
 /// Compounds in which delegations are returned before the rest is left for others.
 const RETURN_ATTEMPTS: usize = 8;
 
+/// Compounds in which opens are closed, beyond one for each, before the rest is left for later.
+const CLOSE_ATTEMPTS: usize = 8;
+
 /// It is asked at least this often whether the lease is to be renewed: it may become shorter.
 const CHECK_PERIOD_MAX: Duration = Duration::from_secs(5);
 
@@ -174,20 +177,23 @@ impl NfsV4 {
         self.open_again(&file, owner, open.access, interrupt)
     }
 
-    /// Closes opens without users, in compounds of their own.
+    /// Closes opens without users, in compounds of their own. What the server delays is closed
+    /// later.
     pub(super) fn close_unused(&self, interrupt: &Interrupt) {
         self.send_returns(interrupt);
-        while let Some(credential) = self.opens.idle_credential() {
+        for _ in 0..self.opens.unused_count() + CLOSE_ATTEMPTS {
+            let Some(credential) = self.opens.idle_credential() else { return };
             let caller = RpcCaller { credential: &credential, interrupt };
             let piggybacked = self.opens.take_piggybacked(&credential, None, CLOSES_ALONE_MAX);
             if piggybacked.is_empty() {
-                break;
+                return;
             }
             self.opens.put_back_first(piggybacked);
             if self.send(&alone(caller)).is_err() {
-                break;
+                return;
             }
         }
+        self.close_soon();
     }
 
     /// Renews the lease when it has not been renewed by other requests, as long as the mount lasts.

@@ -798,6 +798,12 @@ impl OpenTable {
         piggybacked
     }
 
+    /// The most opens that wait to be closed or narrowed.
+    pub(super) fn unused_count(&self) -> usize {
+        let opens = self.0.lock();
+        opens.waiting.len() + opens.too_wide.len() + opens.idle.len()
+    }
+
     /// The credential of an open that waits to be closed.
     pub(super) fn idle_credential(&self) -> Option<Arc<RpcCredential>> {
         let opens = &mut *self.0.lock();
