@@ -36,8 +36,9 @@ const PAGE: RequestsMax = RequestsMax { others: 5_080, total: 6_500, seconds: 10
 /// with knfsd 13,929 in all.
 const PAGE_UNDELEGATED: RequestsMax =
     RequestsMax { others: 13_920, total: 15_310, seconds: 20, each_second: 80 };
-/// knfsd gets 5,836 and, in 19 s, 7,643.
-const BUILD: RequestsMax = RequestsMax { others: 5_850, total: 7_900, seconds: 20, each_second: 70 };
+/// knfsd gets 5,836 and, in 19 s, 7,643. `curt serve` gets 7,487 on an idle machine; while other
+/// tests run, attributes of up to 700 more files expire: 8,162 in 18 s, 8,207 in 25 s.
+const BUILD: RequestsMax = RequestsMax { others: 5_850, total: 8_500, seconds: 20, each_second: 70 };
 
 /// The Linux client's mount of a server, at /mnt/nfs.
 fn mounting(server: &CurtServe, minor: u32) -> String {

@@ -463,7 +463,7 @@ impl States {
                 return;
             }
             NfsStat4::ShareDenied | NfsStat4::ReclaimConflict => {
-                let in_the_way = self.opens_in_the_way(client, owner, file, Mode { access, deny });
+                let in_the_way = self.opens_in_the_way(file, Mode { access, deny });
                 assert!(!in_the_way.is_empty(), "an open is denied for no reason");
                 self.clients[client].had_state |= !is_reclaim;
                 return;
@@ -477,7 +477,7 @@ impl States {
         } else {
             assert!(!was_in_grace && known.has_completed, "granted in the grace period");
         }
-        for other in self.opens_in_the_way(client, owner, file, Mode { access, deny }) {
+        for other in self.opens_in_the_way(file, Mode { access, deny }) {
             self.lost_to_another(client, other);
         }
         let stateid = outcome.result::<OpenedStateid>(Nfs4Operation::Open).0;
@@ -497,12 +497,12 @@ impl States {
         }
     }
 
-    /// The clients with an open that conflicts with one of an owner.
-    fn opens_in_the_way(&self, client: usize, owner: u8, file: usize, mode: Mode) -> Vec<usize> {
-        let denies = |(number, known): &(usize, &Client)| {
+    /// The clients with an open that conflicts with another: also the owner's own denies it (RFC
+    /// 8881 section 9.7).
+    fn opens_in_the_way(&self, file: usize, mode: Mode) -> Vec<usize> {
+        let denies = |(_, known): &(usize, &Client)| {
             known.opens.iter().any(|open| {
-                let is_own = *number == client && open.owner == owner;
-                !is_own && open.file == file && mode.conflicts(Mode { access: open.access, deny: open.deny })
+                open.file == file && mode.conflicts(Mode { access: open.access, deny: open.deny })
             })
         };
         self.clients.iter().enumerate().filter(denies).map(|(number, _)| number).collect()

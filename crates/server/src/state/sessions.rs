@@ -21,7 +21,7 @@ use super::{Client, Principal, ServerState, SlotInUse, StateFault, has_much};
 const SHARDS: usize = 64;
 /// The session has a backchannel, but no connection for it.
 const BACKCHANNEL_DOWN: u32 = SequenceStatusFlags::CB_PATH_DOWN_SESSION;
-/// No session of the client has a backchannel with a connection.
+/// The client has lost its last connection for callbacks.
 const CLIENT_DOWN: u32 = SequenceStatusFlags::CB_PATH_DOWN;
 /// Operations of a callback: CB_SEQUENCE and another one.
 const CALLBACK_OPERATIONS: u32 = 2;
@@ -528,11 +528,12 @@ impl ServerState {
     }
 }
 
-/// A client without any backchannel is told so, whether it has lost one or never bound one (RFC
-/// 8881 section 18.46.3): what it holds cannot be recalled.
+/// A client that has lost its last backchannel is told so (RFC 8881 section 18.46.3). One that has
+/// never bound any knows that it has none.
 fn check_backchannels(record: &ClientRecord) {
     let open = record.sessions.iter().filter(|session| session.check_backchannel()).count();
-    if open == 0 {
+    let was_bound = record.sessions.iter().any(|session| session.callback.lock().was_bound);
+    if open == 0 && was_bound {
         record.client.status_flags.fetch_or(CLIENT_DOWN, Ordering::Relaxed);
     } else {
         record.client.status_flags.fetch_and(!CLIENT_DOWN, Ordering::Relaxed);

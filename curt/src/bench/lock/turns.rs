@@ -115,7 +115,7 @@ pub(super) fn remove(directory: &Path) -> Result<()> {
 }
 
 /// Takes turns with the lock of one file that is seen in each directory, or without a file system
-/// (see [`super::floor`]).
+/// (see `floor.rs`).
 pub(super) fn take(
     directories: &[PathBuf],
     plan: &TurnsPlan,

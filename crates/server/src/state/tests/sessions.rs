@@ -327,21 +327,6 @@ fn a_new_backchannel_clears_the_flags_of_one_that_was_lost() {
     assert_eq!(flags(), 0);
 }
 
-/// RFC 8881 section 18.46.3: the flag stays until some session has a backchannel.
-#[test]
-fn a_client_that_has_bound_no_backchannel_is_told_so() {
-    let state = state();
-    let client = exchange(&state, "a").client;
-    let session = state.create_session(&creation(client, 1), at(0)).unwrap().session;
-    let flags = |sequence| {
-        let slot = executed(state.sequence(&request(session, 0, sequence), at(0)));
-        slot.grant().status_flags
-    };
-    assert_eq!(flags(1), SequenceStatusFlags::CB_PATH_DOWN);
-    state.create_session(&creation_over(&Connection::new(1), client, 2), at(0)).unwrap();
-    assert_eq!(flags(2), 0);
-}
-
 #[test]
 fn a_connection_that_is_bound_repeatedly_is_called_once() {
     let state = state();
