@@ -63,7 +63,8 @@ fn share(network: &Network, reader: &CurtMount, mut change: impl FnMut(&str) -> 
     change(&format!("for name in {FILES}; do echo old >$name; done"))?;
     shell(network, reader.directory(), &format!("for name in {FILES}; do cat $name; cat $name; done"))?;
     let granted = counter(network, reader, "delegation_granted")?;
-    ensure!(granted >= 8, "{granted} delegations");
+    // A file that its writer has not closed yet at the server is not delegated.
+    ensure!(granted >= 6, "{granted} delegations");
     for (theirs, ours) in CHANGES {
         change(theirs)?;
         shell(network, reader.directory(), ours).with_context(|| format!("after {theirs}"))?;
