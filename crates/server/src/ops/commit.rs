@@ -3,16 +3,14 @@
 use super::{OpResult, WccOp};
 use crate::request::{NfsRequest, VerifiedHandle};
 
-/// Makes written data durable, and returns the write verifier.
+/// Makes written data durable, and returns the write verifier. A read-only export may have been
+/// writable before.
 pub(crate) fn commit(
     request: &mut NfsRequest<'_, '_>,
     current: &VerifiedHandle<'_>,
     offset: u64,
     count: u32,
 ) -> WccOp<[u8; 8]> {
-    if let Err(fault) = current.writable() {
-        return current.not_begun(fault);
-    }
     if current.rules().asynchronous {
         return OpResult { attributes: current.unchanged(), value: Ok(current.write_verifier()) };
     }

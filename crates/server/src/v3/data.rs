@@ -100,6 +100,9 @@ pub(super) fn commit(
     arguments: CommitArguments,
 ) -> Results<CommitOk, WccData> {
     let current = request.resolve(arguments.file.as_bytes())?;
-    let committed = ops::commit(request, &current, arguments.offset, arguments.count);
+    let committed = match current.writable() {
+        Ok(()) => ops::commit(request, &current, arguments.offset, arguments.count),
+        Err(fault) => current.not_begun(fault),
+    };
     Ok(wcc(on_data(committed), |verifier, wcc| CommitOk { wcc, verifier: WriteVerf3(verifier) }))
 }

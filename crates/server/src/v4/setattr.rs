@@ -39,8 +39,8 @@ pub(super) fn setattr<'r>(
     Ok(())
 }
 
-/// Sets attributes, and bits of the mode beside those that it has. Nobody else changes the object
-/// in between, as its ctime shows.
+/// Sets attributes, and bits of the mode beside those that it has. No other request changes the
+/// object in between, as its ctime shows.
 fn set_mode_bits<'r>(
     request: &mut NfsRequest<'r, '_>,
     target: &VerifiedHandle<'r>,

@@ -206,16 +206,16 @@ fn the_sessions_limits_are_exact() {
 
 /// A change is refused only if its own result has no room.
 #[test]
-fn a_session_with_small_replies_opens_and_changes_files() {
+fn a_session_with_small_replies_removes_files_and_opens_none() {
     let server = Server::new();
     let large = server.client("large");
     let root = large.files();
     large.open(&root, &creating("file", "owner", 3, 0)).unwrap();
     // SEQUENCE and the tag of three bytes take 84 bytes, PUTFH 8, and the header of the next one 8.
-    for (caches, max) in [(false, 128), (true, 128)] {
+    for caches in [false, true] {
         let small = match caches {
-            false => ChannelAttributes { response_max: max, ..super::test_client::channel() },
-            true => ChannelAttributes { response_cached_max: max, ..super::test_client::channel() },
+            false => ChannelAttributes { response_max: 128, ..super::test_client::channel() },
+            true => ChannelAttributes { response_cached_max: 128, ..super::test_client::channel() },
         };
         let client = server.client_with(&format!("small {caches}"), small);
         client.caches.set(caches);
@@ -236,8 +236,11 @@ fn a_session_with_small_replies_opens_and_changes_files() {
             compound.push(&rename);
         });
         assert_eq!(renamed, too_big);
+        assert!(large.walk(&["srv", "files", "file"]).is_ok());
+        let other = format!("other {caches}");
+        large.open(&root, &creating(&other, "owner", 3, 0)).unwrap();
+        assert_eq!(remove(&other), NfsStat4::Ok);
     }
-    assert!(large.walk(&["srv", "files", "file"]).is_ok());
 }
 
 /// XDR does not limit the data of a WRITE: as many are written as a READ could return.

@@ -310,7 +310,8 @@ fn on_attributes(page: &mut String) {
             (None, NfsStat4::Ok) => "left out",
             (None, status) => short(status),
         };
-        let own = own.unwrap_or_else(|| Fattr4 { mask, values: Opaque::new(&[0; 4]).unwrap() });
+        let zeros: &[u8] = if attribute == Attribute::ModeSetMasked { &[0; 8] } else { &[0; 4] };
+        let own = own.unwrap_or_else(|| Fattr4 { mask, values: Opaque::new(zeros).unwrap() });
         let stateid = Stateid::ANONYMOUS;
         let fifo = CreateArgs4 { kind: CreateType4::Fifo, name: name("new"), attributes: own };
         let verified = fixture.on(&path, &VerifyArgs4 { attributes: own });

@@ -105,7 +105,7 @@ impl Fixture {
         }
     }
 
-    fn over(vfs: Arc<dyn Vfs>, minor_version: u32, rules_of_one: ExportRules) -> Self {
+    pub(super) fn over(vfs: Arc<dyn Vfs>, minor_version: u32, rules_of_one: ExportRules) -> Self {
         make_objects(&*vfs);
         let exports = vec![
             ExportDefinition::for_everyone(b"/one".to_vec(), Arc::clone(&vfs), rules_of_one),

@@ -1,8 +1,12 @@
 //! Each operation on each type of object, on directories of the pseudo file system, and without a
 //! filehandle.
 
+use std::sync::Arc;
+
 use curt_proto::nfs4::NfsStat4::{Inval, Isdir, Nofilehandle, Notdir, Ok, Rofs, Symlink, WrongType, Xdev};
 use curt_proto::nfs4::*;
+use curt_vfs::{Error, FaultPoint, MemoryOptions, MemoryVfs};
+use rustix::io::Errno;
 
 use super::fixture::{Fixture, OBJECTS, fattr, go, name};
 use super::test_client::rules;
@@ -231,4 +235,16 @@ fn a_name_that_the_sticky_bit_protects_is_refused_as_on_a_local_file_system() {
         let rename = RenameArgs4 { from: name("fifo"), to: name("other") };
         assert_eq!(fixture.on_both(&["one"], &["one"], &rename), NfsStat4::Perm);
     });
+}
+
+/// What was written before the export became read-only is made durable.
+#[test]
+fn commit_makes_data_of_a_read_only_export_durable() {
+    let vfs = Arc::new(MemoryVfs::new(MemoryOptions::default()));
+    let fixture = Fixture::over(Arc::<MemoryVfs>::clone(&vfs), 1, ExportRules { read_only: true, ..rules() });
+    let commit = CommitArgs4 { offset: 0, count: 0 };
+    for (errno, status) in [(Errno::IO, NfsStat4::Io), (Errno::ROFS, Ok)] {
+        vfs.fail_next(FaultPoint::Commit, Error::Os(errno), 1);
+        assert_eq!(fixture.on(&["one", "file"], &commit), status);
+    }
 }
