@@ -1,7 +1,7 @@
 //! How many files each client has that are locked in the kernel, too (`--kernel-locks`). Each one
 //! needs a descriptor of the server.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map::Entry};
 use std::sync::Arc;
 
 use curt_types::{ByteRange, LockType};
@@ -12,7 +12,14 @@ use crate::state::locks::LockClient;
 
 /// The files of each client that was the first one to lock them.
 #[derive(Debug, Default)]
-pub(crate) struct KernelLockedFiles(Mutex<HashMap<LockClient, usize>>);
+pub(crate) struct KernelLockedFiles(Mutex<FileCounts>);
+
+#[derive(Debug, Default)]
+struct FileCounts {
+    clients: HashMap<LockClient, usize>,
+    /// The number of files of all clients.
+    total: usize,
+}
 
 /// A file of a client, until it is dropped.
 struct CountedLocks {
@@ -25,8 +32,8 @@ impl KernelLockedFiles {
     /// Whether a client can have one more of `max` files: no more than is left for others.
     pub(crate) fn allows(&self, client: LockClient, max: usize) -> bool {
         let counts = self.0.lock();
-        let own = counts.get(&client).copied().unwrap_or(0);
-        own < max.saturating_sub(counts.values().sum())
+        let own = counts.clients.get(&client).copied().unwrap_or(0);
+        own < max.saturating_sub(counts.total)
     }
 
     /// Counts a file of a client.
@@ -35,7 +42,9 @@ impl KernelLockedFiles {
         client: LockClient,
         locks: Box<dyn KernelLocks>,
     ) -> Box<dyn KernelLocks> {
-        *self.0.lock().entry(client).or_default() += 1;
+        let mut counts = self.0.lock();
+        *counts.clients.entry(client).or_default() += 1;
+        counts.total += 1;
         Box::new(CountedLocks { locks, client, files: Arc::clone(self) })
     }
 }
@@ -43,10 +52,11 @@ impl KernelLockedFiles {
 impl Drop for CountedLocks {
     fn drop(&mut self) {
         let mut counts = self.files.0.lock();
-        if let Some(count) = counts.get_mut(&self.client) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.client);
+        counts.total -= 1;
+        if let Entry::Occupied(mut count) = counts.clients.entry(self.client) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
             }
         }
     }
@@ -97,6 +107,6 @@ mod tests {
         drop(first);
         assert_eq!(take_all(client(2)).len(), 64, "what is free again is for all");
         drop(second);
-        assert!(files.0.lock().is_empty());
+        assert!(files.0.lock().clients.is_empty() && files.0.lock().total == 0);
     }
 }

@@ -201,24 +201,23 @@ impl LockService {
         self.lock_file(&target.file_key(), request, open_locks, now)
     }
 
-    /// As [`Self::lock`], with the result of [`Self::kernel_locks`]: no file is opened. What is not
-    /// used stays there.
+    /// As [`Self::lock`], but no file is opened. `None`: the file is not locked by anybody, so the
+    /// result of [`Self::kernel_locks`] is needed first. What is not used of it stays there.
     pub(crate) fn lock_with(
         &self,
-        target: &VerifiedHandle<'_>,
+        file: &LockFile,
         request: &LockRequest<'_>,
-        local: &mut Option<Box<dyn KernelLocks>>,
+        opened: &mut Option<Option<Box<dyn KernelLocks>>>,
         now: Instant,
-    ) -> Result<LockOutcome, Fault> {
-        let file = target.file_key();
+    ) -> Result<Option<LockOutcome>, Fault> {
         if let Some(denial) = self.grace_denial(request) {
-            return Ok(LockOutcome::Denied(denial));
+            return Ok(Some(LockOutcome::Denied(denial)));
         }
         let account = self.account(request.owner.client);
         self.record(&account)?;
-        Ok(self.run(self.shard(&file), |table, callbacks| {
-            let local = if table.has(&file) { None } else { local.take() };
-            table.lock(&file, request, &account, local, now, callbacks)
+        Ok(self.run(self.shard(file), |table, callbacks| {
+            let local = if table.has(file) { None } else { opened.take()? };
+            Some(table.lock(file, request, &account, local, now, callbacks))
         }))
     }
 
@@ -237,26 +236,13 @@ impl LockService {
         open_locks: impl Fn() -> Result<Option<Box<dyn KernelLocks>>, Fault>,
         now: Instant,
     ) -> Result<LockOutcome, Fault> {
-        if let Some(denial) = self.grace_denial(request) {
-            return Ok(LockOutcome::Denied(denial));
-        }
-        let account = self.account(request.owner.client);
-        self.record(&account)?;
-        let shard = self.shard(file);
         let mut opened = None;
         loop {
-            let outcome = self.run(shard, |table, callbacks| {
-                if opened.is_none() && !table.has(file) {
-                    return None;
-                }
-                let local = opened.take().flatten();
-                Some(table.lock(file, request, &account, local, now, callbacks))
-            });
-            match outcome {
-                Some(outcome) => return Ok(outcome),
-                // No shard is locked, because opening may wait for a disk.
-                None => opened = Some(open_locks()?),
+            if let Some(outcome) = self.lock_with(file, request, &mut opened, now)? {
+                return Ok(outcome);
             }
+            // No shard is locked, because opening may wait for a disk.
+            opened = Some(open_locks()?);
         }
     }
 
@@ -483,13 +469,17 @@ impl LockService {
         target: &VerifiedHandle<'_>,
         client: LockClient,
     ) -> Result<Option<Box<dyn KernelLocks>>, Fault> {
-        let files = &self.kernel_locked_files;
-        if self.uses_kernel_locks.load(Ordering::Relaxed)
-            && !files.allows(client, curt_vfs::kernel_locked_files_max())
-        {
+        if !self.has_share_left(client) {
             return Err(Error::Os(rustix::io::Errno::MFILE).into());
         }
-        Ok(self.open_kernel_locks(target)?.map(|locks| files.count(client, locks)))
+        let opened = self.open_kernel_locks(target)?;
+        Ok(opened.map(|locks| self.kernel_locked_files.count(client, locks)))
+    }
+
+    /// Whether a client can lock another file in the kernel, if that is done.
+    pub(crate) fn has_share_left(&self, client: LockClient) -> bool {
+        !self.uses_kernel_locks.load(Ordering::Relaxed)
+            || self.kernel_locked_files.allows(client, curt_vfs::kernel_locked_files_max())
     }
 
     fn open_kernel_locks(&self, target: &VerifiedHandle<'_>) -> Result<Option<Box<dyn KernelLocks>>, Fault> {
@@ -745,6 +735,15 @@ mod tests {
             world.unlock(1, B);
         });
         assert_eq!((opened.get(), world.service.counts().locks), (5, 1));
+        // Who opens files himself does so only for one that nobody has locked.
+        let (mut opened, request) = (None, request(B, LockWait::No));
+        let lock =
+            |number, opened: &mut _| world.service.lock_with(&file(number), &request, opened, world.now);
+        assert_eq!(lock(2, &mut opened), Ok(None));
+        assert_eq!(lock(1, &mut opened), Ok(Some(LockOutcome::Granted)));
+        opened = Some(None);
+        assert_eq!(lock(2, &mut opened), Ok(Some(LockOutcome::Granted)));
+        assert!(opened.is_none());
     }
 
     #[test]

@@ -51,20 +51,31 @@ pub(super) fn lock<'r>(
     let is_blocking = kind.waits() && !reclaim;
     let waits = is_blocking && slot.session().takes_callbacks();
     let attempt = || {
-        // Opened before the client's states are locked, because that may wait for a disk.
-        let mut local = service.locks.kernel_locks(target, LockClient::Clientid(slot.client().id.0))?;
-        service.held.lock(slot.client(), &asked, |owner, open| {
-            let wait = match (waits, is_blocking) {
-                (true, _) => LockWait::Notified { handle: target.handle(), open },
-                (false, true) => LockWait::Polled,
-                (false, false) => LockWait::No,
-            };
-            let request = LockRequest { owner: *owner, lock_type, range, wait, reclaim };
-            service
-                .locks
-                .lock_with(target, &request, &mut local, service.clock.now())
-                .map_err(OpFailure::from)
-        })
+        let mut opened = None;
+        loop {
+            let mut must_open = false;
+            let outcome = service.held.lock(slot.client(), &asked, |owner, open| {
+                let wait = match (waits, is_blocking) {
+                    (true, _) => LockWait::Notified { handle: target.handle(), open },
+                    (false, true) => LockWait::Polled,
+                    (false, false) => LockWait::No,
+                };
+                let request = LockRequest { owner: *owner, lock_type, range, wait, reclaim };
+                let locked =
+                    service.locks.lock_with(&asked.file, &request, &mut opened, service.clock.now())?;
+                must_open = locked.is_none();
+                locked.ok_or(OpFailure::Status(NfsStat4::Delay))
+            });
+            if !must_open {
+                return outcome;
+            }
+            // No state is locked, because opening may wait for a disk.
+            let client = LockClient::Clientid(slot.client().id.0);
+            if !service.locks.has_share_left(client) {
+                return Err(StateFault::TooManyLocks.into());
+            }
+            opened = Some(service.locks.kernel_locks(target, client)?);
+        }
     };
     let mut outcome = attempt()?;
     for _ in 0..EXPIRED_HOLDERS_MAX {
