@@ -292,16 +292,16 @@ impl Session {
     }
 
     /// Updates the status flag of a backchannel that has lost its connection. Returns whether it
-    /// has one.
-    fn check_backchannel(&self) -> bool {
+    /// was ever bound, and whether it has a connection.
+    fn check_backchannel(&self) -> (bool, bool) {
         let callback = self.callback.lock();
-        let is_open = callback.is_open();
-        if callback.was_bound && !is_open {
+        let (was_bound, is_open) = (callback.was_bound, callback.is_open());
+        if was_bound && !is_open {
             self.status_flags.fetch_or(BACKCHANNEL_DOWN, Ordering::Relaxed);
         } else {
             self.status_flags.fetch_and(!BACKCHANNEL_DOWN, Ordering::Relaxed);
         }
-        is_open
+        (was_bound, is_open)
     }
 
     /// Maximum size of its cached replies.
@@ -529,11 +529,15 @@ impl ServerState {
 }
 
 /// A client that has lost its last backchannel is told so (RFC 8881 section 18.46.3). One that has
-/// never bound any knows that it has none.
+/// never bound any is not: it would bind a connection that cannot carry calls.
 fn check_backchannels(record: &ClientRecord) {
-    let open = record.sessions.iter().filter(|session| session.check_backchannel()).count();
-    let was_bound = record.sessions.iter().any(|session| session.callback.lock().was_bound);
-    if open == 0 && was_bound {
+    let (mut was_bound, mut is_open) = (false, false);
+    for session in &record.sessions {
+        let of_session = session.check_backchannel();
+        was_bound |= of_session.0;
+        is_open |= of_session.1;
+    }
+    if was_bound && !is_open {
         record.client.status_flags.fetch_or(CLIENT_DOWN, Ordering::Relaxed);
     } else {
         record.client.status_flags.fetch_and(!CLIENT_DOWN, Ordering::Relaxed);

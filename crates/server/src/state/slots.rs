@@ -110,17 +110,13 @@ impl Slot {
         if asked.sequence != slot.sequence || slot.state == SlotState::Unused {
             return Err(StateFault::Misordered);
         }
-        // Whatever it is: a client that has given a request up asks by SEQUENCE alone whether it
-        // has ended.
-        if slot.state == SlotState::InProgress {
-            return Err(StateFault::Delay);
-        }
-        if asked.fingerprint != slot.fingerprint {
-            return Err(StateFault::FalseRetry);
-        }
         match slot.state {
+            // Whatever it is: a client that has given a request up asks by SEQUENCE alone whether
+            // it has ended.
+            SlotState::InProgress => Err(StateFault::Delay),
+            _ if asked.fingerprint != slot.fingerprint => Err(StateFault::FalseRetry),
             SlotState::Cached => Ok(SlotDecision::Replay(slot.reply.clone())),
-            SlotState::Uncached | SlotState::Unused | SlotState::InProgress => Ok(SlotDecision::Uncached),
+            SlotState::Uncached | SlotState::Unused => Ok(SlotDecision::Uncached),
         }
     }
 

@@ -235,8 +235,7 @@ fn a_revoked_open_is_reported_until_it_is_freed() {
     assert_eq!(state.shares.files(), 0);
     let flags = |sequence| {
         let slot = executed(state.sequence(&request(session, 0, sequence), at(0)));
-        // The client has no backchannel.
-        slot.grant().status_flags & !SequenceStatusFlags::CB_PATH_DOWN
+        slot.grant().status_flags
     };
     assert_eq!(flags(1), SequenceStatusFlags::ADMIN_STATE_REVOKED);
     for fault in [

@@ -327,6 +327,29 @@ fn a_new_backchannel_clears_the_flags_of_one_that_was_lost() {
     assert_eq!(flags(), 0);
 }
 
+/// knfsd sets the flag for such clients, too.
+#[test]
+fn a_client_is_told_of_a_lost_backchannel_and_not_of_one_that_it_has_never_bound() {
+    let state = state();
+    let client = exchange(&state, "a").client;
+    let one = state.create_session(&creation(client, 1), at(0)).unwrap().session;
+    let mut sequence = 0;
+    let mut flags = || {
+        sequence += 1;
+        state.check_callback_path(client);
+        let slot = executed(state.sequence(&request(one, 0, sequence), at(0)));
+        let flags = slot.grant().status_flags;
+        slot.finish(b"");
+        flags
+    };
+    assert_eq!(flags(), 0, "it has never bound one");
+    let connection = Connection::new(1);
+    state.create_session(&creation_over(&connection, client, 2), at(0)).unwrap();
+    assert_eq!(flags(), 0);
+    connection.is_open.store(false, Ordering::Relaxed);
+    assert_eq!(flags(), SequenceStatusFlags::CB_PATH_DOWN);
+}
+
 #[test]
 fn a_connection_that_is_bound_repeatedly_is_called_once() {
     let state = state();
