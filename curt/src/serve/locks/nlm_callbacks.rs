@@ -471,7 +471,13 @@ impl HostState {
 
     fn note_failure(&mut self, failure: Option<&CallError>, now: Instant) {
         match failure {
-            Some(CallError::Closed | CallError::Unreachable(_) | CallError::TimedOut { .. }) => {
+            // A portmapper that answers nonsense is as bad as none.
+            Some(
+                CallError::Closed
+                | CallError::Unreachable(_)
+                | CallError::TimedOut { .. }
+                | CallError::Malformed(_),
+            ) => {
                 let pause = BACKOFF.saturating_mul(1 << self.failures.min(16)).min(BACKOFF_MAX);
                 self.failures = self.failures.saturating_add(1);
                 self.retry_at = Some(now + pause);
