@@ -243,7 +243,7 @@ impl MountLocks {
             let LockArguments { owner, range, lock_type, wait, .. } = arguments;
             let actions =
                 state.agent.lock(LocalLockRequest { id, file, owner, open, range, lock_type, wait });
-            state.queue_max = state.queue_max.max(state.agent.waiters(file).count());
+            state.queue_max = state.queue_max.max(state.agent.waiter_count(file));
             actions
         });
         if effects.is_empty() {

@@ -405,6 +405,12 @@ impl LockAgent {
         waiters.filter(|waiter| waiter.is_awaited).map(|waiter| &waiter.request)
     }
 
+    /// The number of requests that wait in a file, also of those whose callers were interrupted.
+    #[must_use]
+    pub fn waiter_count(&self, file: LockFileId) -> usize {
+        self.files.get(&file).map_or(0, |table| table.waiters.len())
+    }
+
     /// All owners that the server may know, or that a request names.
     #[must_use]
     pub fn owners(&self) -> BTreeSet<LocalLockOwner> {
@@ -523,16 +529,24 @@ impl LockAgent {
     }
 
     fn start_waiters(&mut self, file: LockFileId, changed: ByteRange) {
-        let mut index = 0;
+        let (mut index, mut last) = (0, None::<QueuedBefore>);
         while let Some(table) = self.files.get(&file)
             && let Some(waiter) = table.waiters.get(index)
         {
             let count = table.waiters.len();
-            if waiter.state == LocalWaiterState::Queued && waiter.request.range.overlaps(changed) {
+            let request = &waiter.request;
+            let is_due = waiter.state == LocalWaiterState::Queued && request.range.overlaps(changed);
+            if is_due && !last.as_mut().is_some_and(|last| last.precedes(request, &self.graph())) {
+                let first = QueuedBefore { request: *request, awaited: None };
                 self.start_waiter(file, index);
+                last = self.options.is_local_first().then_some(first);
             }
             let is_gone = self.files.get(&file).is_none_or(|table| table.waiters.len() < count);
-            index += usize::from(!is_gone);
+            if is_gone {
+                last = None;
+            } else {
+                index += 1;
+            }
         }
     }
 
@@ -969,6 +983,25 @@ impl LockAgent {
             self.changed.push_back((file, range));
         }
         self.answer(release.caller, Ok(()));
+    }
+}
+
+/// A waiter that was looked at, while nothing has changed since. Thousands may wait behind it: each
+/// of them is compared with it alone.
+struct QueuedBefore {
+    request: LocalLockRequest,
+    /// The owners that it waits for, when they are known.
+    awaited: Option<BTreeSet<LocalLockOwner>>,
+}
+
+impl QueuedBefore {
+    /// Whether a later request that waits keeps waiting for this one.
+    fn precedes(&mut self, later: &LocalLockRequest, graph: &WaitGraph<'_>) -> bool {
+        let first = &self.request;
+        later.wait && first.range.overlaps(later.range) && conflict(later, first.owner, first.lock_type) && {
+            let awaited = || graph.awaited(first, WaitEdges::LocksAndWaiters);
+            !self.awaited.get_or_insert_with(awaited).contains(&later.owner)
+        }
     }
 }
 
