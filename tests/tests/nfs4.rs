@@ -36,9 +36,10 @@ const PAGE: RequestsMax = RequestsMax { others: 5_080, total: 6_500, seconds: 10
 /// with knfsd 13,929 in all.
 const PAGE_UNDELEGATED: RequestsMax =
     RequestsMax { others: 13_920, total: 15_310, seconds: 20, each_second: 80 };
-/// knfsd gets 5,836 and, in 19 s, 7,643. `curt serve` gets 7,487 on an idle machine; while other
-/// tests run, attributes of up to 700 more files expire: 8,162 in 18 s, 8,207 in 25 s.
-const BUILD: RequestsMax = RequestsMax { others: 5_850, total: 8_500, seconds: 20, each_second: 70 };
+/// knfsd gets 5,836 and, in 19 s, 7,643. `curt serve` gets 7,487 on an idle machine.
+const BUILD: RequestsMax = RequestsMax { others: 5_850, total: 7_900, seconds: 20, each_second: 70 };
+/// While other tests run, attributes of up to 700 more files expire: 8,162 in 18 s, 8,207 in 25 s.
+const BUILD_BESIDE_OTHERS: RequestsMax = RequestsMax { total: 8_500, ..BUILD };
 
 /// The Linux client's mount of a server, at /mnt/nfs.
 fn mounting(server: &CurtServe, minor: u32) -> String {
@@ -156,10 +157,12 @@ fn linux_replays_page_without_delegations_with_as_few_requests_as_to_knfsd() -> 
     Ok(())
 }
 
+/// With CURT_FULL=1 the machine does nothing else.
 // SEMANTICS: stateful-11.
 #[test]
 fn linux_replays_build_with_as_few_requests_as_to_knfsd() -> Result<()> {
-    replay(Workload::Build, 1, &[], &BUILD)
+    let is_alone = std::env::var_os("CURT_FULL").is_some();
+    replay(Workload::Build, 1, &[], if is_alone { &BUILD } else { &BUILD_BESIDE_OTHERS })
 }
 
 fn replay(workload: Workload, minor: u32, options: &[&str], max: &RequestsMax) -> Result<()> {
