@@ -33,7 +33,7 @@ use curt_policy::{
     locks::{
         GrantedCallback, LocalLockOwner, LocalLockRequest, LockAction, LockAgent, LockCallId, LockError,
         LockFileId, LockOptions, LockProcedure, LockReply, LockRequestId, LockServerCall, LockTest,
-        poll_interval,
+        LockTimer, poll_interval,
     },
 };
 use curt_rpc::auth::RpcCredential;
@@ -190,7 +190,7 @@ struct WantedLock {
 #[derive(Default)]
 struct LockEffects {
     answers: Vec<(Arc<Inode>, LockCaller, Result<(), LockError>)>,
-    timers: Vec<(LockCallId, Duration)>,
+    timers: Vec<(LockTimer, Duration)>,
     lost: Vec<(Arc<Inode>, ByteRange)>,
     sends: Vec<LockServerCall>,
 }
@@ -351,8 +351,8 @@ impl MountLocks {
         self.perform_elsewhere(effects);
     }
 
-    fn timer(self: &Arc<Self>, call: LockCallId) {
-        let effects = self.event(|state, _| state.agent.timer(call));
+    fn timer(self: &Arc<Self>, timer: LockTimer) {
+        let effects = self.event(|state, _| state.agent.timer(timer));
         for call in effects.sends.iter().filter(|call| is_lock(call)) {
             self.core.count(ClientCounter::LockPoll);
             self.trace_state(call, "polled");
@@ -386,7 +386,7 @@ impl MountLocks {
         for action in actions {
             match action {
                 LockAction::Send(call) => effects.sends.push(call),
-                LockAction::SetTimer { call, after } => effects.timers.push((call, after)),
+                LockAction::SetTimer { timer, after } => effects.timers.push((timer, after)),
                 LockAction::Answer { request, result } => {
                     let MountLocksInner { files, .. } = &mut *state;
                     if let Some((inode, caller)) = files.answered(request, result.is_ok(), now) {
@@ -546,15 +546,15 @@ impl MountLocks {
 
     /// Answers callers, sets timers and reports losses; returns the requests to be sent.
     fn answer_all(self: &Arc<Self>, effects: LockEffects) -> Vec<LockServerCall> {
-        for (call, after) in effects.timers {
+        for (timer, after) in effects.timers {
             let after = after.min(self.core.protocol.blocked_lock_wait_max());
             let locks = Arc::downgrade(self);
             let task = move || {
                 if let Some(locks) = locks.upgrade() {
-                    locks.timer(call);
+                    locks.timer(timer);
                 }
             };
-            self.timers.spawn_after(jittered(after, call), Box::new(task));
+            self.timers.spawn_after(jittered(after, timer.call), Box::new(task));
         }
         for (inode, range) in effects.lost {
             self.core.count(ClientCounter::LockLost);

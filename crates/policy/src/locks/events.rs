@@ -95,6 +95,21 @@ pub struct LockCallId {
     pub owner: LocalLockOwner,
 }
 
+/// A timer of a call. The latest one of a waiter makes the ones before it ineffective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockTimer {
+    /// For which call.
+    pub call: LockCallId,
+    /// The number of a waiter's timer; 0: a release or a reclaim, which has one at a time.
+    pub(super) number: u64,
+}
+
+impl LockTimer {
+    pub(super) const fn of_repeated(call: LockCallId) -> Self {
+        Self { call, number: 0 }
+    }
+}
+
 /// What is asked of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockProcedure {
@@ -201,8 +216,8 @@ pub enum LockAction {
     /// Call [`super::LockAgent::timer`] after about this time. The caller adds jitter, so that
     /// clients do not poll in step. A timer that is no longer needed has no effect.
     SetTimer {
-        /// For which call.
-        call: LockCallId,
+        /// Which one.
+        timer: LockTimer,
         /// After how long.
         after: Duration,
     },

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use curt_policy::locks::{
     LocalLockOwner, LockAgent, LockCallId, LockError, LockProcedure, LockRanges, LockReply, LockServerCall,
+    LockTimer,
 };
 use curt_types::{ByteRange, LockType};
 
@@ -19,8 +20,8 @@ pub(crate) struct State {
     pub(crate) server: Server,
     /// In no order.
     pub(crate) messages: BTreeSet<Message>,
-    /// Polls that are due.
-    pub(crate) timers: BTreeSet<(usize, LockCallId)>,
+    /// Polls that are due, also those that have become ineffective; in a definite order.
+    pub(crate) timers: Vec<(usize, LockTimer)>,
     pub(crate) interrupts: u8,
     pub(crate) polls: u8,
     pub(crate) restarts: u8,
