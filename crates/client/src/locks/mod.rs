@@ -33,7 +33,7 @@ use curt_policy::{
     locks::{
         GrantedCallback, LocalLockOwner, LocalLockRequest, LockAction, LockAgent, LockCallId, LockError,
         LockFileId, LockOptions, LockProcedure, LockReply, LockRequestId, LockServerCall, LockTest,
-        LockTimer, poll_interval,
+        LockTimer, LockWait, poll_interval,
     },
 };
 use curt_rpc::auth::RpcCredential;
@@ -623,10 +623,14 @@ impl MountLocks {
             self.core.count(ClientCounter::LockUndo);
         }
         let answer = match call.procedure {
-            LockProcedure::Lock { lock_type, block } => {
+            LockProcedure::Lock { lock_type, wait } => {
                 self.core.count(ClientCounter::LockWire);
                 trace_state(&inode, call.range, "asked");
-                let mode = if block { LockMode::Block } else { LockMode::Try };
+                let mode = match wait {
+                    LockWait::No => LockMode::Try,
+                    LockWait::Repeat => LockMode::Repeat,
+                    LockWait::Block => LockMode::Block,
+                };
                 protocol.lock(opener, file, &lock(lock_type), mode)
             }
             LockProcedure::Reclaim { lock_type } => {

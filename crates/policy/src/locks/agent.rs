@@ -11,7 +11,7 @@ use super::{
     events::{
         GrantedCallback, LocalLockOwner, LocalLockRequest, LockAction, LockCallId, LockError, LockFileId,
         LockOpenId, LockOptions, LockProcedure, LockReply, LockRequestId, LockServerCall, LockTest,
-        LockTimer,
+        LockTimer, LockWait,
     },
     intervals::{BLOCKED_INTERVAL, DENIALS_MAX, REPEATS_MAX, poll_interval, repeat_interval},
     ranges::LockRanges,
@@ -608,12 +608,16 @@ impl LockAgent {
             return;
         };
         // A server that grants a blocked LOCK while another call for the same bytes is on its way
-        // may execute the two in any order: such a LOCK does not block.
-        let may_block = request.wait && !waiter.only_polls;
-        let block = may_block && table.needed(wire_owner, request.range).is_empty();
+        // may execute the two in any order: such a LOCK does not block, but is repeated.
+        let may_block = !waiter.only_polls && table.needed(wire_owner, request.range).is_empty();
+        let wait = match (request.wait, may_block) {
+            (false, _) => LockWait::No,
+            (true, false) => LockWait::Repeat,
+            (true, true) => LockWait::Block,
+        };
         let waiter = &mut table.waiters[index];
         waiter.state = LocalWaiterState::Asking;
-        let procedure = LockProcedure::Lock { lock_type: request.lock_type, block };
+        let procedure = LockProcedure::Lock { lock_type: request.lock_type, wait };
         let call = LockServerCall { id: waiter.call(), wire_owner, range, procedure, is_undo: false };
         self.actions.push(LockAction::Send(call));
     }
@@ -904,7 +908,7 @@ impl LockAgent {
             return self.finish(file, index);
         };
         let procedure = match needed {
-            Some(lock_type) => LockProcedure::Lock { lock_type, block: false },
+            Some(lock_type) => LockProcedure::Lock { lock_type, wait: LockWait::No },
             None => LockProcedure::Unlock,
         };
         let LockRelease { id, wire_owner, is_undo, .. } = *release;

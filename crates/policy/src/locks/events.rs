@@ -117,9 +117,8 @@ pub enum LockProcedure {
     Lock {
         /// How.
         lock_type: LockType,
-        /// Whether the server may keep the request and call back when it grants it
-        /// ([`LockReply::Blocked`]).
-        block: bool,
+        /// What the server may do if others have the bytes.
+        wait: LockWait,
     },
     /// LOCK of what was held before the server was restarted.
     Reclaim {
@@ -133,6 +132,18 @@ pub enum LockProcedure {
         /// How it was to be locked.
         lock_type: LockType,
     },
+}
+
+/// What a server may do with a LOCK for bytes that others have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LockWait {
+    /// Only deny it.
+    No,
+    /// Keep a place in its queue if the request is repeated ([`LockReply::Kept`]). It grants only
+    /// what is asked for again.
+    Repeat,
+    /// Keep the request, and call back when it grants it ([`LockReply::Blocked`]).
+    Block,
 }
 
 /// A request to the server. Each is answered by one [`LockReply`].

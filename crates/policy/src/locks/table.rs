@@ -48,7 +48,7 @@ pub(super) struct LockWaiter {
     pub(super) state: LocalWaiterState,
     /// Whether the caller still waits for the answer.
     pub(super) is_awaited: bool,
-    /// Never blocks at the server, because another request of its owner has to pass it.
+    /// Polls instead of blocking at the server, because another request of its owner has to pass it.
     pub(super) only_polls: bool,
     /// The server called back before it replied.
     pub(super) was_called_back: bool,

@@ -7,7 +7,7 @@ use curt_policy::{
     locks::{
         GrantedCallback, LocalLockOwner, LocalLockRequest, LockAction, LockAgent, LockCallId, LockError,
         LockFileId, LockOpenId, LockOptions, LockOrder, LockProcedure, LockRanges, LockReply, LockRequestId,
-        LockServerCall, LockTest, LockTimer, WAITERS_MAX,
+        LockServerCall, LockTest, LockTimer, LockWait, WAITERS_MAX,
     },
 };
 use curt_types::{ByteRange, Fault, LockType};
@@ -151,7 +151,11 @@ fn mount() -> Mount {
 }
 
 const fn lock(lock_type: LockType, block: bool) -> LockProcedure {
-    LockProcedure::Lock { lock_type, block }
+    LockProcedure::Lock { lock_type, wait: if block { LockWait::Block } else { LockWait::No } }
+}
+
+const fn repeated(lock_type: LockType) -> LockProcedure {
+    LockProcedure::Lock { lock_type, wait: LockWait::Repeat }
 }
 
 #[test]
@@ -211,7 +215,7 @@ fn an_upgrade_and_a_downgrade_are_one_lock_each_and_never_an_unlock() {
     mount.holds(1, process(1), READ, bytes(0, 9));
     mount.lock(2, process(1), WRITE, bytes(0, 99));
     // Does not block: what it holds there could be unlocked meanwhile.
-    assert_eq!(mount.asked(), [(process(1), bytes(0, 99), lock(WRITE, false))]);
+    assert_eq!(mount.asked(), [(process(1), bytes(0, 99), repeated(WRITE))]);
     mount.reply(LockReply::Denied);
     assert_eq!(mount.held(process(1)), LockRanges::of(bytes(0, 9), READ));
     mount.fire();
@@ -757,7 +761,7 @@ fn another_call_of_the_owner_ends_its_wait_at_the_server_but_not_for_the_caller(
     assert_eq!(mount.answers(), [(2, Err(LockError::Held))]);
     mount.timers.drain(..mount.timers.len() - 1);
     mount.fire();
-    assert_eq!(mount.asked(), [(process(1), bytes(0, 9), lock(WRITE, false))]);
+    assert_eq!(mount.asked(), [(process(1), bytes(0, 9), repeated(WRITE))]);
 }
 
 #[test]

@@ -206,7 +206,7 @@ impl NlmClient {
             self.host.note_blocked(file, lock);
         }
         let is_reclaim = mode == LockMode::Reclaim;
-        let is_repeated = mode == LockMode::Block && !block;
+        let is_repeated = mode == LockMode::Repeat || mode == LockMode::Block && !block;
         let mut cookie = self.next_cookie();
         if is_repeated {
             // `curt serve` keeps a place in its queue for it. Others would grant the lock without

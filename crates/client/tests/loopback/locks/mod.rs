@@ -154,6 +154,25 @@ fn a_waiter_that_cannot_be_called_repeats_its_request_to_keep_its_place() {
 
 // SEMANTICS: lock-3.
 #[test]
+fn a_waiting_upgrade_keeps_its_place_also_if_the_server_calls_back() {
+    let mount = LockingMount::new();
+    mount.manager.keep_places();
+    mount.manager.call_back();
+    let file = mount.handle();
+    assert_eq!(mount.lock(1, range(0, 9), R, true), Ok(()));
+    mount.manager.other(&file, range(0, 9), Some(R));
+    assert_eq!(mount.lock(1, range(0, 9), W, false), Err(Errno::AGAIN));
+    let upgraded = mount.waits(1, range(0, 9));
+    mount.manager.wait_for_calls(4);
+    mount.manager.other(&file, ByteRange::WHOLE, None);
+    assert_eq!(upgraded.recv_timeout(SOON), Ok(Ok(())));
+    let calls = mount.manager.calls();
+    assert_eq!(calls[..2], ["LOCK wait r 0..=9", "LOCK w 0..=9"]);
+    assert!(calls[2..].iter().all(|call| call == "LOCK repeated w 0..=9"), "{calls:?}");
+}
+
+// SEMANTICS: lock-3.
+#[test]
 fn a_lock_of_another_client_is_polled_for_by_the_first_waiter_alone() {
     let mount = LockingMount::new();
     let file = mount.handle();

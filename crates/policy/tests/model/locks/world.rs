@@ -313,7 +313,7 @@ impl Locks {
             Message::Call(client, call) => {
                 let procedure = match call.lock {
                     Some((lock_type, _)) if call.is_cancel => LockProcedure::Cancel { lock_type },
-                    Some((lock_type, block)) => LockProcedure::Lock { lock_type, block },
+                    Some((lock_type, wait)) => LockProcedure::Lock { lock_type, wait },
                     None => LockProcedure::Unlock,
                 };
                 take(Step::Executes(*client, call.wire_owner, procedure), &|next| {
