@@ -814,6 +814,26 @@ fn a_host_is_not_recorded_if_the_list_cannot_be_written_and_gets_no_lock() {
 }
 
 #[test]
+fn a_host_keeps_its_lock_if_its_new_address_cannot_be_recorded() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
+    let state = directory.path().join("state");
+    let server = Server::with(rules, Some(&state));
+    let (first, upgrade) = (Wanted { exclusive: false, ..WHOLE }, WHOLE);
+    assert_eq!(server.lock(A, first), Granted);
+    std::fs::rename(&state, directory.path().join("away")).unwrap();
+    let elsewhere = From { local: [10, 0, 0, 8], ..A };
+    assert_eq!(server.lock(elsewhere, upgrade), Failed);
+    std::fs::rename(directory.path().join("away"), &state).unwrap();
+    assert_eq!(server.lock(B, first), Granted, "it was not upgraded");
+    assert_eq!(server.unlock(B, first), Granted);
+    assert_eq!(server.lock(B, upgrade), Denied, "nor unlocked");
+    assert_eq!(server.lock(elsewhere, upgrade), Granted);
+    let listed = server.service.state.monitored().unwrap().unwrap();
+    assert_eq!(listed.hosts[&A.ip()].locals.len(), 2);
+}
+
+#[test]
 fn a_thousand_owners_and_a_thousand_waiters_are_served_in_turn() {
     let server = Server::new();
     for svid in 0..1000 {
