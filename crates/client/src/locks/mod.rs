@@ -94,6 +94,8 @@ pub(crate) struct MountLocks {
     senders: [RequestSenders; 2],
     /// Runs what must not wait for a request: timers and interruptions.
     timers: Arc<dyn Background>,
+    /// Notices of restarts that were not checked yet; a task checks them as long as there are any.
+    restart_notices: AtomicU64,
     /// Ends all requests, when the mount ends.
     stop: Interrupt,
     pub(crate) times: LockTimes,
@@ -210,6 +212,7 @@ impl MountLocks {
             senders: [(); 2]
                 .map(|()| RequestSenders { threads: own(SENDER_THREADS), here: AtomicUsize::new(0) }),
             timers: own(1),
+            restart_notices: AtomicU64::new(0),
             stop: Interrupt::new(),
             times: LockTimes::default(),
             this: OnceLock::new(),
@@ -459,6 +462,23 @@ impl MountLocks {
             self.perform_on(Some(RequestKind::Lock), effects);
         }
         is_lost
+    }
+
+    /// Looks at the server until no notice has come since the last look: anybody who can forge the
+    /// server's address can send notices.
+    fn check_restart_notices(self: &Arc<Self>) {
+        let mut seen = self.restart_notices.load(Ordering::Acquire);
+        while !self.stop.is_raised() {
+            if !self.reclaim_after_restart() {
+                tracing::info!(
+                    "a notice that the server restarted is ignored: the connection was not lost since the last one"
+                );
+            }
+            match self.restart_notices.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(more) => seen = more,
+            }
+        }
     }
 
     /// Does what follows from an event; sends on this thread.
@@ -783,15 +803,12 @@ impl LockEvents for MountLocks {
 
     fn server_restarted(&self) {
         let Some(this) = self.this.get().and_then(Weak::upgrade) else { return };
+        if this.restart_notices.fetch_add(1, Ordering::AcqRel) > 0 {
+            return;
+        }
         // Not on this thread: the server is asked first.
         let senders = Arc::clone(&this.senders(RequestKind::Lock).threads);
-        senders.spawn(Box::new(move || {
-            if !this.reclaim_after_restart() {
-                tracing::info!(
-                    "a notice that the server restarted is ignored: the connection was not lost since the last one"
-                );
-            }
-        }));
+        senders.spawn(Box::new(move || this.check_restart_notices()));
     }
 
     fn callbacks_lost(&self) {

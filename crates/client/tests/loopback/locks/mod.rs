@@ -627,6 +627,23 @@ fn locks_are_reclaimed_after_a_restart_and_what_is_lost_fails_once() {
 
 // SEMANTICS: lock-10.
 #[test]
+fn many_notices_of_a_restart_delay_no_lock() {
+    let mount = LockingMount::new();
+    let file = mount.handle();
+    mount.manager.other(&file, range(0, 9), Some(W));
+    mount.manager.hold(Some(NlmProcedure::Null));
+    (0..100).for_each(|_| mount.manager.say_that_it_restarted());
+    mount.manager.wait_for_held();
+    let waiter = mount.waits(1, range(0, 9));
+    // The second request comes from a thread that notices use, too.
+    mount.manager.wait_for_calls(2);
+    mount.manager.other(&file, ByteRange::WHOLE, None);
+    assert_eq!(waiter.recv_timeout(SOON), Ok(Ok(())));
+    mount.manager.hold(None);
+}
+
+// SEMANTICS: lock-10.
+#[test]
 fn locks_of_a_server_that_was_not_restarted_are_kept_and_those_that_others_took_are_lost() {
     let mount = LockingMount::new();
     let file = mount.handle();
