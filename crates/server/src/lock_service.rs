@@ -411,6 +411,13 @@ impl LockService {
         account.is_some_and(|account| *account.is_recorded.lock())
     }
 
+    /// A client that was recorded for something else than locks has nothing else any more: it ends
+    /// when it has had no locks for a while.
+    pub(crate) fn end_later(&self, client: LockClient) {
+        // Without a record there is nothing to end.
+        let _ = self.record(&self.account(client));
+    }
+
     /// Has a client recorded before it gets its first lock.
     fn record(&self, account: &ClientAccount) -> Result<(), Fault> {
         account.was_idle.store(false, Ordering::Relaxed);

@@ -358,10 +358,14 @@ fn shared(call: &mut NlmRequest<'_, '_>, arguments: &NlmShareArguments<'_>) -> D
     let owner = ShareOwner { host: call.host(), name: share.oh.bytes().into() };
     let (file, table, state) = (target.file_key(), &service.held.shares, host.states.latest());
     let share = || service.lock_manager.shares.lock().share(table, file, owner.clone(), mode, state);
-    match share() {
-        Err(NoShare::Conflict) if service.expire_holders(&file, WantedAccess::Open(mode)).is_ok() => share()?,
-        outcome => outcome?,
+    let outcome = match share() {
+        Err(NoShare::Conflict) if service.expire_holders(&file, WantedAccess::Open(mode)).is_ok() => share(),
+        outcome => outcome,
+    };
+    if outcome.is_err() {
+        service.end_without_shares(call.host());
     }
+    outcome?;
     Ok(NlmStat4::Granted)
 }
 
@@ -379,6 +383,8 @@ fn unshared(call: &mut NlmRequest<'_, '_>, arguments: &NlmShareArguments<'_>) ->
     let service = call.service();
     let mut shares = service.lock_manager.shares.lock();
     shares.unshare(&service.held.shares, &target.file_key(), call.host(), arguments.share.oh.bytes());
+    drop(shares);
+    service.end_without_shares(call.host());
     Ok(NlmStat4::Granted)
 }
 

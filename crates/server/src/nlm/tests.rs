@@ -834,6 +834,35 @@ fn a_host_keeps_its_lock_if_its_new_address_cannot_be_recorded() {
 }
 
 #[test]
+fn a_host_without_reservations_leaves_the_list_as_one_without_locks() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
+    let server = Server::with(rules, Some(directory.path()));
+    let listed = || server.service.state.monitored().unwrap().unwrap().hosts.len();
+    let now = server.service.clock.now();
+    let mut scans = 0;
+    let mut wait = || {
+        for _ in 0..3 {
+            scans += 1;
+            server.service.locks.tick(now + Duration::from_secs(60) * scans);
+        }
+    };
+    let denies = (NlmShareAccess::Read, ShareDeny::Both);
+    assert_eq!(server.share(A, NlmProcedure::Share, denies), Granted);
+    assert_eq!(server.share(B, NlmProcedure::Share, denies), Denied);
+    wait();
+    assert_eq!(listed(), 1, "the host that was denied has left");
+    assert_eq!(server.share(A, NlmProcedure::Unshare, denies), Granted);
+    assert_eq!(server.share(B, NlmProcedure::Unshare, denies), Granted);
+    wait();
+    assert_eq!(listed(), 0);
+    assert_eq!(server.share(A, NlmProcedure::Share, denies), Granted);
+    server.free_all(A, b"client");
+    wait();
+    assert_eq!(listed(), 0);
+}
+
+#[test]
 fn a_thousand_owners_and_a_thousand_waiters_are_served_in_turn() {
     let server = Server::new();
     for svid in 0..1000 {
