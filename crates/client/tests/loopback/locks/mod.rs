@@ -681,13 +681,34 @@ fn locks_of_a_server_that_was_not_restarted_are_kept_and_those_that_others_took_
     mount.manager.hide_holders();
     suspect(4, 0);
     expected.insert(9, "LOCK r 30..=35");
-    expected.insert(4, "LOCK w 10..=15");
-    expected.insert(2, "LOCK w 0..=5");
+    // It names nobody else now.
+    expected.splice(4..4, ["LOCK w 10..=15", "TEST"]);
+    expected.splice(2..2, ["LOCK w 0..=5", "TEST"]);
     assert_eq!(mount.manager.calls(), expected);
     // One was lost without anybody's notice, and is another client's.
     mount.manager.forget_all_but_others();
     mount.manager.other(&file, range(10, 15), Some(W));
     suspect(1, 3);
+    assert_eq!(mount.unlock(1, ByteRange::WHOLE), Err(Errno::IO));
+}
+
+// SEMANTICS: lock-10.
+#[test]
+fn a_lock_that_another_client_had_meanwhile_is_lost_though_it_is_free_again() {
+    let mount = LockingMount::new();
+    let file = mount.handle();
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    mount.manager.refuse_reclaims(NlmStat4::DeniedGracePeriod);
+    mount.manager.forget_all_but_others();
+    mount.manager.other(&file, range(0, 9), Some(W));
+    mount.manager.calls();
+    mount.manager.free_after_test(&file);
+    mount.manager.say_that_it_restarted();
+    while mount.mounted.counter(ClientCounter::LockLost) == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(mount.manager.calls()[..4], ["RECLAIM w 0..=9", "TEST", "LOCK w 0..=9", "TEST"]);
+    assert_eq!(mount.mounted.counter(ClientCounter::LockReclaimed), 0);
     assert_eq!(mount.unlock(1, ByteRange::WHOLE), Err(Errno::IO));
 }
 
