@@ -405,6 +405,19 @@ impl LockService {
         Arc::clone(accounts.entry(client).or_insert_with(new))
     }
 
+    /// Whether a client has been recorded, and so may have locks.
+    pub(crate) fn has_begun(&self, client: LockClient) -> bool {
+        let account = self.accounts.read().get(&client).map(Arc::clone);
+        account.is_some_and(|account| *account.is_recorded.lock())
+    }
+
+    /// A client that was recorded for something else than locks has nothing else any more: it ends
+    /// when it has had no locks for a while.
+    pub(crate) fn end_later(&self, client: LockClient) {
+        // Without a record there is nothing to end.
+        let _ = self.record(&self.account(client));
+    }
+
     /// Has a client recorded before it gets its first lock.
     fn record(&self, account: &ClientAccount) -> Result<(), Fault> {
         account.was_idle.store(false, Ordering::Relaxed);

@@ -201,7 +201,8 @@ impl WireOwners {
             });
             free.extend(&forgotten);
             forget(&forgotten);
-            self.tidy_at = numbers.len() * 2;
+            // When all numbers are used, each new owner looks for one.
+            self.tidy_at = (numbers.len() * 2).min(usize::try_from(LOCK_OWNERS_MAX).unwrap_or(usize::MAX));
         }
         let number = if self.next < LOCK_OWNERS_MAX {
             self.next += 1;
@@ -245,5 +246,6 @@ mod tests {
             assert!(owners.number(*owner, || BTreeSet::from_iter(all.iter().copied()), |_| {}).is_some());
         }
         assert_eq!(owners.number(first, || all.clone(), |_| {}), None);
+        assert!(owners.number(first, nobody, |_| {}).is_some(), "the others have no locks any more");
     }
 }

@@ -33,7 +33,7 @@ use curt_policy::{
     locks::{
         GrantedCallback, LocalLockOwner, LocalLockRequest, LockAction, LockAgent, LockCallId, LockError,
         LockFileId, LockOptions, LockProcedure, LockReply, LockRequestId, LockServerCall, LockTest,
-        poll_interval,
+        LockTimer, LockWait, poll_interval,
     },
 };
 use curt_rpc::auth::RpcCredential;
@@ -94,6 +94,8 @@ pub(crate) struct MountLocks {
     senders: [RequestSenders; 2],
     /// Runs what must not wait for a request: timers and interruptions.
     timers: Arc<dyn Background>,
+    /// Notices of restarts that were not checked yet; a task checks them as long as there are any.
+    restart_notices: AtomicU64,
     /// Ends all requests, when the mount ends.
     stop: Interrupt,
     pub(crate) times: LockTimes,
@@ -190,7 +192,7 @@ struct WantedLock {
 #[derive(Default)]
 struct LockEffects {
     answers: Vec<(Arc<Inode>, LockCaller, Result<(), LockError>)>,
-    timers: Vec<(LockCallId, Duration)>,
+    timers: Vec<(LockTimer, Duration)>,
     lost: Vec<(Arc<Inode>, ByteRange)>,
     sends: Vec<LockServerCall>,
 }
@@ -210,6 +212,7 @@ impl MountLocks {
             senders: [(); 2]
                 .map(|()| RequestSenders { threads: own(SENDER_THREADS), here: AtomicUsize::new(0) }),
             timers: own(1),
+            restart_notices: AtomicU64::new(0),
             stop: Interrupt::new(),
             times: LockTimes::default(),
             this: OnceLock::new(),
@@ -351,8 +354,8 @@ impl MountLocks {
         self.perform_elsewhere(effects);
     }
 
-    fn timer(self: &Arc<Self>, call: LockCallId) {
-        let effects = self.event(|state, _| state.agent.timer(call));
+    fn timer(self: &Arc<Self>, timer: LockTimer) {
+        let effects = self.event(|state, _| state.agent.timer(timer));
         for call in effects.sends.iter().filter(|call| is_lock(call)) {
             self.core.count(ClientCounter::LockPoll);
             self.trace_state(call, "polled");
@@ -386,7 +389,7 @@ impl MountLocks {
         for action in actions {
             match action {
                 LockAction::Send(call) => effects.sends.push(call),
-                LockAction::SetTimer { call, after } => effects.timers.push((call, after)),
+                LockAction::SetTimer { timer, after } => effects.timers.push((timer, after)),
                 LockAction::Answer { request, result } => {
                     let MountLocksInner { files, .. } = &mut *state;
                     if let Some((inode, caller)) = files.answered(request, result.is_ok(), now) {
@@ -459,6 +462,23 @@ impl MountLocks {
             self.perform_on(Some(RequestKind::Lock), effects);
         }
         is_lost
+    }
+
+    /// Looks at the server until no notice has come since the last look: anybody who can forge the
+    /// server's address can send notices.
+    fn check_restart_notices(self: &Arc<Self>) {
+        let mut seen = self.restart_notices.load(Ordering::Acquire);
+        while !self.stop.is_raised() {
+            if !self.reclaim_after_restart() {
+                tracing::info!(
+                    "a notice that the server restarted is ignored: the connection was not lost since the last one"
+                );
+            }
+            match self.restart_notices.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(more) => seen = more,
+            }
+        }
     }
 
     /// Does what follows from an event; sends on this thread.
@@ -546,15 +566,15 @@ impl MountLocks {
 
     /// Answers callers, sets timers and reports losses; returns the requests to be sent.
     fn answer_all(self: &Arc<Self>, effects: LockEffects) -> Vec<LockServerCall> {
-        for (call, after) in effects.timers {
+        for (timer, after) in effects.timers {
             let after = after.min(self.core.protocol.blocked_lock_wait_max());
             let locks = Arc::downgrade(self);
             let task = move || {
                 if let Some(locks) = locks.upgrade() {
-                    locks.timer(call);
+                    locks.timer(timer);
                 }
             };
-            self.timers.spawn_after(jittered(after, call), Box::new(task));
+            self.timers.spawn_after(jittered(after, timer.call), Box::new(task));
         }
         for (inode, range) in effects.lost {
             self.core.count(ClientCounter::LockLost);
@@ -623,10 +643,14 @@ impl MountLocks {
             self.core.count(ClientCounter::LockUndo);
         }
         let answer = match call.procedure {
-            LockProcedure::Lock { lock_type, block } => {
+            LockProcedure::Lock { lock_type, wait } => {
                 self.core.count(ClientCounter::LockWire);
                 trace_state(&inode, call.range, "asked");
-                let mode = if block { LockMode::Block } else { LockMode::Try };
+                let mode = match wait {
+                    LockWait::No => LockMode::Try,
+                    LockWait::Repeat => LockMode::Repeat,
+                    LockWait::Block => LockMode::Block,
+                };
                 protocol.lock(opener, file, &lock(lock_type), mode)
             }
             LockProcedure::Reclaim { lock_type } => {
@@ -779,15 +803,12 @@ impl LockEvents for MountLocks {
 
     fn server_restarted(&self) {
         let Some(this) = self.this.get().and_then(Weak::upgrade) else { return };
+        if this.restart_notices.fetch_add(1, Ordering::AcqRel) > 0 {
+            return;
+        }
         // Not on this thread: the server is asked first.
         let senders = Arc::clone(&this.senders(RequestKind::Lock).threads);
-        senders.spawn(Box::new(move || {
-            if !this.reclaim_after_restart() {
-                tracing::info!(
-                    "a notice that the server restarted is ignored: the connection was not lost since the last one"
-                );
-            }
-        }));
+        senders.spawn(Box::new(move || this.check_restart_notices()));
     }
 
     fn callbacks_lost(&self) {

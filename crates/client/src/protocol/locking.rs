@@ -92,6 +92,9 @@ pub struct WireLock {
 pub enum LockMode {
     /// The server replies at once.
     Try,
+    /// The caller waits, but the server may not keep the request: it is repeated. The server may
+    /// keep its place meanwhile ([`LockReply::Kept`]).
+    Repeat,
     /// The caller waits. The server may keep the request, and call back when it grants it
     /// ([`LockReply::Blocked`]), or keep its place until it is repeated ([`LockReply::Kept`]).
     Block,

@@ -30,7 +30,7 @@ pub(super) struct NlmCallbackServer {
 
 /// The system's status monitor (rpc.statd), at a port. It calls procedure 16 of the lock manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SystemMonitor(u16);
+pub struct SystemMonitor(pub(super) u16);
 
 impl NlmCallbackServer {
     /// Serves and registers the programs. `None` if servers cannot call them.
@@ -133,42 +133,52 @@ impl SystemMonitor {
 
     /// Has a host watched, or not any more.
     pub fn watch(self, host: IpAddr, is_watched: bool) {
-        let name = host.to_string();
-        let text = |text: &'static str| Opaque::new(text.as_bytes()).unwrap_or_default();
-        let callback = MonitorCallback {
-            name: text("localhost"),
-            program: nlm4::PROGRAM,
-            version: nlm4::VERSION,
-            procedure: MONITOR_CALLBACK,
-        };
-        let id = MonitorId { name: Opaque::new(name.as_bytes()).unwrap_or_default(), callback };
-        let target = |procedure: NsmProcedure| ProcedureId {
-            program: nsm::PROGRAM,
-            version: nsm::VERSION,
-            procedure: procedure.number(),
-        };
-        let transport = registration::connect(self.0);
-        if !is_watched {
-            let unwatched = transport.and_then(|transport| {
-                registration::call::<nsm::MonitorState>(&transport, target(NsmProcedure::Unmon), &id)
-            });
-            if let Err(error) = unwatched {
-                debug!(%host, %error, "the status monitor still watches the host");
-            }
+        if is_watched {
+            self.monitor(host);
             return;
         }
-        let arguments = MonArguments { id, private: record_of(host) };
-        let told = transport.and_then(|transport| {
+        let name = host.to_string();
+        let unwatched = registration::connect(self.0).and_then(|transport| {
+            let id = monitored(&name);
+            registration::call::<nsm::MonitorState>(&transport, target(NsmProcedure::Unmon), &id)
+        });
+        if let Err(error) = unwatched {
+            debug!(%host, %error, "the status monitor still watches the host");
+        }
+    }
+
+    /// Has a host watched. Returns the monitor's state number, with which it notifies that host of a
+    /// restart.
+    pub(super) fn monitor(self, host: IpAddr) -> Option<i32> {
+        let name = host.to_string();
+        let arguments = MonArguments { id: monitored(&name), private: record_of(host) };
+        let told = registration::connect(self.0).and_then(|transport| {
             registration::call::<MonResult>(&transport, target(NsmProcedure::Mon), &arguments)
         });
         match told {
-            Ok(MonResult { result: nsm::MonitorResult::Success, .. }) => {}
+            Ok(MonResult { result: nsm::MonitorResult::Success, state }) => return Some(state),
             Ok(_) => {
-                warn!(%host, "the status monitor does not watch the host: its restart goes unnoticed")
+                warn!(%host, "the status monitor does not watch the host: its restart goes unnoticed");
             }
             Err(error) => {
                 warn!(%host, %error, "no status monitor watches the host: its restart goes unnoticed");
             }
         }
+        None
     }
+}
+
+/// A host that is watched, by its name for the monitor, and the call of who wants to know.
+fn monitored(name: &str) -> MonitorId<'_> {
+    let callback = MonitorCallback {
+        name: Opaque::new(b"localhost").unwrap_or_default(),
+        program: nlm4::PROGRAM,
+        version: nlm4::VERSION,
+        procedure: MONITOR_CALLBACK,
+    };
+    MonitorId { name: Opaque::new(name.as_bytes()).unwrap_or_default(), callback }
+}
+
+const fn target(procedure: NsmProcedure) -> ProcedureId {
+    ProcedureId { program: nsm::PROGRAM, version: nsm::VERSION, procedure: procedure.number() }
 }

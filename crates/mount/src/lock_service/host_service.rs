@@ -31,7 +31,7 @@ use curt_types::{ByteRange, LockType};
 use parking_lot::{Condvar, Mutex};
 use tracing::{debug, info};
 
-use super::callback_server::NlmCallbackServer;
+use super::callback_server::{NlmCallbackServer, SystemMonitor};
 use super::host_state::HostState;
 use super::programs::{CallbackReceiver, Grant, GrantReply};
 use super::record::{self, hexadecimal, network_namespace, parse_handle};
@@ -297,6 +297,8 @@ pub(super) struct HostLockService {
     /// When a grant from an unknown address had a server asked.
     unverified: Mutex<Option<Instant>>,
     state: i32,
+    /// That of the system's monitor, if it watches the servers; otherwise 0.
+    system_state: AtomicI32,
     /// Where the system's monitor does not notify servers of a restart of this host.
     host: Option<HostState>,
     callbacks: Mutex<Option<NlmCallbackServer>>,
@@ -349,6 +351,7 @@ impl HostLockService {
             connections: AtomicUsize::new(0),
             unverified: Mutex::default(),
             state: host.as_ref().map_or(first_number, HostState::number),
+            system_state: AtomicI32::new(0),
             host,
             callbacks: Mutex::default(),
             can_be_called: AtomicBool::new(false),
@@ -423,11 +426,11 @@ impl HostLockService {
 
     fn notify_all_mounts(&self) {
         if let Some(own) = self.own() {
-            own.registered(self.is_callable(own), self.state);
+            own.registered(self.is_callable(own), self.state_of_mounts());
         }
         for other in self.others() {
             // An error: its process has ended.
-            let _ = other.registered(self.is_callable(&other.mount), self.state);
+            let _ = other.registered(self.is_callable(&other.mount), self.state_of_mounts());
         }
     }
 
@@ -435,13 +438,28 @@ impl HostLockService {
     /// restart of this host is notified before, because it frees the locks of this host then.
     fn watch(&self, mount: &RegisteredMount) {
         let monitor = self.callbacks.lock().as_ref().and_then(NlmCallbackServer::system_monitor);
-        match (monitor, &self.host) {
-            (Some(monitor), _) => mount.servers.iter().for_each(|server| monitor.watch(*server, true)),
-            (None, Some(host)) => {
+        self.watch_by(monitor, mount);
+    }
+
+    fn watch_by(&self, monitor: Option<SystemMonitor>, mount: &RegisteredMount) {
+        let Some(monitor) = monitor else {
+            self.system_state.store(0, Relaxed);
+            if let Some(host) = &self.host {
                 let tell = |server, number| self.is_monitor.load(Relaxed) && send_notice(server, number);
                 mount.servers.iter().take(1).for_each(|server| host.note(*server, tell));
             }
-            (None, None) => {}
+            return;
+        };
+        for state in mount.servers.iter().filter_map(|server| monitor.monitor(*server)) {
+            self.system_state.store(state, Relaxed);
+        }
+    }
+
+    /// The state number that mounts lock with: that of whoever notifies their servers of a restart.
+    fn state_of_mounts(&self) -> i32 {
+        match self.system_state.load(Relaxed) {
+            0 => self.state,
+            state => state,
         }
     }
 
@@ -508,7 +526,7 @@ impl HostLockService {
     }
 
     fn notify_registered(&self, remote: &RemoteMount) -> io::Result<()> {
-        remote.registered(self.is_callable(&remote.mount), self.state)?;
+        remote.registered(self.is_callable(&remote.mount), self.state_of_mounts())?;
         match &self.owner {
             // Its mount finds out whether it has locks of the time before.
             ServiceOwner::Server(server)
@@ -554,8 +572,11 @@ impl HostLockService {
             self.own().into_iter().for_each(|own| self.watch(own));
             self.others().iter().for_each(|other| self.watch(&other.mount));
         }
-        if self.can_be_called.swap(can_be_called, Relaxed) != can_be_called {
+        let has_changed = self.can_be_called.swap(can_be_called, Relaxed) != can_be_called;
+        if has_changed {
             info!(can_be_called, "whether servers can call back has changed");
+        }
+        if has_changed || is_other_monitor {
             self.notify_all_mounts();
         }
     }
@@ -582,8 +603,10 @@ impl HostLockService {
         drop(last);
         match (mount, self.own()) {
             // An error: its process has ended.
-            (Some(other), _) => drop(other.registered(self.is_callable(&other.mount), self.state)),
-            (None, Some(own)) => own.registered(self.is_callable(own), self.state),
+            (Some(other), _) => {
+                drop(other.registered(self.is_callable(&other.mount), self.state_of_mounts()))
+            }
+            (None, Some(own)) => own.registered(self.is_callable(own), self.state_of_mounts()),
             (None, None) => {}
         }
     }
@@ -737,6 +760,36 @@ mod tests {
         assert_eq!(boot_state() % 2, 1);
     }
 
+    /// A status monitor that answers one call with a result and its state number; its port.
+    fn monitor(result: u32, state: u32) -> SystemMonitor {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut header = [0; 8];
+            io::Read::read_exact(&mut stream, &mut header).unwrap();
+            let xid = u32::from_be_bytes(header[4..].try_into().unwrap());
+            // REPLY, MSG_ACCEPTED, no verifier, SUCCESS.
+            let reply = [0x8000_0020, xid, 1, 0, 0, 0, 0, result, state];
+            stream.write_all(&reply.map(u32::to_be_bytes).concat()).unwrap();
+            // The rest of the call.
+            let _ = io::copy(&mut stream, &mut io::sink());
+        });
+        SystemMonitor(port)
+    }
+
+    #[test]
+    fn mounts_lock_with_the_number_of_the_monitor_that_watches_their_servers() {
+        let (service, remote, _there) = service();
+        assert_eq!(service.state_of_mounts(), 1);
+        service.watch_by(Some(monitor(0, 77)), &remote.mount);
+        assert_eq!(service.state_of_mounts(), 77);
+        service.watch_by(Some(monitor(1, 79)), &remote.mount);
+        assert_eq!(service.state_of_mounts(), 77, "it does not watch the server");
+        service.watch_by(None, &remote.mount);
+        assert_eq!(service.state_of_mounts(), 1);
+    }
+
     /// A service whose own mount has other servers, and a mount of `10.0.0.1` with the other end
     /// of its connection.
     fn service() -> (HostLockService, Arc<RemoteMount>, UnixStream) {
@@ -757,6 +810,7 @@ mod tests {
             connections: AtomicUsize::new(0),
             unverified: Mutex::default(),
             state: 1,
+            system_state: AtomicI32::new(0),
             host: None,
             callbacks: Mutex::default(),
             can_be_called: AtomicBool::new(true),

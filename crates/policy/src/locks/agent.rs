@@ -11,11 +11,13 @@ use super::{
     events::{
         GrantedCallback, LocalLockOwner, LocalLockRequest, LockAction, LockCallId, LockError, LockFileId,
         LockOpenId, LockOptions, LockProcedure, LockReply, LockRequestId, LockServerCall, LockTest,
+        LockTimer, LockWait,
     },
     intervals::{BLOCKED_INTERVAL, DENIALS_MAX, REPEATS_MAX, poll_interval, repeat_interval},
     ranges::LockRanges,
     table::{
-        FileLockTable, LocalWaiterState, LockRelease, LockWaiter, ReleasePhase, RequestStatus, conflict,
+        FileLockTable, LocalWaiterState, LockReclaim, LockRelease, LockWaiter, ReleasePhase, RequestStatus,
+        conflict,
     },
 };
 use crate::time::MonotonicTime;
@@ -342,15 +344,19 @@ impl LockAgent {
     }
 
     /// The time of [`LockAction::SetTimer`] has come.
-    pub fn timer(&mut self, call: LockCallId) -> Vec<LockAction> {
+    pub fn timer(&mut self, timer: LockTimer) -> Vec<LockAction> {
+        let call = timer.call;
         let Some(table) = self.files.get_mut(&call.file) else { return Vec::new() };
-        let delayed = |release: &LockRelease| release.id == call && release.is_delayed;
-        if table.reclaim.as_ref().is_some_and(|reclaim| reclaim.is_delayed && reclaim.id == call.request) {
+        let is_repeated = timer == LockTimer::of_repeated(call);
+        let delayed = |release: &LockRelease| release.id == call && release.is_delayed && is_repeated;
+        let waits = |waiter: &LockWaiter| waiter.call() == call && waiter.timer == timer.number;
+        let reclaims = |reclaim: &LockReclaim| reclaim.is_delayed && reclaim.id == call.request;
+        if table.reclaim.as_ref().is_some_and(reclaims) {
             self.reclaim_again(call.file);
         } else if let Some(index) = table.releases.iter().position(delayed) {
             table.releases[index].is_delayed = false;
             self.send_step(call.file, index);
-        } else if let Some(index) = table.waiters.iter().position(|waiter| waiter.call() == call) {
+        } else if let Some(index) = table.waiters.iter().position(waits) {
             let waiter = &mut table.waiters[index];
             match waiter.state {
                 LocalWaiterState::Polling => {
@@ -602,12 +608,16 @@ impl LockAgent {
             return;
         };
         // A server that grants a blocked LOCK while another call for the same bytes is on its way
-        // may execute the two in any order: such a LOCK does not block.
-        let may_block = request.wait && !waiter.only_polls;
-        let block = may_block && table.needed(wire_owner, request.range).is_empty();
+        // may execute the two in any order: such a LOCK does not block, but is repeated.
+        let may_block = !waiter.only_polls && table.needed(wire_owner, request.range).is_empty();
+        let wait = match (request.wait, may_block) {
+            (false, _) => LockWait::No,
+            (true, false) => LockWait::Repeat,
+            (true, true) => LockWait::Block,
+        };
         let waiter = &mut table.waiters[index];
         waiter.state = LocalWaiterState::Asking;
-        let procedure = LockProcedure::Lock { lock_type: request.lock_type, block };
+        let procedure = LockProcedure::Lock { lock_type: request.lock_type, wait };
         let call = LockServerCall { id: waiter.call(), wire_owner, range, procedure, is_undo: false };
         self.actions.push(LockAction::Send(call));
     }
@@ -646,16 +656,17 @@ impl LockAgent {
             LockReply::Blocked if is_awaited && wait => {
                 waiter.state = LocalWaiterState::Blocked;
                 waiter.denials = waiter.denials.max(1);
-                let (call, range) = (waiter.call(), waiter.request.range);
                 if mem::take(&mut waiter.was_called_back) {
                     return self.send_piece(file, index);
                 }
-                self.actions.push(LockAction::SetTimer { call, after: BLOCKED_INTERVAL });
-                self.changed.push_back((file, range));
+                let timer = waiter.next_timer();
+                self.changed.push_back((file, waiter.request.range));
+                self.actions.push(LockAction::SetTimer { timer, after: BLOCKED_INTERVAL });
                 return;
             }
-            LockReply::Denied if is_awaited && wait => return self.poll(file, index, reply),
-            LockReply::Kept if is_awaited && wait => return self.poll(file, index, reply),
+            LockReply::Denied | LockReply::Kept if is_awaited && wait => {
+                return self.poll(file, index, reply);
+            }
             LockReply::Grace if is_awaited => return self.poll(file, index, reply),
             LockReply::Blocked => {
                 waiter.state = LocalWaiterState::Blocked;
@@ -692,9 +703,9 @@ impl LockAgent {
             _ => (poll_interval(waiter.denials), DENIALS_MAX),
         };
         waiter.denials = (waiter.denials + 1).min(denials_max);
-        let (call, range) = (waiter.call(), waiter.request.range);
+        let (timer, range) = (waiter.next_timer(), waiter.request.range);
         let release = waiter.cancel();
-        self.actions.push(LockAction::SetTimer { call, after });
+        self.actions.push(LockAction::SetTimer { timer, after });
         release.into_iter().for_each(|release| self.push_release(release));
         self.changed.push_back((file, range));
     }
@@ -712,8 +723,8 @@ impl LockAgent {
             if is_paused {
                 let waiter = &mut table.waiters[index];
                 waiter.only_polls = true;
-                let (call, release) = (waiter.call(), waiter.cancel());
-                self.actions.push(LockAction::SetTimer { call, after: poll_interval(0) });
+                let (timer, release) = (waiter.next_timer(), waiter.cancel());
+                self.actions.push(LockAction::SetTimer { timer, after: poll_interval(0) });
                 release.into_iter().for_each(|release| self.push_release(release));
             }
             index += 1;
@@ -897,7 +908,7 @@ impl LockAgent {
             return self.finish(file, index);
         };
         let procedure = match needed {
-            Some(lock_type) => LockProcedure::Lock { lock_type, block: false },
+            Some(lock_type) => LockProcedure::Lock { lock_type, wait: LockWait::No },
             None => LockProcedure::Unlock,
         };
         let LockRelease { id, wire_owner, is_undo, .. } = *release;
@@ -956,9 +967,9 @@ impl LockAgent {
             return self.send_step(file, index);
         };
         release.is_delayed = true;
-        let (call, after) = (release.id, poll_interval(release.failures));
+        let (timer, after) = (LockTimer::of_repeated(release.id), poll_interval(release.failures));
         release.failures = (release.failures + 1).min(DENIALS_MAX);
-        self.actions.push(LockAction::SetTimer { call, after });
+        self.actions.push(LockAction::SetTimer { timer, after });
         if let Some(error) = error {
             let caller = release.caller.take();
             self.answer(caller, Err(error));

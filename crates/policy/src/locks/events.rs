@@ -95,6 +95,21 @@ pub struct LockCallId {
     pub owner: LocalLockOwner,
 }
 
+/// A timer of a call. The latest one of a waiter makes the ones before it ineffective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockTimer {
+    /// For which call.
+    pub call: LockCallId,
+    /// The number of a waiter's timer; 0: a release or a reclaim, which has one at a time.
+    pub(super) number: u64,
+}
+
+impl LockTimer {
+    pub(super) const fn of_repeated(call: LockCallId) -> Self {
+        Self { call, number: 0 }
+    }
+}
+
 /// What is asked of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockProcedure {
@@ -102,9 +117,8 @@ pub enum LockProcedure {
     Lock {
         /// How.
         lock_type: LockType,
-        /// Whether the server may keep the request and call back when it grants it
-        /// ([`LockReply::Blocked`]).
-        block: bool,
+        /// What the server may do if others have the bytes.
+        wait: LockWait,
     },
     /// LOCK of what was held before the server was restarted.
     Reclaim {
@@ -118,6 +132,18 @@ pub enum LockProcedure {
         /// How it was to be locked.
         lock_type: LockType,
     },
+}
+
+/// What a server may do with a LOCK for bytes that others have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LockWait {
+    /// Only deny it.
+    No,
+    /// Keep a place in its queue if the request is repeated ([`LockReply::Kept`]). It grants only
+    /// what is asked for again.
+    Repeat,
+    /// Keep the request, and call back when it grants it ([`LockReply::Blocked`]).
+    Block,
 }
 
 /// A request to the server. Each is answered by one [`LockReply`].
@@ -201,8 +227,8 @@ pub enum LockAction {
     /// Call [`super::LockAgent::timer`] after about this time. The caller adds jitter, so that
     /// clients do not poll in step. A timer that is no longer needed has no effect.
     SetTimer {
-        /// For which call.
-        call: LockCallId,
+        /// Which one.
+        timer: LockTimer,
         /// After how long.
         after: Duration,
     },

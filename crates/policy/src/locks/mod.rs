@@ -32,6 +32,7 @@ pub use agent::{LockAgent, RELEASES_MAX, WAITERS_MAX};
 pub use events::{
     GrantedCallback, LocalLockOwner, LocalLockRequest, LockAction, LockCallId, LockError, LockFileId,
     LockOpenId, LockOptions, LockOrder, LockProcedure, LockReply, LockRequestId, LockServerCall, LockTest,
+    LockTimer, LockWait,
 };
 pub use intervals::poll_interval;
 pub use ranges::LockRanges;

@@ -12,7 +12,7 @@ use super::{
     agent::LockAgent,
     events::{
         LocalLockOwner, LockAction, LockCallId, LockFileId, LockProcedure, LockReply, LockRequestId,
-        LockServerCall,
+        LockServerCall, LockTimer,
     },
     intervals::{DENIALS_MAX, poll_interval},
     ranges::LockRanges,
@@ -124,7 +124,8 @@ impl LockAgent {
         };
         reclaim.is_delayed = table.waiters.iter().any(waits) || table.releases.iter().any(releases);
         if reclaim.is_delayed {
-            self.actions.push(LockAction::SetTimer { call: id, after: poll_interval(0) });
+            let (timer, after) = (LockTimer::of_repeated(id), poll_interval(0));
+            self.actions.push(LockAction::SetTimer { timer, after });
             return;
         }
         let procedure = LockProcedure::Reclaim { lock_type };
@@ -153,7 +154,7 @@ impl LockAgent {
                 reclaim.is_delayed = true;
                 let after = poll_interval(reclaim.failures);
                 reclaim.failures = reclaim.failures.saturating_add(1).min(DENIALS_MAX);
-                self.actions.push(LockAction::SetTimer { call, after });
+                self.actions.push(LockAction::SetTimer { timer: LockTimer::of_repeated(call), after });
                 return;
             }
             LockReply::Denied | LockReply::Kept | LockReply::Blocked | LockReply::Refused(_) => {

@@ -7,6 +7,7 @@ use curt_types::{ByteRange, LockType};
 use super::{
     events::{
         LocalLockOwner, LocalLockRequest, LockCallId, LockOpenId, LockOptions, LockOrder, LockRequestId,
+        LockTimer,
     },
     ranges::LockRanges,
 };
@@ -47,7 +48,7 @@ pub(super) struct LockWaiter {
     pub(super) state: LocalWaiterState,
     /// Whether the caller still waits for the answer.
     pub(super) is_awaited: bool,
-    /// Never blocks at the server, because another request of its owner has to pass it.
+    /// Polls instead of blocking at the server, because another request of its owner has to pass it.
     pub(super) only_polls: bool,
     /// The server called back before it replied.
     pub(super) was_called_back: bool,
@@ -55,6 +56,8 @@ pub(super) struct LockWaiter {
     pub(super) is_stale: bool,
     /// How often the server denied it.
     pub(super) denials: u8,
+    /// The number of its last timer. Earlier ones have no effect: each would set another.
+    pub(super) timer: u64,
     /// What is to be locked, the range of the call in progress first; and what is.
     pub(super) pieces: VecDeque<ByteRange>,
     pub(super) acquired: Vec<ByteRange>,
@@ -156,6 +159,7 @@ impl LockWaiter {
             was_called_back: false,
             is_stale: false,
             denials: 0,
+            timer: 0,
             pieces: VecDeque::new(),
             acquired: Vec::new(),
             wire_owner: request.owner,
@@ -164,6 +168,12 @@ impl LockWaiter {
 
     pub(super) const fn call(&self) -> LockCallId {
         LockCallId { file: self.request.file, request: self.request.id, owner: self.request.owner }
+    }
+
+    /// Its next timer, instead of those before.
+    pub(super) const fn next_timer(&mut self) -> LockTimer {
+        self.timer += 1;
+        LockTimer { call: self.call(), number: self.timer }
     }
 
     /// Whether the server has its LOCK, or will have it.

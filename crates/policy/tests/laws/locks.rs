@@ -7,7 +7,7 @@ use curt_policy::{
     locks::{
         GrantedCallback, LocalLockOwner, LocalLockRequest, LockAction, LockAgent, LockCallId, LockError,
         LockFileId, LockOpenId, LockOptions, LockOrder, LockProcedure, LockRanges, LockReply, LockRequestId,
-        LockServerCall, LockTest, WAITERS_MAX,
+        LockServerCall, LockTest, LockTimer, LockWait, WAITERS_MAX,
     },
 };
 use curt_types::{ByteRange, Fault, LockType};
@@ -31,7 +31,7 @@ struct Mount {
     now: MonotonicTime,
     calls: Vec<LockServerCall>,
     answers: Vec<(u64, Result<(), LockError>)>,
-    timers: Vec<(LockCallId, Duration)>,
+    timers: Vec<(LockTimer, Duration)>,
     lost: Vec<(LocalLockOwner, ByteRange)>,
     handed_off: Vec<u64>,
 }
@@ -54,7 +54,7 @@ impl Mount {
             match action {
                 LockAction::Send(call) => self.calls.push(call),
                 LockAction::Answer { request, result } => self.answers.push((request.0, result)),
-                LockAction::SetTimer { call, after } => self.timers.push((call, after)),
+                LockAction::SetTimer { timer, after } => self.timers.push((timer, after)),
                 LockAction::HandedOff { request } => self.handed_off.push(request.0),
                 LockAction::Lost { owner, range, .. } => self.lost.push((owner, range)),
             }
@@ -105,9 +105,23 @@ impl Mount {
     }
 
     fn fire(&mut self) {
-        let (call, _) = self.timers.remove(0);
-        let actions = self.agent.timer(call);
+        let (timer, _) = self.timers.remove(0);
+        let actions = self.agent.timer(timer);
         self.act(actions);
+    }
+
+    /// How often the server is asked because of the timers that are set. It gives this reply.
+    fn asked_after_timers(&mut self, reply: LockReply) -> usize {
+        let mut asked = 0;
+        for (timer, _) in core::mem::take(&mut self.timers) {
+            let actions = self.agent.timer(timer);
+            self.act(actions);
+            if !self.calls.is_empty() {
+                asked += 1;
+                self.reply(reply);
+            }
+        }
+        asked
     }
 
     /// The answers since the last time.
@@ -137,7 +151,11 @@ fn mount() -> Mount {
 }
 
 const fn lock(lock_type: LockType, block: bool) -> LockProcedure {
-    LockProcedure::Lock { lock_type, block }
+    LockProcedure::Lock { lock_type, wait: if block { LockWait::Block } else { LockWait::No } }
+}
+
+const fn repeated(lock_type: LockType) -> LockProcedure {
+    LockProcedure::Lock { lock_type, wait: LockWait::Repeat }
 }
 
 #[test]
@@ -197,7 +215,7 @@ fn an_upgrade_and_a_downgrade_are_one_lock_each_and_never_an_unlock() {
     mount.holds(1, process(1), READ, bytes(0, 9));
     mount.lock(2, process(1), WRITE, bytes(0, 99));
     // Does not block: what it holds there could be unlocked meanwhile.
-    assert_eq!(mount.asked(), [(process(1), bytes(0, 99), lock(WRITE, false))]);
+    assert_eq!(mount.asked(), [(process(1), bytes(0, 99), repeated(WRITE))]);
     mount.reply(LockReply::Denied);
     assert_eq!(mount.held(process(1)), LockRanges::of(bytes(0, 9), READ));
     mount.fire();
@@ -743,7 +761,31 @@ fn another_call_of_the_owner_ends_its_wait_at_the_server_but_not_for_the_caller(
     assert_eq!(mount.answers(), [(2, Err(LockError::Held))]);
     mount.timers.drain(..mount.timers.len() - 1);
     mount.fire();
-    assert_eq!(mount.asked(), [(process(1), bytes(0, 9), lock(WRITE, false))]);
+    assert_eq!(mount.asked(), [(process(1), bytes(0, 9), repeated(WRITE))]);
+}
+
+#[test]
+fn a_waiter_that_is_asked_for_again_early_has_one_timer() {
+    let mut mount = mount();
+    mount.lock(1, process(1), WRITE, ByteRange::WHOLE);
+    mount.reply(LockReply::Denied);
+    for number in 0..8 {
+        mount.try_lock(10 + number, process(2), WRITE, bytes(50, 50));
+        mount.serve();
+        mount.unlock(20 + number, process(2), bytes(50, 50));
+        mount.reply(LockReply::Granted);
+        mount.reply(LockReply::Denied);
+    }
+    assert_eq!(mount.timers.len(), 9);
+    assert_eq!(mount.asked_after_timers(LockReply::Denied), 1);
+    mount.fire();
+    mount.reply(LockReply::Blocked);
+    for _ in 0..8 {
+        let actions = mount.agent.callbacks_lost();
+        mount.act(actions);
+        mount.reply(LockReply::Blocked);
+    }
+    assert_eq!(mount.asked_after_timers(LockReply::Blocked), 1);
 }
 
 #[test]
@@ -770,11 +812,14 @@ fn replies_and_timers_that_nobody_waits_for_change_nothing() {
     let mut mount = mount();
     mount.holds(1, process(1), WRITE, bytes(0, 9));
     let before = mount.agent.clone();
+    mount.lock(2, process(2), WRITE, bytes(20, 29));
+    mount.reply(LockReply::Denied);
+    mount.interrupt(2);
     let call = LockCallId { file: FILE, request: LockRequestId(1), owner: process(1) };
     for reply in [LockReply::Granted, LockReply::Denied, LockReply::Blocked, LockReply::Grace] {
         assert_eq!(mount.agent.replied(call, reply), []);
     }
-    assert_eq!(mount.agent.timer(call), []);
+    assert_eq!(mount.agent.timer(mount.timers[0].0), []);
     assert_eq!(mount.agent.interrupt(FILE, LockRequestId(1)), []);
     assert_eq!(mount.agent, before);
 }

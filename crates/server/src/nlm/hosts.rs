@@ -62,6 +62,11 @@ impl Host {
         known.listing == Listing::Yes { locals: known.locals.len() } || !self.wants.load(Ordering::Relaxed)
     }
 
+    /// Whether the host is in the list because of this run, and does not leave it.
+    pub(super) fn is_listed(&self) -> bool {
+        matches!(self.known.lock().listing, Listing::Yes { .. })
+    }
+
     /// Notes a request for a monitored lock.
     pub(super) fn wants_monitoring(&self) {
         self.wants.store(true, Ordering::Relaxed);

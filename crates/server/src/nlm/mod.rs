@@ -225,6 +225,16 @@ impl NfsService {
     fn release_host(&self, host: IpAddr) {
         self.lock_manager.shares.lock().release_host(&self.held.shares, host, None);
         self.locks.release_client(LockClient::Host(host), self.clock.now());
+        self.end_without_shares(host);
+    }
+
+    /// A host without reservations leaves the list when it has had no locks for a while, either.
+    fn end_without_shares(&self, host: IpAddr) {
+        let manager = &self.lock_manager;
+        let is_listed = manager.hosts.find(host).is_some_and(|host| host.is_listed());
+        if is_listed && !manager.shares.lock().has_host(host) {
+            self.locks.end_later(LockClient::Host(host));
+        }
     }
 
     /// A queued GRANTED is about to be sent to `peer`. Returns `false` if its lock is not pending

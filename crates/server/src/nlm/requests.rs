@@ -156,11 +156,8 @@ impl<'r, 'c> NlmRequest<'r, 'c> {
         reclaim && !self.service().lock_manager.hosts.had_locks(self.host())
     }
 
-    /// Records a host that has got something, unless it is recorded.
-    fn record(&self, host: &Host) -> Result<(), Fault> {
-        if host.is_recorded() {
-            return Ok(());
-        }
+    /// Records the host, which has begun, unless it is recorded.
+    fn record(&self) -> Result<(), Fault> {
         let service = self.service();
         service.lock_manager.record(&service.state, self.host())
     }
@@ -258,6 +255,11 @@ fn locked(call: &mut NlmRequest<'_, '_>, arguments: &NlmLockArguments<'_>, monit
     };
     let request = LockRequest { owner: call.owner(&lock), lock_type, range, wait, reclaim };
     let service = call.service();
+    // Its first lock has it recorded. It may have had only unmonitored ones, or come to another
+    // address. What it has stays as it is if that fails.
+    if !host.is_recorded() && service.locks.has_begun(request.owner.client) {
+        call.record()?;
+    }
     let attempt = || service.locks.lock(&target, &request, service.clock.now());
     let outcome = match attempt()? {
         // The holder may be an NFSv4 client whose lease has expired. A queued request gets the lock
@@ -274,28 +276,11 @@ fn locked(call: &mut NlmRequest<'_, '_>, arguments: &NlmLockArguments<'_>, monit
         }
         outcome => outcome,
     };
-    let status = match outcome {
+    Ok(match outcome {
         LockOutcome::Granted => NlmStat4::Granted,
         LockOutcome::Blocked(_) => NlmStat4::Blocked,
         LockOutcome::Denied(denial) => return Err(denial.into()),
-    };
-    // A host that had unmonitored locks has begun before.
-    if let Err(fault) = call.record(&host) {
-        undo(call, &target, &request);
-        return Err(fault.into());
-    }
-    Ok(status)
-}
-
-/// Takes back what a request has got.
-fn undo(call: &NlmRequest<'_, '_>, target: &VerifiedHandle<'_>, request: &LockRequest<'_>) {
-    let (locks, now) = (&call.service().locks, call.service().clock.now());
-    let LockRequest { owner, lock_type, range, .. } = request;
-    let cancelled = locks.cancel(target, owner, *lock_type, *range, now);
-    if cancelled != CancelOutcome::Cancelled {
-        // Fails if there are too many locks; then the range stays locked until its host restarts.
-        let _ = locks.unlock(&target.file_key(), owner, *range, now);
-    }
+    })
 }
 
 pub(super) fn cancel(
@@ -369,14 +354,18 @@ fn shared(call: &mut NlmRequest<'_, '_>, arguments: &NlmShareArguments<'_>) -> D
         return Err(NlmStat4::DeniedGracePeriod.into());
     }
     let host = call.begin_host(share.caller_name.bytes(), Monitoring::Yes)?;
-    call.record(&host)?;
+    call.record()?;
     let owner = ShareOwner { host: call.host(), name: share.oh.bytes().into() };
     let (file, table, state) = (target.file_key(), &service.held.shares, host.states.latest());
     let share = || service.lock_manager.shares.lock().share(table, file, owner.clone(), mode, state);
-    match share() {
-        Err(NoShare::Conflict) if service.expire_holders(&file, WantedAccess::Open(mode)).is_ok() => share()?,
-        outcome => outcome?,
+    let outcome = match share() {
+        Err(NoShare::Conflict) if service.expire_holders(&file, WantedAccess::Open(mode)).is_ok() => share(),
+        outcome => outcome,
+    };
+    if outcome.is_err() {
+        service.end_without_shares(call.host());
     }
+    outcome?;
     Ok(NlmStat4::Granted)
 }
 
@@ -394,6 +383,8 @@ fn unshared(call: &mut NlmRequest<'_, '_>, arguments: &NlmShareArguments<'_>) ->
     let service = call.service();
     let mut shares = service.lock_manager.shares.lock();
     shares.unshare(&service.held.shares, &target.file_key(), call.host(), arguments.share.oh.bytes());
+    drop(shares);
+    service.end_without_shares(call.host());
     Ok(NlmStat4::Granted)
 }
 

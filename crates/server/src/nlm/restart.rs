@@ -80,6 +80,7 @@ impl NfsService {
                 known.states.precedes_restart(state, HostLockKey { file, process, name })
             };
             self.locks.release_owners(LockClient::Host(host), &precedes_restart, self.clock.now());
+            self.end_without_shares(host);
             if !known.states.end_restart(state) {
                 tracing::warn!(%host, "locks from before the restart stay: the host has locked too much since");
             }

@@ -814,6 +814,55 @@ fn a_host_is_not_recorded_if_the_list_cannot_be_written_and_gets_no_lock() {
 }
 
 #[test]
+fn a_host_keeps_its_lock_if_its_new_address_cannot_be_recorded() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
+    let state = directory.path().join("state");
+    let server = Server::with(rules, Some(&state));
+    let (first, upgrade) = (Wanted { exclusive: false, ..WHOLE }, WHOLE);
+    assert_eq!(server.lock(A, first), Granted);
+    std::fs::rename(&state, directory.path().join("away")).unwrap();
+    let elsewhere = From { local: [10, 0, 0, 8], ..A };
+    assert_eq!(server.lock(elsewhere, upgrade), Failed);
+    std::fs::rename(directory.path().join("away"), &state).unwrap();
+    assert_eq!(server.lock(B, first), Granted, "it was not upgraded");
+    assert_eq!(server.unlock(B, first), Granted);
+    assert_eq!(server.lock(B, upgrade), Denied, "nor unlocked");
+    assert_eq!(server.lock(elsewhere, upgrade), Granted);
+    let listed = server.service.state.monitored().unwrap().unwrap();
+    assert_eq!(listed.hosts[&A.ip()].locals.len(), 2);
+}
+
+#[test]
+fn a_host_without_reservations_leaves_the_list_as_one_without_locks() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
+    let server = Server::with(rules, Some(directory.path()));
+    let listed = || server.service.state.monitored().unwrap().unwrap().hosts.len();
+    let now = server.service.clock.now();
+    let mut scans = 0;
+    let mut wait = || {
+        for _ in 0..3 {
+            scans += 1;
+            server.service.locks.tick(now + Duration::from_secs(60) * scans);
+        }
+    };
+    let denies = (NlmShareAccess::Read, ShareDeny::Both);
+    assert_eq!(server.share(A, NlmProcedure::Share, denies), Granted);
+    assert_eq!(server.share(B, NlmProcedure::Share, denies), Denied);
+    wait();
+    assert_eq!(listed(), 1, "the host that was denied has left");
+    assert_eq!(server.share(A, NlmProcedure::Unshare, denies), Granted);
+    assert_eq!(server.share(B, NlmProcedure::Unshare, denies), Granted);
+    wait();
+    assert_eq!(listed(), 0);
+    assert_eq!(server.share(A, NlmProcedure::Share, denies), Granted);
+    server.free_all(A, b"client");
+    wait();
+    assert_eq!(listed(), 0);
+}
+
+#[test]
 fn a_thousand_owners_and_a_thousand_waiters_are_served_in_turn() {
     let server = Server::new();
     for svid in 0..1000 {

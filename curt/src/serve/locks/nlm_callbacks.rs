@@ -4,8 +4,9 @@
 //! that is kept; the results of asynchronous requests likewise, over another one, and without
 //! waiting for a reply: most hosts send none. Each call is bounded in time. A host that cannot be
 //! called is not tried again for a while, in which its callbacks fail at once; half of the threads
-//! are for hosts that could be called last time. Results of asynchronous requests leave these
-//! threads to callbacks unless their host has been called before: their addresses may be forged.
+//! are for hosts that could be called last time, and one of the others for hosts that were not
+//! called yet. Results of asynchronous requests to such hosts leave it to callbacks: their addresses
+//! may be forged.
 //! One thread always waits for calls. It starts others, because threads that a serving thread
 //! started would have its restrictions.
 //!
@@ -36,8 +37,11 @@ use super::ports::{Peer, Program};
 /// The threads.
 const THREADS: usize = 4;
 
+/// Those that may call hosts that were not called yet, or make calls that are expected to be slow.
+const THREADS_FOR_OTHERS: usize = THREADS / 2;
+
 /// Those that may make calls that are expected to be slow.
-const THREADS_FOR_SLOW: usize = THREADS / 2;
+const THREADS_FOR_SLOW: usize = THREADS_FOR_OTHERS - 1;
 
 /// Results of asynchronous requests that wait for one host. Callbacks are bounded by the number of
 /// waiters.
@@ -78,7 +82,9 @@ struct PeerQueue {
     hosts: HashMap<CallsTo, PeerHost>,
     /// Hosts with calls, none of which is being made.
     ready: VecDeque<CallsTo>,
-    /// Threads that make calls that are expected to be slow.
+    /// Threads that call hosts that were not called yet, and that make calls that are expected to be
+    /// slow.
+    new: usize,
     slow: usize,
     /// Results that wait.
     results: usize,
@@ -125,7 +131,18 @@ struct HostState {
 struct TakenHost {
     call: PeerCall,
     state: HostState,
-    is_slow: bool,
+    expected: Expectation,
+}
+
+/// What is expected of the next call to a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expectation {
+    /// The host answers: it did last time.
+    Fast,
+    /// A callback to a host that was not called yet. It has waiters, but may be silent.
+    Unknown,
+    /// The last call failed, or it is a result for an address that was not called yet.
+    Slow,
 }
 
 /// Why a call has no results.
@@ -239,7 +256,10 @@ impl PeerThreads {
                 }
                 let begun = Instant::now();
                 let outcome = match self.grant_here(address, local, granted) {
-                    Some(outcome) => Some(outcome),
+                    Some(outcome) => {
+                        taken.state.last_call = Some(begun);
+                        Some(outcome)
+                    }
                     None => taken.state.grant(address, local, granted),
                 };
                 if let Some(outcome) = outcome {
@@ -321,17 +341,22 @@ impl PeerQueue {
 
     /// Takes a host that may be called now, with its next call: callbacks first.
     fn take(&mut self) -> Option<TakenHost> {
-        let may_be_slow = self.slow < THREADS_FOR_SLOW;
+        let has_place = self.new + self.slow < THREADS_FOR_OTHERS;
+        let is_possible = |expected: Expectation| match expected {
+            Expectation::Fast => true,
+            Expectation::Unknown => has_place,
+            Expectation::Slow => has_place && self.slow < THREADS_FOR_SLOW,
+        };
         let is_next = |calls: &CallsTo, are_results: bool| {
             calls.are_results == are_results
-                && self.hosts.get(calls).is_some_and(|host| may_be_slow || !host.is_slow(*calls))
+                && self.hosts.get(calls).is_some_and(|host| is_possible(host.expected(*calls)))
         };
         let place = [false, true]
             .into_iter()
             .find_map(|are_results| self.ready.iter().position(|calls| is_next(calls, are_results)))?;
         let calls = self.ready.remove(place)?;
         let host = self.hosts.get_mut(&calls)?;
-        let is_slow = host.is_slow(calls);
+        let expected = host.expected(calls);
         let call = host.calls.pop_front()?;
         match &call.kind {
             PeerCallKind::Granted(granted) => {
@@ -341,12 +366,14 @@ impl PeerQueue {
         }
         host.is_called = true;
         let state = std::mem::take(&mut host.state);
-        self.slow += usize::from(is_slow);
-        Some(TakenHost { call, state, is_slow })
+        self.new += usize::from(expected == Expectation::Unknown);
+        self.slow += usize::from(expected == Expectation::Slow);
+        Some(TakenHost { call, state, expected })
     }
 
     fn put_back(&mut self, taken: TakenHost) {
-        self.slow -= usize::from(taken.is_slow);
+        self.new -= usize::from(taken.expected == Expectation::Unknown);
+        self.slow -= usize::from(taken.expected == Expectation::Slow);
         let calls = CallsTo::of(&taken.call);
         let host = self.hosts.entry(calls).or_default();
         host.is_called = false;
@@ -367,10 +394,12 @@ impl PeerQueue {
 }
 
 impl PeerHost {
-    /// Whether its next call is expected to be slow: the last one failed, or it is a result for an
-    /// address that was never called.
-    fn is_slow(&self, calls: CallsTo) -> bool {
-        self.state.failures > 0 || calls.are_results && self.state.last_call.is_none()
+    fn expected(&self, calls: CallsTo) -> Expectation {
+        match (self.state.failures, self.state.last_call) {
+            (0, Some(_)) => Expectation::Fast,
+            (0, None) if !calls.are_results => Expectation::Unknown,
+            _ => Expectation::Slow,
+        }
     }
 }
 
@@ -545,14 +574,16 @@ mod tests {
         };
         let queued = (0..8000).filter(|number| queue.push(forged(*number))).count();
         assert_eq!((queued, queue.hosts.len()), (RESULTS_ALL_MAX, RESULTS_ALL_MAX + 1));
-        let slow = [queue.take().expect("a thread may be slow"), queue.take().expect("so may another")];
+        let slow = queue.take().expect("a thread may be slow");
         assert!(queue.take().is_none(), "the others are left to callbacks");
         for host in [1, 2] {
             assert!(queue.push(granted(host, 1)));
-            assert_eq!(queue.take().map(|taken| taken.call), Some(granted(host, 1)), "known or not");
+            let taken = queue.take().expect("known or not");
+            assert_eq!(taken.call, granted(host, 1));
+            queue.put_back(taken);
         }
-        slow.into_iter().for_each(|taken| queue.put_back(taken));
-        assert_eq!((queue.results, queue.slow), (RESULTS_ALL_MAX - 2, 0));
+        queue.put_back(slow);
+        assert_eq!((queue.results, queue.slow), (RESULTS_ALL_MAX - 1, 0));
         assert!(queue.push(call(1)), "there is room again");
     }
 
@@ -621,12 +652,33 @@ mod tests {
         queue.push(call(9));
         let taken: Vec<_> = std::iter::from_fn(|| queue.take()).collect();
         let hosts: Vec<_> = taken.iter().map(|taken| taken.call.clone()).collect();
-        assert_eq!(hosts, [call(1), call(2), call(9)]);
+        assert_eq!(hosts, [call(1), call(9)]);
         for taken in taken {
             queue.put_back(taken);
         }
         assert_eq!(queue.slow, 0);
-        assert_eq!(queue.take().map(|taken| taken.call), Some(call(3)));
+        assert_eq!(queue.take().map(|taken| taken.call), Some(call(2)));
+    }
+
+    #[test]
+    fn hosts_that_were_not_called_yet_leave_threads_to_others() {
+        let mut queue = queue_of(1..=2);
+        for host in 1..=2 {
+            // They have been called back.
+            queue.hosts.entry(CallsTo::of(&granted(host, 1))).or_default().state.last_call =
+                Some(Instant::now());
+        }
+        for host in (3..=9).chain(1..=2) {
+            assert!(queue.push(granted(host, 1)));
+        }
+        let mut taken: Vec<_> = std::iter::from_fn(|| queue.take()).collect();
+        let hosts: Vec<_> = taken.iter().map(|taken| taken.call.clone()).collect();
+        assert_eq!(hosts, [3, 4, 1, 2].map(|host| granted(host, 1)));
+        // It did not answer.
+        taken[0].state.failures = 1;
+        taken.into_iter().for_each(|taken| queue.put_back(taken));
+        assert!(queue.push(granted(3, 2)));
+        assert_eq!((queue.new, queue.slow), (0, 0));
     }
 
     #[test]

@@ -206,7 +206,7 @@ impl NlmClient {
             self.host.note_blocked(file, lock);
         }
         let is_reclaim = mode == LockMode::Reclaim;
-        let is_repeated = mode == LockMode::Block && !block;
+        let is_repeated = mode == LockMode::Repeat || mode == LockMode::Block && !block;
         let mut cookie = self.next_cookie();
         if is_repeated {
             // `curt serve` keeps a place in its queue for it. Others would grant the lock without
@@ -311,7 +311,8 @@ impl NlmClient {
 
     /// The server is in no grace period, so that a lock cannot be reclaimed. It was not restarted,
     /// or that is too long ago. If another owner could have the lock, it is lost. If not, it is
-    /// this owner's if the server grants it once more: knfsd does not name the holder.
+    /// this owner's if the server grants it once more: knfsd does not name the holder. A server that
+    /// does would have named this owner of a write lock, so it was another's before.
     fn is_still_held(&self, calls: NlmCalls<'_>, file: &FileHandle, lock: &WireLock) -> LockAnswer {
         let wanted = WireLock { owner: TESTER, lock_type: LockType::Write, ..*lock };
         let lost = LockReply::Refused(LockError::NoLocks);
@@ -319,8 +320,12 @@ impl NlmClient {
             (LockTestReply::Held(_), holder) if holder == Some(self.owner(lock.owner).svid) => {
                 Ok(LockReply::Granted)
             }
-            (LockTestReply::Held(_), _) => match self.lock(calls, file, lock, LockMode::Try)? {
+            (LockTestReply::Held(_), before) => match self.lock(calls, file, lock, LockMode::Try)? {
                 LockReply::Denied | LockReply::Kept | LockReply::Blocked => Ok(lost),
+                LockReply::Granted if lock.lock_type == LockType::Write => {
+                    let (_, holder) = self.find_holder(calls, file, &wanted)?;
+                    Ok(if holder == before { LockReply::Granted } else { lost })
+                }
                 reply => Ok(reply),
             },
             (LockTestReply::Free | LockTestReply::Refused(_), _) => Ok(lost),

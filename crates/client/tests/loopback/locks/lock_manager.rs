@@ -43,6 +43,8 @@ struct State {
     /// TEST names nobody, as at knfsd.
     hides_holders: bool,
     calls: Vec<String>,
+    /// The file that another client unlocks after the next TEST.
+    freed: Option<Vec<u8>>,
     /// Calls of this procedure wait.
     stuck: Option<NlmProcedure>,
     waiting: usize,
@@ -94,6 +96,11 @@ impl LockManager {
     /// Replies have another cookie.
     pub(crate) fn mix_up_cookies(&self, wrong: bool) {
         self.state.lock().wrong_cookie = wrong;
+    }
+
+    /// Another client unlocks a file as soon as TEST has found its lock.
+    pub(crate) fn free_after_test(&self, file: &[u8]) {
+        self.state.lock().freed = Some(file.to_vec());
     }
 
     /// Calls of a procedure wait from now on, until the next call of this.
@@ -262,6 +269,9 @@ impl Transport for LockManager {
             NlmProcedure::Test => {
                 let arguments: NlmTestArguments<'_> = decode(&bytes);
                 let found = state.conflict(&arguments.lock, nlm4::lock_type(arguments.exclusive));
+                if let Some(file) = state.freed.take() {
+                    state.held.remove(&(file, OTHER));
+                }
                 let mut results = Vec::new();
                 let reply = match (state.script.pop_front(), found) {
                     (Some(status), _) => NlmTestReply::Other(status),

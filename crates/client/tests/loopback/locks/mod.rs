@@ -154,6 +154,25 @@ fn a_waiter_that_cannot_be_called_repeats_its_request_to_keep_its_place() {
 
 // SEMANTICS: lock-3.
 #[test]
+fn a_waiting_upgrade_keeps_its_place_also_if_the_server_calls_back() {
+    let mount = LockingMount::new();
+    mount.manager.keep_places();
+    mount.manager.call_back();
+    let file = mount.handle();
+    assert_eq!(mount.lock(1, range(0, 9), R, true), Ok(()));
+    mount.manager.other(&file, range(0, 9), Some(R));
+    assert_eq!(mount.lock(1, range(0, 9), W, false), Err(Errno::AGAIN));
+    let upgraded = mount.waits(1, range(0, 9));
+    mount.manager.wait_for_calls(4);
+    mount.manager.other(&file, ByteRange::WHOLE, None);
+    assert_eq!(upgraded.recv_timeout(SOON), Ok(Ok(())));
+    let calls = mount.manager.calls();
+    assert_eq!(calls[..2], ["LOCK wait r 0..=9", "LOCK w 0..=9"]);
+    assert!(calls[2..].iter().all(|call| call == "LOCK repeated w 0..=9"), "{calls:?}");
+}
+
+// SEMANTICS: lock-3.
+#[test]
 fn a_lock_of_another_client_is_polled_for_by_the_first_waiter_alone() {
     let mount = LockingMount::new();
     let file = mount.handle();
@@ -608,6 +627,23 @@ fn locks_are_reclaimed_after_a_restart_and_what_is_lost_fails_once() {
 
 // SEMANTICS: lock-10.
 #[test]
+fn many_notices_of_a_restart_delay_no_lock() {
+    let mount = LockingMount::new();
+    let file = mount.handle();
+    mount.manager.other(&file, range(0, 9), Some(W));
+    mount.manager.hold(Some(NlmProcedure::Null));
+    (0..100).for_each(|_| mount.manager.say_that_it_restarted());
+    mount.manager.wait_for_held();
+    let waiter = mount.waits(1, range(0, 9));
+    // The second request comes from a thread that notices use, too.
+    mount.manager.wait_for_calls(2);
+    mount.manager.other(&file, ByteRange::WHOLE, None);
+    assert_eq!(waiter.recv_timeout(SOON), Ok(Ok(())));
+    mount.manager.hold(None);
+}
+
+// SEMANTICS: lock-10.
+#[test]
 fn locks_of_a_server_that_was_not_restarted_are_kept_and_those_that_others_took_are_lost() {
     let mount = LockingMount::new();
     let file = mount.handle();
@@ -645,13 +681,34 @@ fn locks_of_a_server_that_was_not_restarted_are_kept_and_those_that_others_took_
     mount.manager.hide_holders();
     suspect(4, 0);
     expected.insert(9, "LOCK r 30..=35");
-    expected.insert(4, "LOCK w 10..=15");
-    expected.insert(2, "LOCK w 0..=5");
+    // It names nobody else now.
+    expected.splice(4..4, ["LOCK w 10..=15", "TEST"]);
+    expected.splice(2..2, ["LOCK w 0..=5", "TEST"]);
     assert_eq!(mount.manager.calls(), expected);
     // One was lost without anybody's notice, and is another client's.
     mount.manager.forget_all_but_others();
     mount.manager.other(&file, range(10, 15), Some(W));
     suspect(1, 3);
+    assert_eq!(mount.unlock(1, ByteRange::WHOLE), Err(Errno::IO));
+}
+
+// SEMANTICS: lock-10.
+#[test]
+fn a_lock_that_another_client_had_meanwhile_is_lost_though_it_is_free_again() {
+    let mount = LockingMount::new();
+    let file = mount.handle();
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    mount.manager.refuse_reclaims(NlmStat4::DeniedGracePeriod);
+    mount.manager.forget_all_but_others();
+    mount.manager.other(&file, range(0, 9), Some(W));
+    mount.manager.calls();
+    mount.manager.free_after_test(&file);
+    mount.manager.say_that_it_restarted();
+    while mount.mounted.counter(ClientCounter::LockLost) == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(mount.manager.calls()[..4], ["RECLAIM w 0..=9", "TEST", "LOCK w 0..=9", "TEST"]);
+    assert_eq!(mount.mounted.counter(ClientCounter::LockReclaimed), 0);
     assert_eq!(mount.unlock(1, ByteRange::WHOLE), Err(Errno::IO));
 }
 

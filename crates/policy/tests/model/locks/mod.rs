@@ -22,6 +22,7 @@ const fn bytes(first: u64, last: u64) -> ByteRange {
 }
 
 const LEFT: ByteRange = bytes(0, 0);
+const RIGHT: ByteRange = bytes(1, 1);
 const BOTH: ByteRange = bytes(0, 1);
 
 const fn waiting(lock_type: curt_types::LockType, range: ByteRange) -> Wanted {
@@ -65,6 +66,23 @@ const THREADS: Bounds = Bounds {
     ..EXCLUSIVE
 };
 
+/// A process that polls while others of its mount lock and unlock bytes that it waits for, too.
+const POLLING: Bounds = Bounds {
+    menu: &[waiting(Write, BOTH), trying(Write, LEFT), trying(Write, RIGHT)],
+    operations: [1, 2, 1],
+    interrupts: 0,
+    timers: 2,
+    callbacks: Callbacks::None,
+    ..EXCLUSIVE
+};
+/// A process that polls for a stronger lock meanwhile.
+const UPGRADING: Bounds = Bounds {
+    menu: &[waiting(Read, BOTH), waiting(Write, BOTH), trying(Read, RIGHT)],
+    operations: [2, 1, 1],
+    interrupts: 0,
+    ..EXCLUSIVE
+};
+
 fn locks(options: LockOptions, bounds: Bounds) -> Locks {
     Locks { options, bounds, planted: Planted::Nothing }
 }
@@ -82,6 +100,11 @@ fn exclusive_locks_exclude_and_nobody_waits_in_vain() {
 #[test]
 fn upgrades_and_downgrades_leave_no_gap_and_no_rest() {
     hold([locks(LOCAL_FIRST, PARTS), locks(LOCAL_FIRST, Bounds { callbacks: Callbacks::None, ..PARTS })]);
+}
+
+#[test]
+fn a_waiter_has_one_timer_and_one_request_whatever_others_of_its_mount_unlock() {
+    hold([locks(LOCAL_FIRST, POLLING), locks(LOCAL_FIRST, UPGRADING)]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use curt_policy::locks::{
     LocalLockOwner, LockAgent, LockCallId, LockError, LockProcedure, LockRanges, LockReply, LockServerCall,
+    LockTimer, LockWait,
 };
 use curt_types::{ByteRange, LockType};
 
@@ -19,8 +20,8 @@ pub(crate) struct State {
     pub(crate) server: Server,
     /// In no order.
     pub(crate) messages: BTreeSet<Message>,
-    /// Polls that are due.
-    pub(crate) timers: BTreeSet<(usize, LockCallId)>,
+    /// Polls that are due, also those that have become ineffective; in a definite order.
+    pub(crate) timers: Vec<(usize, LockTimer)>,
     pub(crate) interrupts: u8,
     pub(crate) polls: u8,
     pub(crate) restarts: u8,
@@ -79,8 +80,8 @@ pub(crate) struct OrderedCall {
     pub(crate) id: LockCallId,
     pub(crate) wire_owner: LocalLockOwner,
     pub(crate) range: ByteRange,
-    /// LOCK, and whether it blocks; or CANCEL; or UNLOCK.
-    pub(crate) lock: Option<(LockType, bool)>,
+    /// LOCK, and how it waits; or CANCEL; or UNLOCK.
+    pub(crate) lock: Option<(LockType, LockWait)>,
     pub(crate) is_cancel: bool,
     pub(crate) is_reclaim: bool,
 }
@@ -110,9 +111,9 @@ impl From<LockServerCall> for OrderedCall {
     fn from(call: LockServerCall) -> Self {
         let LockServerCall { id, wire_owner, range, procedure, .. } = call;
         let (lock, is_cancel) = match procedure {
-            LockProcedure::Lock { lock_type, block } => (Some((lock_type, block)), false),
-            LockProcedure::Cancel { lock_type } => (Some((lock_type, true)), true),
-            LockProcedure::Reclaim { lock_type } => (Some((lock_type, false)), false),
+            LockProcedure::Lock { lock_type, wait } => (Some((lock_type, wait)), false),
+            LockProcedure::Cancel { lock_type } => (Some((lock_type, LockWait::Block)), true),
+            LockProcedure::Reclaim { lock_type } => (Some((lock_type, LockWait::No)), false),
             LockProcedure::Unlock => (None, false),
         };
         let is_reclaim = matches!(procedure, LockProcedure::Reclaim { .. });
@@ -152,13 +153,13 @@ impl Server {
             }
             Some(_) if self.is_in_grace && !call.is_reclaim => OrderedReply::Grace,
             Some(_) if !self.is_in_grace && call.is_reclaim => OrderedReply::Refused,
-            Some((lock_type, block)) => {
+            Some((lock_type, wait)) => {
                 let entry = (client, call.wire_owner, call.range, lock_type);
                 if !self.conflicts(owner, call.range, lock_type) {
                     self.blocked.retain(|blocked| *blocked != entry);
                     self.locks.entry(owner).or_default().set(call.range, Some(lock_type));
                     OrderedReply::Granted
-                } else if block && callbacks != Callbacks::None {
+                } else if wait == LockWait::Block && callbacks != Callbacks::None {
                     if !self.blocked.contains(&entry) {
                         self.blocked.push(entry);
                     }

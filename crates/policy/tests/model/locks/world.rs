@@ -8,7 +8,7 @@ use curt_policy::{
     locks::{
         GrantedCallback, LocalLockOwner, LocalLockRequest, LockAction, LockAgent, LockCallId, LockError,
         LockFileId, LockOpenId, LockOptions, LockProcedure, LockRanges, LockReply, LockRequestId,
-        LockServerCall,
+        LockServerCall, LockTimer,
     },
 };
 use curt_types::{ByteRange, Fault, LockType};
@@ -95,7 +95,7 @@ pub(crate) enum Step {
     Executes(usize, LocalLockOwner, LockProcedure),
     Reply(usize, LockCallId, LockReply),
     Granted(usize, LocalLockOwner),
-    Timer(usize, LockCallId),
+    Timer(usize, LockTimer),
     Refuses(usize, LocalLockOwner),
     Repeats(usize, LocalLockOwner),
     Loses(usize, LockCallId),
@@ -166,7 +166,7 @@ impl World for Locks {
             processes: self.bounds.operations.map(process),
             server: Server::default(),
             messages: BTreeSet::new(),
-            timers: BTreeSet::new(),
+            timers: Vec::new(),
             interrupts: self.bounds.interrupts,
             polls: self.bounds.timers,
             restarts: self.bounds.restarts,
@@ -224,7 +224,7 @@ impl World for Locks {
             Message::Reply(_, call, _) => call.request == RECLAIM,
             Message::Granted(..) => false,
         };
-        let is_reclaiming = |(_, call): &(usize, LockCallId)| call.request == RECLAIM;
+        let is_reclaiming = |(_, timer): &(usize, LockTimer)| timer.call.request == RECLAIM;
         let is_reclaimed = !state.messages.iter().any(reclaims) && !state.timers.iter().any(is_reclaiming);
         if state.server.is_in_grace && is_reclaimed {
             take(Step::GraceEnds, &|next| {
@@ -232,15 +232,15 @@ impl World for Locks {
                 None
             });
         }
-        for (client, call) in &state.timers {
-            let is_poll = state.is_waited_for(*call);
-            if is_poll && state.polls == 0 {
+        for (index, (client, timer)) in state.timers.iter().enumerate() {
+            let is_poll = state.is_waited_for(timer.call);
+            if !state.has_effect(*client, *timer) || (is_poll && state.polls == 0) {
                 continue;
             }
-            take(Step::Timer(*client, *call), &|next| {
-                next.timers.remove(&(*client, *call));
+            take(Step::Timer(*client, *timer), &|next| {
+                next.timers.remove(index);
                 next.polls -= u8::from(is_poll);
-                let actions = next.agents[*client].timer(*call);
+                let actions = next.agents[*client].timer(*timer);
                 self.act(next, *client, actions)
             });
         }
@@ -313,7 +313,7 @@ impl Locks {
             Message::Call(client, call) => {
                 let procedure = match call.lock {
                     Some((lock_type, _)) if call.is_cancel => LockProcedure::Cancel { lock_type },
-                    Some((lock_type, block)) => LockProcedure::Lock { lock_type, block },
+                    Some((lock_type, wait)) => LockProcedure::Lock { lock_type, wait },
                     None => LockProcedure::Unlock,
                 };
                 take(Step::Executes(*client, call.wire_owner, procedure), &|next| {
@@ -401,6 +401,9 @@ impl Locks {
         while let Some(action) = queue.pop_front() {
             match action {
                 LockAction::Send(call) => {
+                    if next.has_lock_in_flight(client, call) {
+                        return Some(format!("two requests of {:?} are in flight", call.id));
+                    }
                     let (is_sent, is_done) = self.planted(next, call);
                     if is_sent {
                         next.messages.insert(Message::Call(client, call.into()));
@@ -409,9 +412,9 @@ impl Locks {
                         queue.extend(next.agents[client].replied(call.id, LockReply::Granted));
                     }
                 }
-                LockAction::SetTimer { call, after } => {
+                LockAction::SetTimer { timer, after } => {
                     if after < POLL_MAX {
-                        next.timers.insert((client, call));
+                        next.timers.push((client, timer));
                     }
                 }
                 LockAction::HandedOff { .. } => {}
@@ -428,7 +431,7 @@ impl Locks {
                 }
             }
         }
-        None
+        next.tidy_timers()
     }
 
     /// Whether a call is sent, and whether the agent is told at once that it is done.
@@ -451,6 +454,35 @@ impl Locks {
 }
 
 impl State {
+    /// Whether a timer would change anything now.
+    fn has_effect(&self, client: usize, timer: LockTimer) -> bool {
+        let mut agent = self.agents[client].clone();
+        !agent.timer(timer).is_empty() || agent != self.agents[client]
+    }
+
+    /// Forgets the timers of calls that are over, and says whether a call has two. An ineffective
+    /// timer of a waiter stays: it must not have an effect later either.
+    fn tidy_timers(&mut self) -> Option<String> {
+        let (mut timers, mut seen) = (core::mem::take(&mut self.timers), BTreeSet::new());
+        timers.retain(|(client, timer)| self.is_waited_for(timer.call) || self.has_effect(*client, *timer));
+        timers.sort_unstable();
+        let mut effective = timers.iter().filter(|(client, timer)| self.has_effect(*client, *timer));
+        let second = effective.find(|(client, timer)| !seen.insert((*client, timer.call)));
+        let wrong = second.map(|(_, timer)| format!("two timers of {:?} have an effect", timer.call));
+        self.timers = timers;
+        wrong
+    }
+
+    /// Whether a LOCK for the same waiter is on its way, or its reply.
+    fn has_lock_in_flight(&self, client: usize, next: LockServerCall) -> bool {
+        matches!(next.procedure, LockProcedure::Lock { .. })
+            && self.messages.iter().any(|message| match message {
+                Message::Call(its, call) => *its == client && call.id == next.id && !call.is_cancel,
+                Message::Reply(its, call, _) => *its == client && *call == next.id,
+                Message::Granted(..) => false,
+            })
+    }
+
     /// Whether a timer is that of a process that waits for a lock; otherwise a release is sent
     /// again.
     fn is_waited_for(&self, call: LockCallId) -> bool {
@@ -553,7 +585,7 @@ impl Bounds {
         });
         let is_undoing = is_undoing
             || next.messages.iter().any(|message| self.undoes(next, message))
-            || next.timers.iter().any(|(_, call)| !next.is_waited_for(*call));
+            || next.timers.iter().any(|(_, timer)| !next.is_waited_for(timer.call));
         for process in 0..3 {
             let Some(SystemCall::Lock { wanted, .. }) = next.processes[process].call else { continue };
             let is_held = self.strangers(process).any(|other| {
@@ -581,7 +613,9 @@ impl Bounds {
 
     /// What is wrong in a state in which nothing is on its way.
     fn judge(&self, state: &State) -> Option<String> {
-        if !state.messages.is_empty() || state.timers.iter().any(|(_, call)| !state.is_waited_for(*call)) {
+        if !state.messages.is_empty()
+            || state.timers.iter().any(|(_, timer)| !state.is_waited_for(timer.call))
+        {
             return None;
         }
         for client in 0..2 {
@@ -616,10 +650,11 @@ impl Bounds {
             return Some(format!("nobody will answer the unlock of process {process}"));
         }
         let has_timer = |process: usize| {
+            let request = request_id(process, state.processes[process].calls);
             state
                 .timers
                 .iter()
-                .any(|(_, call)| call.request == request_id(process, state.processes[process].calls))
+                .any(|(client, timer)| timer.call.request == request && state.has_effect(*client, *timer))
         };
         for process in 0..3 {
             let Some(wanted) = waits(process) else { continue };
