@@ -1,6 +1,6 @@
 //! Locks over NFSv4.1: the requests of each, and what becomes of them when the server forgets.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use curt_client::{LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops};
 use curt_observe::ClientCounter;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::{R, W, lock_manager::SOON, range, want};
 use crate::nfs4::Way;
-use crate::scripted_server::{ScriptedServer, op};
+use crate::scripted_server::{ScriptedServer, op, set_word};
 use crate::world::{BenchMount, World, root};
 
 /// A mount of NFSv4.1, and one open file.
@@ -202,4 +202,43 @@ fn a_lock_whose_reclaim_is_refused_with_its_open_is_lost_and_nobody_waits() {
     assert_eq!(mounted.mounted.counter(ClientCounter::LockLost), 1);
     assert_eq!(mounted.write(b"next"), Ok(()), "the file is opened again");
     assert_eq!(mounted.try_lock(2, range(0, 9), W), Ok(()));
+}
+
+// SEMANTICS: sessions-10.
+#[test]
+fn a_lock_whose_stateid_is_being_replaced_is_not_taken_for_revoked() {
+    const ADMIN_STATE_REVOKED: u32 = 0x20;
+    const FLAGS: usize = 13;
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let one =
+        Arc::new(Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server)));
+    assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
+    one.mounted.sent();
+    let (is_first, is_next) = (crate::nfs4_faults::times(1), crate::nfs4_faults::times(1));
+    let (user, clock) = (Arc::downgrade(&one), Arc::clone(&world.clock));
+    server.script(move |asked| match asked.main() {
+        op::LOCK if is_first() => {
+            // The reply arrives after the states were tested.
+            let reply = asked.execute();
+            let user = user.upgrade().unwrap();
+            for _ in 0..2 {
+                clock.pass(Duration::from_secs(1));
+                ops::statfs(&user.mounted.client.op(&root()), user.mounted.client.root()).unwrap();
+            }
+            Some(reply)
+        }
+        op::LOCK => None,
+        _ => is_next().then(|| {
+            asked.execute().map(|mut reply| {
+                set_word(&mut reply, FLAGS, ADMIN_STATE_REVOKED);
+                reply
+            })
+        }),
+    });
+    assert_eq!(one.try_lock(1, range(20, 29), W), Ok(()));
+    let sent = one.mounted.sent();
+    assert!(sent.contains("NFSv4.TEST_STATEID 1") && !sent.contains("FREE_STATEID"), "{sent}");
+    assert_eq!(one.mounted.counter(ClientCounter::LockLost), 0);
+    assert_eq!(one.write(b"locked"), Ok(()));
 }
