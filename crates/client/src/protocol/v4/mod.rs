@@ -574,7 +574,7 @@ impl FileOperations for NfsV4 {
                 as Arc<dyn CompoundSink>
         });
         let request = CompoundRequest {
-            open: Some(&key),
+            open: Some((&key, ShareAccess::Read)),
             results_max: READ_HEAD.saturating_add(asked).saturating_add(3),
             sink: sink.as_ref(),
             ..question(open.rpc(), Nfs4Operation::Read, &append)
@@ -648,7 +648,7 @@ impl FileOperations for NfsV4 {
             None => question(open.rpc(), Nfs4Operation::Write, &append),
             Some(_) => change(open.rpc(), Nfs4Operation::Write, 2, &append),
         };
-        let request = CompoundRequest { open: Some(&key), ..request };
+        let request = CompoundRequest { open: Some((&key, ShareAccess::Write)), ..request };
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let reply = self.send_io(&request, offset..offset.saturating_add(length))?;
         self.answered(&reply, |results| {

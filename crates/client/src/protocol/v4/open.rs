@@ -555,13 +555,16 @@ impl OpenTable {
     }
 
     /// The stateid for I/O. Its sequence number is zero, which stands for the newest state: an
-    /// upgrade may be in flight (section 8.2.2).
-    pub(super) fn usable(&self, key: &OpenKey) -> UsableOpen {
+    /// upgrade may be in flight (section 8.2.2). Only what reads needs a delayed OPEN: who writes
+    /// does not fail because the file cannot be read.
+    pub(super) fn usable(&self, key: &OpenKey, access: ShareAccess) -> UsableOpen {
         let opens = self.0.lock();
         match opens.opens.get(key) {
             None => UsableOpen::None,
             Some(open) => match open.standing {
-                OpenValidity::Valid if open.is_delayed() => UsableOpen::Delayed(Arc::clone(&open.credential)),
+                OpenValidity::Valid if access != ShareAccess::Write && open.is_delayed() => {
+                    UsableOpen::Delayed(Arc::clone(&open.credential))
+                }
                 OpenValidity::Valid if open.opened == 0 => UsableOpen::None,
                 OpenValidity::Valid => UsableOpen::Stateid(Stateid { seqid: 0, ..open.stateid }),
                 // Reclaiming ends before any other request is sent.
