@@ -67,8 +67,26 @@ impl Rig {
         self.opened_by(&self.file, owner, Stateid { seqid, other: [other; 12] }, access)
     }
 
+    /// An OPEN of a server that keeps the file although its last name is removed.
+    fn opened_preserved(&self, seqid: u32, access: ShareAccess) {
+        let owner = OpenOwner { number: 1, credential: &self.credential };
+        let flags = OpenResultFlags(OpenResultFlags::PRESERVE_UNLINKED);
+        self.opened_with(flags, &self.file, owner, Stateid { seqid, other: [3; 12] }, access);
+    }
+
     fn opened_by(
         &self,
+        file: &FileHandle,
+        owner: OpenOwner<'_>,
+        stateid: Stateid,
+        access: ShareAccess,
+    ) -> bool {
+        self.opened_with(OpenResultFlags(0), file, owner, stateid, access)
+    }
+
+    fn opened_with(
+        &self,
+        flags: OpenResultFlags,
         file: &FileHandle,
         owner: OpenOwner<'_>,
         stateid: Stateid,
@@ -77,7 +95,7 @@ impl Rig {
         let ok = OpenOk4 {
             stateid,
             directory: ChangeInfo::default(),
-            flags: OpenResultFlags(0),
+            flags,
             attributes_set: Default::default(),
             delegation: OpenDelegation::None,
         };
@@ -156,6 +174,29 @@ fn a_delegation_does_not_keep_an_open_for_writing() {
     assert!(rig.table.release(&rig.key(), ShareAccess::Both, rig.now));
     assert_eq!(rig.piggybacked(Duration::ZERO), [(PiggybackedKind::Close, 1)]);
     assert!(!rig.table.is_written(&rig.file));
+}
+
+#[test]
+fn a_server_keeps_a_removed_file_only_for_the_users_whose_open_it_has() {
+    let rig = Rig::new();
+    let is_preserved = || rig.table.is_preserved(&rig.file);
+    assert!(rig.table.use_unopened(&rig.key(), &rig.credential, ShareAccess::Read));
+    assert!(!is_preserved(), "the server does not know of the reader");
+    rig.opened_preserved(1, ShareAccess::Write);
+    assert!(rig.table.share(&rig.key(), ShareAccess::Write));
+    assert!(!is_preserved(), "nor does it now");
+    rig.table.release(&rig.key(), ShareAccess::Write, rig.now);
+    assert!(!is_preserved());
+    assert_eq!(rig.piggybacked(Duration::ZERO), [(PiggybackedKind::Close, 1)]);
+    assert!(!is_preserved());
+    rig.opened_preserved(1, ShareAccess::Read);
+    assert!(is_preserved(), "until the reader closes it");
+    rig.table.doubt(&rig.key(), stateid(3));
+    assert!(!is_preserved(), "the server has lost the open");
+    rig.opened_preserved(2, ShareAccess::Read);
+    assert!(is_preserved());
+    rig.table.release(&rig.key(), ShareAccess::Read, rig.now);
+    assert!(!is_preserved());
 }
 
 #[test]
