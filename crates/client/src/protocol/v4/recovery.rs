@@ -170,11 +170,11 @@ impl NfsV4 {
             operations.push(&arguments);
         })?;
         match answer {
-            Ok(Exchanged { client, sequence, server }) => {
+            Ok(Exchanged { client, sequence, is_confirmed, server }) => {
                 let may_reclaim = self.server.exchanged(server);
                 let (is_new, next) = {
                     let mut session = self.session.lock();
-                    (session.exchanged(client, sequence), session.generation().next())
+                    (session.exchanged(client, sequence, is_confirmed), session.generation().next())
                 };
                 if is_new {
                     self.forget_state(next);
@@ -711,12 +711,19 @@ impl From<CallError> for RecoveryError {
 struct Exchanged {
     client: Clientid,
     sequence: SequenceId,
+    /// The server has a confirmed record of this client.
+    is_confirmed: bool,
     server: ServerIdentity,
 }
 
 impl<'a> curt_xdr::Decode<'a> for Exchanged {
     fn decode(decoder: &mut curt_xdr::Decoder<'a>) -> Result<Self, curt_xdr::DecodeError> {
         let ok: ExchangeIdOk4<'a> = decoder.get()?;
-        Ok(Self { client: ok.clientid, sequence: ok.sequence, server: ServerIdentity::from(&ok) })
+        Ok(Self {
+            client: ok.clientid,
+            sequence: ok.sequence,
+            is_confirmed: ok.flags.0 & ExchangeIdFlags::CONFIRMED_R != 0,
+            server: ServerIdentity::from(&ok),
+        })
     }
 }
