@@ -747,7 +747,7 @@ impl NfsV4 {
                 Some(Attempt::Again)
             }
             (NfsStat4::Openmode, Some(open))
-                if request.operation == Nfs4Operation::Write
+                if matches!(request.operation, Nfs4Operation::Write | Nfs4Operation::Setattr)
                     && request.lock.is_none()
                     && self.opens.doubt_access(open.key, open.stateid) =>
             {

@@ -301,7 +301,7 @@ impl NfsV4 {
         })
     }
 
-    /// Sends a READ or WRITE of these bytes, with the stateid of a lock if one covers them.
+    /// Sends a READ, WRITE or SETATTR of these bytes, with the stateid of a lock if one covers them.
     pub(super) fn send_io(
         &self,
         request: &CompoundRequest<'_>,
@@ -328,7 +328,7 @@ impl NfsV4 {
         }
         // Without its lock nothing is written under it. Who reads need not be who had the lock:
         // that one learns of the loss when it uses the file again.
-        let is_written = request.operation == Nfs4Operation::Write;
+        let is_written = request.operation != Nfs4Operation::Read;
         if is_locked && is_written { Ok(lost(self.rpc.now())) } else { self.send(request) }
     }
 

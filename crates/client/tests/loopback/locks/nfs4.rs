@@ -6,7 +6,7 @@ use curt_client::{LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops};
 use curt_observe::ClientCounter;
 use curt_policy::{CacheOptions, locks::LockOptions};
 use curt_rpc::client::Transport;
-use curt_types::{ByteRange, LockType};
+use curt_types::{ByteRange, LockType, SetAttributes};
 use rustix::io::Errno;
 
 use super::{R, W, lock_manager::SOON, range, want};
@@ -241,4 +241,39 @@ fn a_lock_whose_stateid_is_being_replaced_is_not_taken_for_revoked() {
     assert!(sent.contains("NFSv4.TEST_STATEID 1") && !sent.contains("FREE_STATEID"), "{sent}");
     assert_eq!(one.mounted.counter(ClientCounter::LockLost), 0);
     assert_eq!(one.write(b"locked"), Ok(()));
+}
+
+// SEMANTICS: sessions-3.
+#[test]
+fn a_size_is_set_by_the_stateid_of_the_open_or_of_its_lock() {
+    const ANONYMOUS: [u32; 4] = [0; 4];
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server));
+    let (used, stateids) = std::sync::mpsc::channel();
+    server.script(move |asked| {
+        // GETATTR of the change attribute precedes.
+        let setattr = [9, 1, 1 << 3, op::SETATTR];
+        if let Some(at) = asked.words.windows(4).position(|words| words == setattr) {
+            used.send(<[u32; 4]>::try_from(&asked.words[at + 4..at + 8]).unwrap()).unwrap();
+        }
+        None
+    });
+    let op = || one.mounted.client.op(&root());
+    let set = |size| SetAttributes { size: Some(size), ..SetAttributes::default() };
+    let truncate = |size| {
+        ops::setattr_open(&op(), &one.file, &set(size)).unwrap();
+        stateids.try_recv().unwrap()
+    };
+    let of_open = truncate(9);
+    assert_ne!(of_open, ANONYMOUS);
+    assert_eq!(one.try_lock(1, range(4, 5), W), Ok(()));
+    let of_lock = truncate(5);
+    assert!(of_lock != of_open && of_lock != ANONYMOUS, "{of_lock:?}");
+    assert_eq!(truncate(6), of_open, "the locked bytes stay");
+    ops::setattr(&op(), one.file.id(), &set(3)).unwrap();
+    assert_eq!(stateids.try_recv(), Ok(ANONYMOUS), "truncate(2) has no open");
+    let truncating = OpenFlags { truncate: true, ..OpenFlags::writing() };
+    ops::open(&op(), one.file.id(), truncating).unwrap();
+    assert_eq!(stateids.try_recv(), Ok(of_lock));
 }
