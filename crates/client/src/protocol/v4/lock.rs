@@ -301,7 +301,8 @@ impl NfsV4 {
         })
     }
 
-    /// Sends a READ, WRITE or SETATTR of these bytes, with the stateid of a lock if one covers them.
+    /// Sends a READ, WRITE or SETATTR of these bytes, with the stateid of a lock if one covers
+    /// them.
     pub(super) fn send_io(
         &self,
         request: &CompoundRequest<'_>,

@@ -554,8 +554,8 @@ impl NfsV4 {
             self.session.lock().satisfied(RecoveryStep::TestStates);
             return Ok(StepProgress::Done);
         }
-        // Sequence numbers are zero, which stands for the newest state (section 8.2.2): replies that
-        // replace stateids are in flight.
+        // Sequence numbers are zero, which stands for the newest state (section 8.2.2): replies
+        // that replace stateids are in flight.
         let newest = |stateid: &Stateid| Stateid { seqid: 0, ..*stateid };
         let locks = self.locks.stateids().into_iter().map(|(file, stateid)| (HeldState::Lock(file), stateid));
         let opens = self.opens.held().into_iter().map(|(key, stateid)| (HeldState::Open(key), stateid));
