@@ -30,7 +30,7 @@ use curt_rpc::{
 };
 use parking_lot::Mutex;
 
-use crate::threads::Clock;
+use crate::{protocol::OpenContext, threads::Clock};
 
 /// The credentials and process of an operation's caller.
 #[derive(Clone, Debug)]
@@ -227,6 +227,11 @@ pub(crate) struct InternedCaller {
 }
 
 impl InternedCaller {
+    /// Its opens.
+    pub(crate) fn open_context(&self) -> OpenContext {
+        OpenContext { owner: self.number, credential: Arc::clone(&self.credential) }
+    }
+
     /// Whether mode bits may decide for this caller: not for the superuser, whom the server may
     /// squash, not for a caller with more groups than AUTH_SYS carries, and not after the server's
     /// decision has differed from the mode bits.

@@ -49,8 +49,8 @@ use crate::{
     mount_core::MountCore,
     open_file::OpenFile,
     protocol::{
-        LockCallbackId, LockEvents, LockMode, LockTestReply, OpenCaller, OpenContext, RemoteLock, RpcCaller,
-        WireLock, WireOwner,
+        LockCallbackId, LockEvents, LockMode, LockTestReply, OpenCaller, RemoteLock, RpcCaller, WireLock,
+        WireOwner,
     },
     threads::Background,
 };
@@ -634,7 +634,7 @@ impl MountLocks {
         };
         let _scope = scope::enter(scope::RequestScope { object: inode.id().0, ..scope::current() });
         let _cause = scope::with_cause(Cause::Lock);
-        let open = OpenContext { owner: identity.number, credential: Arc::clone(&identity.credential) };
+        let open = identity.open_context();
         let opener = OpenCaller { open: &open, interrupt: &self.stop };
         let caller = opener.rpc();
         let (protocol, file) = (&self.core.protocol, inode.handle());

@@ -34,7 +34,6 @@ use crate::{
         server_open::ServerOpenGuard,
         setattr,
     },
-    protocol::OpenContext,
     superblock::{Op, Superblock},
 };
 
@@ -111,7 +110,8 @@ pub(crate) fn open_inode(
     }
     if flags.truncate {
         let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
-        setattr::set_attributes(op, inode, &set)?;
+        let open = flags.write.then(|| op.identity.open_context());
+        setattr::set_attributes(op, inode, &set, open.as_ref())?;
     }
     Ok(opened(op, opening, at_server, flags))
 }
@@ -148,8 +148,7 @@ pub(crate) fn opened(
         file.copies_invalidated
     });
     let mode = OpenMode { direct: flags.direct, synchronous: flags.sync };
-    let context =
-        Arc::new(OpenContext { owner: op.identity.number, credential: Arc::clone(&op.identity.credential) });
+    let context = Arc::new(op.identity.open_context());
     let open_data = op.sb.core.data.open(inode.data(), context, mode);
     let file = OpenFile {
         inode: Arc::clone(inode),

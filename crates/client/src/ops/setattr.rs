@@ -13,6 +13,7 @@ use crate::{
     inode::Inode,
     open_file::OpenFile,
     ops::{getattr, kernel_names, permission},
+    protocol::{OpenCaller, OpenContext},
     superblock::Op,
 };
 
@@ -48,7 +49,7 @@ fn setattr_found(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttributes) -> Result
         permission::require(op, inode, Access::MODIFY)?;
     }
     if *set != SetAttributes::default() {
-        set_attributes(op, inode, set)?;
+        set_attributes(op, inode, set, None)?;
         inode.check_name()?;
         if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
             kernel_names::await_closed(op, inode);
@@ -71,7 +72,7 @@ pub fn setattr_open(op: &Op<'_>, file: &OpenFile, set: &SetAttributes) -> Result
         return setattr_found(op, &file.inode, set);
     }
     let opener = Op::new(op.sb, file.opener(), op.interrupt().clone(), op.began);
-    set_attributes(&opener, &file.inode, set)?;
+    set_attributes(&opener, &file.inode, set, Some(&opener.identity.open_context()))?;
     stat_resized(op, &file.inode)
 }
 
@@ -98,7 +99,13 @@ fn write_before(
     op.sb.core.data.write_before_setattr(&owner, set, op.rpc_caller()).map_err(errno::of_data)
 }
 
-pub(crate) fn set_attributes(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttributes) -> Result<(), Errno> {
+/// Sets attributes; `open` is for writing, if the caller has the file open.
+pub(crate) fn set_attributes(
+    op: &Op<'_>,
+    inode: &Arc<Inode>,
+    set: &SetAttributes,
+    open: Option<&OpenContext>,
+) -> Result<(), Errno> {
     if set.size.is_some_and(|size| size > op.sb.core.size_max(inode.fsid())) {
         return Err(Errno::FBIG);
     }
@@ -109,7 +116,14 @@ pub(crate) fn set_attributes(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttribute
     let cur_size = Event::NfsSizeTruncate.is_wanted().then(|| inode.event_fields().size);
     inode.begin_mutation();
     let sent_at = op.now();
-    let answer = match op.protocol().set(op.rpc_caller(), inode.handle(), set) {
+    let answer = match open {
+        Some(open) => {
+            let open = OpenCaller { open, interrupt: op.interrupt() };
+            op.protocol().set_through_open(open, inode.handle(), set)
+        }
+        None => op.protocol().set(op.rpc_caller(), inode.handle(), set),
+    };
+    let answer = match answer {
         Ok(answer) => answer,
         Err(error) => {
             let _ = inode.end_mutation(&Wcc::default(), sent_at);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use curt_rpc::{auth::RpcCredential, client::Interrupt};
-use curt_types::{Access, Attributes, FileHandle};
+use curt_types::{Access, Attributes, FileHandle, SetAttributes, Wcc};
 
 use super::{Answer, FileOperations, HeldDelegation, LookupReply, NfsReply, ReadData, RpcCaller};
 
@@ -49,6 +49,17 @@ pub trait OpenOperations: FileOperations {
         let outcome = answer.outcome.map(|granted| OpenReply { granted, data: None, siblings: Vec::new() });
         let NfsReply { sent_at, lost_at, attributes, .. } = answer;
         Ok(NfsReply { sent_at, lost_at, outcome, attributes })
+    }
+
+    /// As [`FileOperations::set`], through an open for writing: servers with mandatory locks and
+    /// denials judge a change of the size by it.
+    fn set_through_open(
+        &self,
+        open: OpenCaller<'_>,
+        file: &FileHandle,
+        set: &SetAttributes,
+    ) -> Answer<(), Wcc> {
+        self.set(open.rpc(), file, set)
     }
 
     /// Ends the use of an open. Must not wait: the server learns of it with a later request.

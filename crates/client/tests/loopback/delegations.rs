@@ -5,13 +5,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_client::{InodeId, OpenFlags, RenameMode, ops};
+use curt_client::{InodeId, OpenFlags, RenameMode, ops, protocol::v4::mounting::Callbacks};
 use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
 use curt_types::SetAttributes;
 use rustix::io::Errno;
 
-use crate::world::{BenchMount, World, root, user};
+use crate::{
+    nfs4_faults::times,
+    scripted_server::{ScriptedServer, bytes, op, set_word},
+    world::{BenchMount, World, root, user},
+};
 
 fn world() -> World {
     let world = World::new();
@@ -96,6 +100,45 @@ fn a_look_up_opens_and_reads_a_file_in_one_request() {
     let found = mounted.lookup(&root(), mounted.client.root(), "directory").unwrap();
     assert_eq!(mounted.sent(), "NFSv4.LOOKUP 1");
     assert!(ops::opendir(&mounted.client.op(&root()), found.id).is_ok());
+}
+
+// SEMANTICS: sessions-13.
+#[test]
+fn attributes_of_before_a_delegation_are_requested_again() {
+    const DELAY: u32 = 10_008;
+    let world = world();
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    maker.put(&root(), maker.client.root(), "file", 0o644, b"one");
+    let _ = maker.lookup(&root(), maker.client.root(), "none");
+    let callbacks = Callbacks::default();
+    let server = ScriptedServer::over(world.way_with(&callbacks));
+    let way = Arc::<ScriptedServer>::clone(&server);
+    let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks);
+    let is_first = times(1);
+    server.script(move |asked| {
+        (asked.does(op::LOOKUP) && is_first()).then(|| {
+            asked.execute().map(|mut reply| {
+                let word = |at: usize| reply[4 * at..4 * at + 4].try_into().map(u32::from_be_bytes).unwrap();
+                let size = |at: usize| usize::try_from(word(at)).unwrap();
+                let open = 2 + (14..).find(|at| (word(*at), word(at + 1)) == (op::OPEN, 0)).unwrap();
+                // The stateid, the change of the directory and flags; the attributes set; the kind
+                // of delegation, for reading; its stateid, `recall` and an entry of an ACL.
+                let kind = open + 11 + size(open + 10);
+                assert_eq!(word(kind), 1);
+                let end = kind + 10 + size(kind + 9).div_ceil(4);
+                reply.truncate(4 * end);
+                reply.extend(bytes(&[op::ACCESS, DELAY]));
+                set_word(&mut reply, 0, DELAY);
+                set_word(&mut reply, 2, 9);
+                reply
+            })
+        })
+    });
+    mounted.sent();
+    let found = mounted.lookup(&root(), mounted.client.root(), "file").unwrap();
+    assert_eq!(mounted.counter(ClientCounter::DelegationGranted), 1);
+    assert_eq!(mounted.sent(), "NFSv4.GETATTR 1 NFSv4.LOOKUP 1", "the file may have changed between");
+    assert_eq!(mounted.cat(&root(), found.id), Ok(b"one".to_vec()));
 }
 
 // SEMANTICS: sessions-12.
@@ -278,7 +321,7 @@ fn nothing_is_served_by_a_delegation_after_the_lease() {
 fn after_a_restart_of_the_server_delegations_are_lost_and_files_stay_open() {
     let world = world();
     let way = crate::nfs4::Way::new(&world);
-    let callbacks = curt_client::protocol::v4::mounting::Callbacks::default();
+    let callbacks = Callbacks::default();
     way.replace(world.way_with(&callbacks));
     let mounted = world.mount_v4_calling(
         CacheOptions::default(),

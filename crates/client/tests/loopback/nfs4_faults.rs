@@ -526,3 +526,30 @@ fn a_restarted_server_that_has_kept_the_session_gets_the_opens_again() {
     ops::write(&op(), &opened.file, 0, b"x").unwrap();
     assert_eq!(ops::fsync(&op(), &opened.file, false), Ok(()));
 }
+
+// SEMANTICS: sessions-7.
+#[test]
+fn data_are_written_although_another_process_may_not_read_the_file_any_more() {
+    const ACCESS: u32 = 13;
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let sloppy = CacheOptions { sloppy_open: Duration::from_secs(3), ..CacheOptions::default() };
+    let mounted = world.mount_v4_over(sloppy, "one", Arc::<ScriptedServer>::clone(&server));
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    maker.put(&root(), maker.client.root(), "large", 0o644, &[7; 300_000]);
+    let file = mounted.lookup(&root(), mounted.client.root(), "large").unwrap().id;
+    let op = || mounted.client.op(&root());
+    let reader = ops::open(&op(), file, OpenFlags::reading()).unwrap().file;
+    assert_eq!(mounted.counter(ClientCounter::OpenDelayed), 1);
+    let only_writes = OpenFlags { read: false, ..OpenFlags::writing() };
+    let writer = ops::open(&op(), file, only_writes).unwrap().file;
+    server.script(|asked| {
+        let results = [op::PUTFH, 0, op::OPEN, ACCESS];
+        (asked.main() == op::OPEN).then(|| asked.answer(2, ACCESS, &results))
+    });
+    ops::write(&op(), &writer, 0, b"y").unwrap();
+    assert_eq!(ops::fsync(&op(), &writer, false), Ok(()));
+    server.obey();
+    ops::close(&op(), &writer).unwrap();
+    assert_eq!(ops::read(&op(), &reader, 0, 2).unwrap().to_vec(), b"y\x07");
+}

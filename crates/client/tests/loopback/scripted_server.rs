@@ -15,10 +15,12 @@ pub(crate) mod op {
     pub(crate) const CREATE: u32 = 6;
     pub(crate) const LINK: u32 = 11;
     pub(crate) const LOCK: u32 = 12;
+    pub(crate) const LOOKUP: u32 = 15;
     pub(crate) const OPEN: u32 = 18;
     pub(crate) const PUTFH: u32 = 22;
     pub(crate) const REMOVE: u32 = 28;
     pub(crate) const RENAME: u32 = 29;
+    pub(crate) const SETATTR: u32 = 34;
     pub(crate) const EXCHANGE_ID: u32 = 42;
     pub(crate) const CREATE_SESSION: u32 = 43;
     pub(crate) const SEQUENCE: u32 = 53;
@@ -86,7 +88,7 @@ impl ScriptedRequest<'_> {
             let bitmap = |at: usize| 1 + usize::try_from(words[at]).unwrap();
             at += match operation {
                 op::SEQUENCE => 8,
-                op::PUTFH | 15 => opaque(at),
+                op::PUTFH | op::LOOKUP => opaque(at),
                 10 | 24 | 31 | 32 => 0,
                 9 => bitmap(at),
                 17 | 37 => bitmap(at) + opaque(at + bitmap(at)),

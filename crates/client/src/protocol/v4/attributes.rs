@@ -141,7 +141,8 @@ pub(super) fn directory_step(info: Option<ChangeInfo>, after: Option<Attributes>
     Wcc { before, after }
 }
 
-/// A file before and after an operation, by two GETATTRs around it in the same compound.
+/// A file before and after an operation, by two GETATTRs around it in the same compound. A change
+/// of another client between them belongs to the step (`docs/decisions/changes-by-others.md`).
 pub(super) fn file_step(before: Option<u64>, after: Option<Attributes>) -> Wcc {
     Wcc { before: before.map(|change| PreOpState::new(0, ChangeStamp::Change(change))), after }
 }

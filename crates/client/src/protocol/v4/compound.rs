@@ -67,8 +67,9 @@ pub(super) struct CompoundRequest<'a> {
     /// The server has to keep the reply in case that the request is sent again. Then the reply may
     /// not be large.
     pub(super) keeps_reply: bool,
-    /// The open whose stateid it uses. Its file is the current filehandle of the first operation.
-    pub(super) open: Option<&'a OpenKey>,
+    /// The open whose stateid it uses, and for what. Its file is the current filehandle of the
+    /// first operation.
+    pub(super) open: Option<(&'a OpenKey, ShareAccess)>,
     /// The stateid of a lock, which is used instead of the open's.
     pub(super) lock: Option<Stateid>,
     /// Longest results of its operations, in bytes.
@@ -449,8 +450,9 @@ impl NfsV4 {
         purpose: CompoundPurpose,
         may_piggyback: bool,
     ) -> Result<Attempt, CallError> {
-        let usable = |key| request.lock.map_or_else(|| self.opens.usable(key), UsableOpen::Stateid);
-        let open = match request.open.map(|key| (key, usable(key))) {
+        let usable =
+            |key, access| request.lock.map_or_else(|| self.opens.usable(key, access), UsableOpen::Stateid);
+        let open = match request.open.map(|(key, access)| (key, usable(key, access))) {
             None => None,
             Some((key, UsableOpen::None)) => {
                 Some(UsedOpen { key, stateid: Stateid::ANONYMOUS, delayed: None })
@@ -745,7 +747,7 @@ impl NfsV4 {
                 Some(Attempt::Again)
             }
             (NfsStat4::Openmode, Some(open))
-                if request.operation == Nfs4Operation::Write
+                if matches!(request.operation, Nfs4Operation::Write | Nfs4Operation::Setattr)
                     && request.lock.is_none()
                     && self.opens.doubt_access(open.key, open.stateid) =>
             {

@@ -27,7 +27,7 @@ use super::{
     session::CompoundPurpose,
 };
 use crate::protocol::{
-    LockAnswer, LockMode, LockTestReply, OpenCaller, RemoteLock, RpcCaller, WireLock, WireOwner,
+    LockAnswer, LockMode, LockTestReply, OpenCaller, RemoteLock, RpcCaller, ShareAccess, WireLock, WireOwner,
 };
 
 /// How often a request is sent again because its stateid was replaced meanwhile.
@@ -39,6 +39,14 @@ const fn wire_type(lock_type: LockType, waits: bool) -> LockType4 {
         (LockType::Write, false) => LockType4::Write,
         (LockType::Read, true) => LockType4::ReadWait,
         (LockType::Write, true) => LockType4::WriteWait,
+    }
+}
+
+/// The access of the open that a lock is based on.
+const fn access_for(lock_type: LockType) -> ShareAccess {
+    match lock_type {
+        LockType::Read => ShareAccess::Read,
+        LockType::Write => ShareAccess::Write,
     }
 }
 
@@ -91,8 +99,9 @@ impl NfsV4 {
         }
         let waits = mode == LockMode::Block;
         let kind = wire_type(lock.lock_type, waits);
+        let access = access_for(lock.lock_type);
         for _ in 0..REPAIRS_MAX {
-            if place.stateid.is_none() && self.opens.usable(&place.open) == UsableOpen::None {
+            if place.stateid.is_none() && self.opens.usable(&place.open, access) == UsableOpen::None {
                 return Ok(LockReply::Refused(LockError::NoLocks));
             }
             let status = match self.send_lock(open.rpc(), &place, kind, lock.range, CompoundPurpose::Ordinary)
@@ -159,7 +168,7 @@ impl NfsV4 {
             operations.push(&LockArgs4 { kind, reclaim, offset, length, locker });
         };
         let request = CompoundRequest {
-            open: Some(&place.open),
+            open: Some((&place.open, access_for(kind.lock_type()))),
             lock: place.stateid,
             ..change(caller, Nfs4Operation::Lock, 0, &append)
         };
@@ -226,7 +235,7 @@ impl NfsV4 {
         lock: &WireLock,
     ) -> Result<Option<LockReply>, CallError> {
         let kind = wire_type(lock.lock_type, false);
-        if self.opens.usable(&place.open) == UsableOpen::None {
+        if self.opens.usable(&place.open, access_for(lock.lock_type)) == UsableOpen::None {
             self.locks.holds_not(place, lock.range);
             return Ok(None);
         }
@@ -252,7 +261,7 @@ impl NfsV4 {
             operations.push(&LockuArgs4 { kind: LockType4::Write, seqid: 0, stateid, offset, length });
         };
         let request = CompoundRequest {
-            open: Some(&place.open),
+            open: Some((&place.open, ShareAccess::Read)),
             lock: Some(stateid),
             ..change(caller, Nfs4Operation::Locku, 0, &append)
         };
@@ -292,14 +301,15 @@ impl NfsV4 {
         })
     }
 
-    /// Sends a READ or WRITE of these bytes, with the stateid of a lock if one covers them.
+    /// Sends a READ, WRITE or SETATTR of these bytes, with the stateid of a lock if one covers
+    /// them.
     pub(super) fn send_io(
         &self,
         request: &CompoundRequest<'_>,
         bytes: Range<u64>,
     ) -> Result<CompoundReply, CallError> {
         let range = bytes.end.checked_sub(1).and_then(|last| ByteRange::new(bytes.start, last));
-        let (Some(open), Some(range)) = (request.open, range) else { return self.send(request) };
+        let (Some((open, _)), Some(range)) = (request.open, range) else { return self.send(request) };
         let mut is_locked = false;
         for _ in 0..REPAIRS_MAX {
             let Some(stateid) = self.locks.for_io(open, range) else { break };
@@ -319,7 +329,7 @@ impl NfsV4 {
         }
         // Without its lock nothing is written under it. Who reads need not be who had the lock:
         // that one learns of the loss when it uses the file again.
-        let is_written = request.operation == Nfs4Operation::Write;
+        let is_written = request.operation != Nfs4Operation::Read;
         if is_locked && is_written { Ok(lost(self.rpc.now())) } else { self.send(request) }
     }
 
@@ -397,7 +407,7 @@ impl NfsV4 {
         let mut lost = LockRanges::default();
         for (range, lock_type) in locks.ranges.iter() {
             loop {
-                if !matches!(self.opens.usable(&place.open), UsableOpen::Stateid(_)) {
+                if !matches!(self.opens.usable(&place.open, access_for(lock_type)), UsableOpen::Stateid(_)) {
                     lost.set(range, Some(lock_type));
                     break;
                 }

@@ -111,7 +111,10 @@ impl NfsV4 {
                 found.delegation = self.opened(&found.found.handle, owner, sent, GrantedOpen::from(&ok));
                 found.was_opened = true;
                 found.granted = optional(results.0.next(Nfs4Operation::Access))?.map(granted);
-                found.found.attributes = results.attributes()?.or(found.found.attributes);
+                // Attributes of before the grant are not covered by the delegation: others are
+                // requested if there are none of after it.
+                let former = found.found.attributes.filter(|_| found.delegation.is_none());
+                found.found.attributes = results.attributes()?.or(former);
             }
             found.data = read_results::decode_optional_read(results, asked)?;
             Ok((Ok(found), about))

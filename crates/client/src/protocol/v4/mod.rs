@@ -259,6 +259,40 @@ impl NfsV4 {
             Ok((Ok(()), directory_step(Some(ok.directory), results.attributes()?)))
         })
     }
+
+    /// SETATTR, by the stateid of an open, or of a lock of what may be cut off, if the file is open
+    /// for writing.
+    fn set_by(
+        &self,
+        caller: RpcCaller<'_>,
+        object: &FileHandle,
+        set: &SetAttributes,
+        open: Option<&OpenKey>,
+    ) -> Answer<(), Wcc> {
+        let encoded = EncodedAttributes::new(set);
+        let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
+            if open.is_none() {
+                put_fh(operations, object);
+            }
+            get_attributes(operations, attributes::CHANGE);
+            operations.push(&SetattrArgs4 { stateid, attributes: encoded.fattr() });
+            get_attributes(operations, attributes::OBJECT);
+        };
+        let main = if open.is_some() { 1 } else { 2 };
+        let request = CompoundRequest {
+            open: open.map(|key| (key, ShareAccess::Write)),
+            ..change(caller, Nfs4Operation::Setattr, main, &append)
+        };
+        let reply = self.send_io(&request, set.size.unwrap_or(0)..u64::MAX)?;
+        self.answered(&reply, |results| {
+            if open.is_none() {
+                done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
+            }
+            let before = results.change()?;
+            let _: Bitmap4 = done!(results.next(Nfs4Operation::Setattr), Wcc::default());
+            Ok((Ok(()), file_step(before, results.attributes()?)))
+        })
+    }
 }
 
 impl Protocol for NfsV4 {
@@ -327,23 +361,9 @@ impl FileOperations for NfsV4 {
         })
     }
 
-    /// The stateid counts if the size is set: that of the caller is not known here, so the
-    /// anonymous one is used, which respects the denials of others.
+    /// If the size is set, the stateid is the anonymous one, which respects the denials of others.
     fn set(&self, caller: RpcCaller<'_>, object: &FileHandle, set: &SetAttributes) -> Answer<(), Wcc> {
-        let encoded = EncodedAttributes::new(set);
-        let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
-            put_fh(operations, object);
-            get_attributes(operations, attributes::CHANGE);
-            operations.push(&SetattrArgs4 { stateid, attributes: encoded.fattr() });
-            get_attributes(operations, attributes::OBJECT);
-        };
-        let request = change(caller, Nfs4Operation::Setattr, 2, &append);
-        self.ask(&request, |results| {
-            done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
-            let before = results.change()?;
-            let _: Bitmap4 = done!(results.next(Nfs4Operation::Setattr), Wcc::default());
-            Ok((Ok(()), file_step(before, results.attributes()?)))
-        })
+        self.set_by(caller, object, set, None)
     }
 
     fn readlink(&self, caller: RpcCaller<'_>, link: &FileHandle) -> Answer<Box<[u8]>, Option<Attributes>> {
@@ -574,7 +594,7 @@ impl FileOperations for NfsV4 {
                 as Arc<dyn CompoundSink>
         });
         let request = CompoundRequest {
-            open: Some(&key),
+            open: Some((&key, ShareAccess::Read)),
             results_max: READ_HEAD.saturating_add(asked).saturating_add(3),
             sink: sink.as_ref(),
             ..question(open.rpc(), Nfs4Operation::Read, &append)
@@ -648,7 +668,7 @@ impl FileOperations for NfsV4 {
             None => question(open.rpc(), Nfs4Operation::Write, &append),
             Some(_) => change(open.rpc(), Nfs4Operation::Write, 2, &append),
         };
-        let request = CompoundRequest { open: Some(&key), ..request };
+        let request = CompoundRequest { open: Some((&key, ShareAccess::Write)), ..request };
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let reply = self.send_io(&request, offset..offset.saturating_add(length))?;
         self.answered(&reply, |results| {
@@ -749,6 +769,16 @@ impl OpenOperations for NfsV4 {
             let NfsReply { sent_at, lost_at, attributes, .. } = answer;
             Ok(NfsReply { sent_at, lost_at, outcome, attributes })
         })
+    }
+
+    fn set_through_open(
+        &self,
+        open: OpenCaller<'_>,
+        file: &FileHandle,
+        set: &SetAttributes,
+    ) -> Answer<(), Wcc> {
+        let key = OpenKey { file: file.clone(), owner: open.open.owner };
+        self.set_by(open.rpc(), file, set, Some(&key))
     }
 
     fn delay_open(&self, file: &FileHandle, owner: OpenOwner<'_>) -> bool {

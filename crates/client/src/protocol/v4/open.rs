@@ -293,6 +293,13 @@ impl Open {
         self.users[ShareAccess::Read as usize] > 0 && self.share() & wire(ShareAccess::Read) == 0
     }
 
+    /// Whether the server keeps the file for all users. It does nothing for a user whose access no
+    /// OPEN covers: the open of the others may be closed before.
+    fn is_preserved_for_users(&self) -> bool {
+        let has_all = self.used().all(|access| wire(access) & !self.share() == 0);
+        self.is_preserved && self.standing == OpenValidity::Valid && self.opened != 0 && has_all
+    }
+
     /// Whether OPENs that the server has executed are together of this access.
     fn is_union(&self, access: ShareAccess) -> bool {
         let both = [ShareAccess::Read, ShareAccess::Write];
@@ -555,13 +562,16 @@ impl OpenTable {
     }
 
     /// The stateid for I/O. Its sequence number is zero, which stands for the newest state: an
-    /// upgrade may be in flight (section 8.2.2).
-    pub(super) fn usable(&self, key: &OpenKey) -> UsableOpen {
+    /// upgrade may be in flight (section 8.2.2). Only what reads needs a delayed OPEN: who writes
+    /// does not fail because the file cannot be read.
+    pub(super) fn usable(&self, key: &OpenKey, access: ShareAccess) -> UsableOpen {
         let opens = self.0.lock();
         match opens.opens.get(key) {
             None => UsableOpen::None,
             Some(open) => match open.standing {
-                OpenValidity::Valid if open.is_delayed() => UsableOpen::Delayed(Arc::clone(&open.credential)),
+                OpenValidity::Valid if access != ShareAccess::Write && open.is_delayed() => {
+                    UsableOpen::Delayed(Arc::clone(&open.credential))
+                }
                 OpenValidity::Valid if open.opened == 0 => UsableOpen::None,
                 OpenValidity::Valid => UsableOpen::Stateid(Stateid { seqid: 0, ..open.stateid }),
                 // Reclaiming ends before any other request is sent.
@@ -605,11 +615,12 @@ impl OpenTable {
         self.0.lock().opens.get(key).is_some_and(|open| open.may_notify)
     }
 
-    /// Whether the server keeps a file that is open although its last name is removed.
+    /// Whether the server keeps a file that is open although its last name is removed, for all
+    /// users that it has here.
     pub(super) fn is_preserved(&self, file: &FileHandle) -> bool {
         let opens = self.0.lock();
-        let mut of_file = opens.of_file(file).peekable();
-        of_file.peek().is_some() && of_file.all(|open| open.is_preserved)
+        let mut used = opens.of_file(file).filter(|open| open.is_used()).peekable();
+        used.peek().is_some() && used.all(Open::is_preserved_for_users)
     }
 
     /// The server does not know this stateid of an open any more. Returns whether that is news.

@@ -170,11 +170,11 @@ impl NfsV4 {
             operations.push(&arguments);
         })?;
         match answer {
-            Ok(Exchanged { client, sequence, server }) => {
+            Ok(Exchanged { client, sequence, is_confirmed, server }) => {
                 let may_reclaim = self.server.exchanged(server);
                 let (is_new, next) = {
                     let mut session = self.session.lock();
-                    (session.exchanged(client, sequence), session.generation().next())
+                    (session.exchanged(client, sequence, is_confirmed), session.generation().next())
                 };
                 if is_new {
                     self.forget_state(next);
@@ -554,13 +554,16 @@ impl NfsV4 {
             self.session.lock().satisfied(RecoveryStep::TestStates);
             return Ok(StepProgress::Done);
         }
+        // Sequence numbers are zero, which stands for the newest state (section 8.2.2): replies
+        // that replace stateids are in flight.
+        let newest = |stateid: &Stateid| Stateid { seqid: 0, ..*stateid };
         let locks = self.locks.stateids().into_iter().map(|(file, stateid)| (HeldState::Lock(file), stateid));
         let opens = self.opens.held().into_iter().map(|(key, stateid)| (HeldState::Open(key), stateid));
         let delegations = self.delegations.all().into_iter();
         let delegations = delegations.map(|(key, stateid)| (HeldState::Delegation(key), stateid));
         let all: Vec<_> = locks.chain(opens).chain(delegations).collect();
         for held in all.chunks(TESTS_MAX) {
-            let stateids = held.iter().map(|(_, stateid)| *stateid).collect();
+            let stateids = held.iter().map(|(_, stateid)| newest(stateid)).collect();
             let arguments =
                 TestStateidArgs4 { stateids: VarArray::new(stateids).unwrap_or_else(|_| empty()) };
             let request = CompoundRequest {
@@ -582,8 +585,9 @@ impl NfsV4 {
             let tested = self.decoded(outcome(results.next::<TestStateidOk4>(Nfs4Operation::TestStateid)))?;
             let Ok(tested) = tested else { break };
             for ((state, stateid), status) in held.iter().zip(tested.statuses.iter()) {
-                if *status != NfsStat4::Ok {
-                    self.free_state(caller, *stateid)?;
+                // A server may not accept zero: one that knows a newer state has not revoked it.
+                if !matches!(status, NfsStat4::Ok | NfsStat4::OldStateid) {
+                    self.free_state(caller, newest(stateid))?;
                     match state {
                         HeldState::Open(key) => self.doubt_open(key, *stateid),
                         HeldState::Delegation(key) => {
@@ -707,12 +711,19 @@ impl From<CallError> for RecoveryError {
 struct Exchanged {
     client: Clientid,
     sequence: SequenceId,
+    /// The server has a confirmed record of this client.
+    is_confirmed: bool,
     server: ServerIdentity,
 }
 
 impl<'a> curt_xdr::Decode<'a> for Exchanged {
     fn decode(decoder: &mut curt_xdr::Decoder<'a>) -> Result<Self, curt_xdr::DecodeError> {
         let ok: ExchangeIdOk4<'a> = decoder.get()?;
-        Ok(Self { client: ok.clientid, sequence: ok.sequence, server: ServerIdentity::from(&ok) })
+        Ok(Self {
+            client: ok.clientid,
+            sequence: ok.sequence,
+            is_confirmed: ok.flags.0 & ExchangeIdFlags::CONFIRMED_R != 0,
+            server: ServerIdentity::from(&ok),
+        })
     }
 }

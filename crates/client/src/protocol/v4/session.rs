@@ -352,9 +352,10 @@ impl SessionState {
     }
 
     /// EXCHANGE_ID was answered. The server knows nothing of the client's state if it has given a
-    /// new number.
-    pub(super) fn exchanged(&mut self, client: Clientid, sequence: SequenceId) -> bool {
-        let is_new = self.generation == SessionGeneration::default() || client != self.client;
+    /// new number, or has no confirmed record of that number (section 18.35.3).
+    pub(super) fn exchanged(&mut self, client: Clientid, sequence: SequenceId, is_confirmed: bool) -> bool {
+        let is_first = self.generation == SessionGeneration::default();
+        let is_new = is_first || client != self.client || !is_confirmed;
         (self.client, self.create_sequence) = (client, sequence);
         self.must_reclaim |= is_new;
         self.at_server = self.at_server.filter(|_| !is_new);
@@ -648,6 +649,24 @@ mod tests {
             fore: channel.clone(),
             back: channel,
         }
+    }
+
+    // SEMANTICS: sessions-2.
+    #[test]
+    fn a_server_that_has_no_confirmed_record_of_a_client_has_lost_its_state() {
+        let (monitor, now) = (monitor(Instant::now()), Instant::now());
+        let exchanged = |client, is_confirmed| {
+            let mut state = monitor.lock();
+            let is_new = state.exchanged(Clientid(client), SequenceId(1), is_confirmed);
+            state.created(&session(), now);
+            let next = state.need();
+            state.satisfied(RecoveryStep::Reclaim);
+            (is_new, next)
+        };
+        assert_eq!(exchanged(1, false), (true, RecoveryStep::Reclaim));
+        assert_eq!(exchanged(1, true), (false, RecoveryStep::None), "only the session was lost");
+        assert_eq!(exchanged(1, false), (true, RecoveryStep::Reclaim), "the same number again");
+        assert_eq!(exchanged(2, true), (true, RecoveryStep::Reclaim));
     }
 
     #[test]

@@ -67,8 +67,26 @@ impl Rig {
         self.opened_by(&self.file, owner, Stateid { seqid, other: [other; 12] }, access)
     }
 
+    /// An OPEN of a server that keeps the file although its last name is removed.
+    fn opened_preserved(&self, seqid: u32, access: ShareAccess) {
+        let owner = OpenOwner { number: 1, credential: &self.credential };
+        let flags = OpenResultFlags(OpenResultFlags::PRESERVE_UNLINKED);
+        self.opened_with(flags, &self.file, owner, Stateid { seqid, other: [3; 12] }, access);
+    }
+
     fn opened_by(
         &self,
+        file: &FileHandle,
+        owner: OpenOwner<'_>,
+        stateid: Stateid,
+        access: ShareAccess,
+    ) -> bool {
+        self.opened_with(OpenResultFlags(0), file, owner, stateid, access)
+    }
+
+    fn opened_with(
+        &self,
+        flags: OpenResultFlags,
         file: &FileHandle,
         owner: OpenOwner<'_>,
         stateid: Stateid,
@@ -77,12 +95,17 @@ impl Rig {
         let ok = OpenOk4 {
             stateid,
             directory: ChangeInfo::default(),
-            flags: OpenResultFlags(0),
+            flags,
             attributes_set: Default::default(),
             delegation: OpenDelegation::None,
         };
         let sent = SentOpen { access, wants_delegation: false, generation: self.generation.get() };
         self.table.opened(file, owner, sent, GrantedOpen::from(&ok), self.now)
+    }
+
+    /// What a READ uses.
+    fn usable(&self) -> UsableOpen {
+        self.table.usable(&self.key(), ShareAccess::Read)
     }
 
     fn piggybacked(&self, after: Duration) -> Vec<(PiggybackedKind, u32)> {
@@ -104,7 +127,7 @@ fn an_open_is_closed_after_its_last_user_and_used_again_before() {
     assert!(rig.table.share(&rig.key(), ShareAccess::Read));
     rig.table.release(&rig.key(), ShareAccess::Read, rig.now);
     assert_eq!(rig.piggybacked(Duration::from_secs(1)), [(PiggybackedKind::Close, 1)]);
-    assert_eq!(rig.table.usable(&rig.key()), UsableOpen::None);
+    assert_eq!(rig.usable(), UsableOpen::None);
 }
 
 #[test]
@@ -151,6 +174,29 @@ fn a_delegation_does_not_keep_an_open_for_writing() {
     assert!(rig.table.release(&rig.key(), ShareAccess::Both, rig.now));
     assert_eq!(rig.piggybacked(Duration::ZERO), [(PiggybackedKind::Close, 1)]);
     assert!(!rig.table.is_written(&rig.file));
+}
+
+#[test]
+fn a_server_keeps_a_removed_file_only_for_the_users_whose_open_it_has() {
+    let rig = Rig::new();
+    let is_preserved = || rig.table.is_preserved(&rig.file);
+    assert!(rig.table.use_unopened(&rig.key(), &rig.credential, ShareAccess::Read));
+    assert!(!is_preserved(), "the server does not know of the reader");
+    rig.opened_preserved(1, ShareAccess::Write);
+    assert!(rig.table.share(&rig.key(), ShareAccess::Write));
+    assert!(!is_preserved(), "nor does it now");
+    rig.table.release(&rig.key(), ShareAccess::Write, rig.now);
+    assert!(!is_preserved());
+    assert_eq!(rig.piggybacked(Duration::ZERO), [(PiggybackedKind::Close, 1)]);
+    assert!(!is_preserved());
+    rig.opened_preserved(1, ShareAccess::Read);
+    assert!(is_preserved(), "until the reader closes it");
+    rig.table.doubt(&rig.key(), stateid(3));
+    assert!(!is_preserved(), "the server has lost the open");
+    rig.opened_preserved(2, ShareAccess::Read);
+    assert!(is_preserved());
+    rig.table.release(&rig.key(), ShareAccess::Read, rig.now);
+    assert!(!is_preserved());
 }
 
 #[test]
@@ -217,17 +263,17 @@ fn a_close_that_was_overtaken_is_sent_again_unless_the_file_is_open_again() {
 fn the_server_learns_of_a_delayed_open_when_it_is_used() {
     let rig = Rig::new();
     assert!(rig.table.use_unopened(&rig.key(), &rig.credential, ShareAccess::Read));
-    assert_eq!(rig.table.usable(&rig.key()), UsableOpen::Delayed(Arc::clone(&rig.credential)));
+    assert_eq!(rig.usable(), UsableOpen::Delayed(Arc::clone(&rig.credential)));
     assert!(rig.table.held().is_empty(), "the server has nothing to test");
     rig.forgotten_by_server();
     assert!(rig.table.next_to_reclaim().is_none(), "nor to reclaim");
-    assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Delayed(_)), "it is still used");
+    assert!(matches!(rig.usable(), UsableOpen::Delayed(_)), "it is still used");
     assert!(!rig.table.release(&rig.key(), ShareAccess::Read, rig.now), "nothing is closed");
     assert_eq!(rig.piggybacked(Duration::from_secs(9)), []);
-    assert_eq!(rig.table.usable(&rig.key()), UsableOpen::None);
+    assert_eq!(rig.usable(), UsableOpen::None);
     assert!(rig.table.use_unopened(&rig.key(), &rig.credential, ShareAccess::Read));
     rig.opened(3, 1, ShareAccess::Read);
-    assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Stateid(_)));
+    assert!(matches!(rig.usable(), UsableOpen::Stateid(_)));
     assert!(rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
     assert_eq!(rig.piggybacked(Duration::from_secs(1)), [(PiggybackedKind::Close, 1)]);
 }
@@ -240,12 +286,24 @@ fn an_open_for_writing_is_closed_although_a_delayed_one_is_left() {
         assert!(rig.table.share(&rig.key(), opened));
         assert!(rig.table.use_unopened(&rig.key(), &rig.credential, ShareAccess::Read));
         let covers = opened == ShareAccess::Both;
-        assert_eq!(matches!(rig.table.usable(&rig.key()), UsableOpen::Stateid(_)), covers);
+        assert_eq!(matches!(rig.usable(), UsableOpen::Stateid(_)), covers);
         assert!(rig.table.release(&rig.key(), opened, rig.now));
         assert_eq!(rig.piggybacked(Duration::ZERO), [(PiggybackedKind::Close, 1)], "others may see it");
-        assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Delayed(_)));
+        assert!(matches!(rig.usable(), UsableOpen::Delayed(_)));
         assert!(!rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
     }
+}
+
+#[test]
+fn a_request_that_writes_does_not_need_a_delayed_open() {
+    let rig = Rig::new();
+    let usable_to_write = || rig.table.usable(&rig.key(), ShareAccess::Write);
+    assert!(rig.table.use_unopened(&rig.key(), &rig.credential, ShareAccess::Read));
+    assert_eq!(usable_to_write(), UsableOpen::None, "nobody has opened it for that");
+    rig.opened(3, 1, ShareAccess::Write);
+    assert!(rig.table.share(&rig.key(), ShareAccess::Write));
+    assert_eq!(usable_to_write(), UsableOpen::Stateid(Stateid { seqid: 0, other: [3; 12] }));
+    assert!(matches!(rig.usable(), UsableOpen::Delayed(_)), "who reads does");
 }
 
 #[test]
@@ -257,10 +315,10 @@ fn a_delayed_open_outlasts_a_reopen_of_the_others() {
     rig.table.doubt(&rig.key(), Stateid { seqid: 0, other: [3; 12] });
     assert_eq!(rig.table.to_reopen(&rig.key()).unwrap().accesses, [ShareAccess::Write]);
     assert!(rig.table.release(&rig.key(), ShareAccess::Write, rig.now));
-    assert_eq!(rig.table.usable(&rig.key()), UsableOpen::Reopen);
+    assert_eq!(rig.usable(), UsableOpen::Reopen);
     assert!(rig.table.to_reopen(&rig.key()).unwrap().accesses.is_empty());
     rig.table.forget(&rig.key());
-    assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Delayed(_)));
+    assert!(matches!(rig.usable(), UsableOpen::Delayed(_)));
 }
 
 /// Accesses of an open that the server has lost, which are still to be opened again.
@@ -286,11 +344,11 @@ fn an_open_with_two_accesses_is_not_used_before_both_are_opened_again() {
     assert!(rig.table.doubt(&rig.key(), stateid) && !rig.table.doubt(&rig.key(), stateid), "once");
     assert_eq!(to_reopen(&rig), Some(vec![ShareAccess::Read, ShareAccess::Write]));
     rig.opened(5, 1, ShareAccess::Read);
-    assert_eq!(rig.table.usable(&rig.key()), UsableOpen::Reopen, "a WRITE would be refused");
+    assert_eq!(rig.usable(), UsableOpen::Reopen, "a WRITE would be refused");
     assert_eq!(to_reopen(&rig), Some(vec![ShareAccess::Write]));
     rig.opened(5, 2, ShareAccess::Write);
     let stateid = Stateid { seqid: 0, other: [5; 12] };
-    assert_eq!(rig.table.usable(&rig.key()), UsableOpen::Stateid(stateid));
+    assert_eq!(rig.usable(), UsableOpen::Stateid(stateid));
     assert_eq!(to_reopen(&rig), None, "another thread has nothing to do");
 }
 
@@ -308,7 +366,7 @@ fn what_was_not_reclaimed_of_an_open_is_opened_again() {
     assert_eq!((accesses(), to_reopen(&rig)), (None, Some(vec![ShareAccess::Write])));
     // Nobody writes any more: what there is suffices, and is closed.
     rig.table.release(&rig.key(), ShareAccess::Write, rig.now);
-    assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Stateid(_)));
+    assert!(matches!(rig.usable(), UsableOpen::Stateid(_)));
     assert!(rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
     assert_eq!(rig.piggybacked(Duration::from_secs(1)), [(PiggybackedKind::Close, 1)]);
 }
@@ -318,15 +376,15 @@ fn what_was_not_reclaimed_of_an_open_is_opened_again() {
 fn another_stateid_than_before_means_that_the_other_accesses_are_lost() {
     let rig = opened_twice();
     rig.opened(9, 1, ShareAccess::Read);
-    assert_eq!(rig.table.usable(&rig.key()), UsableOpen::Reopen);
+    assert_eq!(rig.usable(), UsableOpen::Reopen);
     assert_eq!(to_reopen(&rig), Some(vec![ShareAccess::Write]));
     rig.opened(9, 2, ShareAccess::Write);
-    assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Stateid(_)));
+    assert!(matches!(rig.usable(), UsableOpen::Stateid(_)));
     // A server that refuses a WRITE for the open's mode does not know the OPEN for writing.
     assert!(rig.table.doubt_access(&rig.key(), Stateid { seqid: 0, other: [9; 12] }));
     assert_eq!(to_reopen(&rig), Some(vec![ShareAccess::Read, ShareAccess::Write]));
     rig.table.lose(&rig.key());
-    assert_eq!(rig.table.usable(&rig.key()), UsableOpen::Lost);
+    assert_eq!(rig.usable(), UsableOpen::Lost);
 }
 
 #[test]
@@ -395,14 +453,14 @@ fn a_stateid_that_the_server_has_forgotten_is_doubted_once() {
     rig.opened(3, 1, ShareAccess::Read);
     assert!(rig.table.share(&rig.key(), ShareAccess::Read));
     rig.table.doubt(&rig.key(), Stateid { seqid: 0, other: [9; 12] });
-    assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Stateid(_)), "it was another one");
+    assert!(matches!(rig.usable(), UsableOpen::Stateid(_)), "it was another one");
     rig.table.doubt(&rig.key(), Stateid { seqid: 0, other: [3; 12] });
-    assert_eq!(rig.table.usable(&rig.key()), UsableOpen::Reopen);
+    assert_eq!(rig.usable(), UsableOpen::Reopen);
     rig.opened(4, 1, ShareAccess::Read);
-    assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Stateid(_)));
+    assert!(matches!(rig.usable(), UsableOpen::Stateid(_)));
     assert!(rig.table.doubt(&rig.key(), stateid(4)));
     rig.table.lose(&rig.key());
-    assert_eq!(rig.table.usable(&rig.key()), UsableOpen::Lost);
+    assert_eq!(rig.usable(), UsableOpen::Lost);
 }
 
 #[test]

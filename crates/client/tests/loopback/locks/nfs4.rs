@@ -1,17 +1,17 @@
 //! Locks over NFSv4.1: the requests of each, and what becomes of them when the server forgets.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use curt_client::{LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops};
 use curt_observe::ClientCounter;
 use curt_policy::{CacheOptions, locks::LockOptions};
 use curt_rpc::client::Transport;
-use curt_types::{ByteRange, LockType};
+use curt_types::{ByteRange, LockType, SetAttributes};
 use rustix::io::Errno;
 
 use super::{R, W, lock_manager::SOON, range, want};
 use crate::nfs4::Way;
-use crate::scripted_server::{ScriptedServer, op};
+use crate::scripted_server::{ScriptedServer, op, set_word};
 use crate::world::{BenchMount, World, root};
 
 /// A mount of NFSv4.1, and one open file.
@@ -202,4 +202,78 @@ fn a_lock_whose_reclaim_is_refused_with_its_open_is_lost_and_nobody_waits() {
     assert_eq!(mounted.mounted.counter(ClientCounter::LockLost), 1);
     assert_eq!(mounted.write(b"next"), Ok(()), "the file is opened again");
     assert_eq!(mounted.try_lock(2, range(0, 9), W), Ok(()));
+}
+
+// SEMANTICS: sessions-10.
+#[test]
+fn a_lock_whose_stateid_is_being_replaced_is_not_taken_for_revoked() {
+    const ADMIN_STATE_REVOKED: u32 = 0x20;
+    const FLAGS: usize = 13;
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let one =
+        Arc::new(Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server)));
+    assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
+    one.mounted.sent();
+    let (is_first, is_next) = (crate::nfs4_faults::times(1), crate::nfs4_faults::times(1));
+    let (user, clock) = (Arc::downgrade(&one), Arc::clone(&world.clock));
+    server.script(move |asked| match asked.main() {
+        op::LOCK if is_first() => {
+            // The reply arrives after the states were tested.
+            let reply = asked.execute();
+            let user = user.upgrade().unwrap();
+            for _ in 0..2 {
+                clock.pass(Duration::from_secs(1));
+                ops::statfs(&user.mounted.client.op(&root()), user.mounted.client.root()).unwrap();
+            }
+            Some(reply)
+        }
+        op::LOCK => None,
+        _ => is_next().then(|| {
+            asked.execute().map(|mut reply| {
+                set_word(&mut reply, FLAGS, ADMIN_STATE_REVOKED);
+                reply
+            })
+        }),
+    });
+    assert_eq!(one.try_lock(1, range(20, 29), W), Ok(()));
+    let sent = one.mounted.sent();
+    assert!(sent.contains("NFSv4.TEST_STATEID 1") && !sent.contains("FREE_STATEID"), "{sent}");
+    assert_eq!(one.mounted.counter(ClientCounter::LockLost), 0);
+    assert_eq!(one.write(b"locked"), Ok(()));
+}
+
+// SEMANTICS: sessions-3.
+#[test]
+fn a_size_is_set_by_the_stateid_of_the_open_or_of_its_lock() {
+    const ANONYMOUS: [u32; 4] = [0; 4];
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server));
+    let (used, stateids) = std::sync::mpsc::channel();
+    server.script(move |asked| {
+        // GETATTR of the change attribute precedes.
+        let setattr = [9, 1, 1 << 3, op::SETATTR];
+        if let Some(at) = asked.words.windows(4).position(|words| words == setattr) {
+            used.send(<[u32; 4]>::try_from(&asked.words[at + 4..at + 8]).unwrap()).unwrap();
+        }
+        None
+    });
+    let op = || one.mounted.client.op(&root());
+    let set = |size| SetAttributes { size: Some(size), ..SetAttributes::default() };
+    let truncate = |size| {
+        ops::setattr_open(&op(), &one.file, &set(size)).unwrap();
+        stateids.try_recv().unwrap()
+    };
+    let of_open = truncate(9);
+    assert_ne!(of_open, ANONYMOUS);
+    assert_eq!(one.try_lock(1, range(4, 5), W), Ok(()));
+    let of_lock = truncate(5);
+    assert!(of_lock != of_open && of_lock != ANONYMOUS, "{of_lock:?}");
+    assert_eq!(truncate(6), of_open, "the locked bytes stay");
+    ops::setattr(&op(), one.file.id(), &set(3)).unwrap();
+    assert_eq!(stateids.try_recv(), Ok(ANONYMOUS), "truncate(2) has no open");
+    let truncating = OpenFlags { truncate: true, ..OpenFlags::writing() };
+    ops::open(&op(), one.file.id(), truncating).unwrap();
+    assert_eq!(stateids.try_recv(), Ok(of_lock));
 }
