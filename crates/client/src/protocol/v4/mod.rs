@@ -82,7 +82,7 @@ use super::{
     RenameAttributes, RpcCaller, RpcClient, ShareAccess, WireLock, WireOwner, WriteReply, WriteRequest,
     deadline::within, read_data::bytes_of,
 };
-use crate::threads::Background;
+use crate::threads::{Background, separate};
 
 /// NFS version 4.1 or 4.2 in one session.
 #[derive(Debug)]
@@ -100,6 +100,7 @@ pub struct NfsV4 {
     delegations: Arc<HeldDelegations>,
     locks: Arc<LockStateTable>,
     callbacks: Arc<CallbackService>,
+    /// Not the threads of write-back, which wait for what this does.
     background: Arc<dyn Background>,
     this: Weak<Self>,
     /// Unused opens are to be closed soon.
@@ -111,6 +112,10 @@ pub struct NfsV4 {
     /// The server is about to be told of the slots in use.
     is_telling_slots: AtomicBool,
 }
+
+/// Tasks that maintain the session at a time: opens are closed, delegations returned, slots settled,
+/// the slots in use told, and the lease renewed.
+const TASKS: usize = 5;
 
 /// Longest results without data, names or link targets, in bytes: two handles and five sets of
 /// attributes, whose owners may be names.
@@ -144,7 +149,7 @@ impl NfsV4 {
         identity: ClientIdentity,
         machine: RpcCredential,
         callbacks: Arc<CallbackService>,
-        background: Arc<dyn Background>,
+        background: &Arc<dyn Background>,
     ) -> Arc<Self> {
         let session = callbacks.sessions();
         let delegations = callbacks.delegations();
@@ -174,7 +179,7 @@ impl NfsV4 {
                 delegations,
                 locks: callbacks.locks(),
                 callbacks,
-                background,
+                background: separate(background, TASKS),
                 this: Weak::clone(this),
                 is_closing: AtomicBool::new(false),
                 is_returning: AtomicBool::new(false),

@@ -155,7 +155,7 @@ fn establish(
         mount.identity,
         export.credential.clone(),
         callbacks,
-        mount.background,
+        &mount.background,
     );
     nfs.recover_steps(interrupt).map_err(|error| match error {
         RecoveryError::Call(error) => EstablishError::Call(error),
