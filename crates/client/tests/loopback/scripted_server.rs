@@ -19,6 +19,7 @@ pub(crate) mod op {
     pub(crate) const PUTFH: u32 = 22;
     pub(crate) const REMOVE: u32 = 28;
     pub(crate) const RENAME: u32 = 29;
+    pub(crate) const WRITE: u32 = 38;
     pub(crate) const EXCHANGE_ID: u32 = 42;
     pub(crate) const CREATE_SESSION: u32 = 43;
     pub(crate) const SEQUENCE: u32 = 53;

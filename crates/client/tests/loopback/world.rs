@@ -34,7 +34,7 @@ use curt_policy::CacheOptions;
 use curt_proto::mount3;
 use curt_rpc::{
     auth::{MachineName, RpcCredential},
-    client::{Interrupt, PortSource, RpcRequest, ServerName, TcpOptions, Transport},
+    client::{Interrupt, PortSource, RecoveryMode, RpcRequest, ServerName, TcpOptions, Transport},
 };
 use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
 use curt_types::{FileHandle, Timestamp};
@@ -344,6 +344,15 @@ impl World {
         callbacks: &Callbacks,
     ) -> Result<Nfs4Export, EstablishError> {
         v4::mounting::mount_over(transport, callbacks, &Self::export_v4(), self.identity_v4(name))
+    }
+
+    /// A soft mount of NFSv4.1.
+    pub(crate) fn mount_v4_soft(&self, transport: Arc<dyn Transport>) -> BenchMount {
+        let mut export = Self::export_v4();
+        export.transport.recovery = RecoveryMode::Soft;
+        let (callbacks, mount) = (Callbacks::default(), self.identity_v4("one"));
+        let mounted = v4::mounting::mount_over(transport, &callbacks, &export, mount).unwrap();
+        self.client_of(mounted, &ClientOptions::default(), Arc::new(Inline))
     }
 
     /// The root of the server, for a hard mount.

@@ -41,11 +41,15 @@ use super::{
 };
 use crate::protocol::{
     OpenOwner, RpcCaller, ShareAccess,
-    rpc_client::{CallResult, CallSpec, JUKEBOX_DELAY_MAX, JUKEBOX_DELAY_MIN},
+    rpc_client::{CallResult, CallSpec, JUKEBOX_DELAY_MIN},
 };
 
-/// How often a compound is sent again because of lost sessions and stateids, before it fails.
-const REPAIRS_MAX: u32 = 16;
+/// How often a compound is sent again at once because of lost sessions and stateids. After that it
+/// fails in a soft mount, and in a hard one waits before each time.
+const REPAIRS_AT_ONCE: u32 = 16;
+
+/// How often in all, before it fails in a hard mount: after some minutes.
+const REPAIRS_MAX: u32 = 80;
 
 /// The position of a main operation that no compound has: every operation may be repeated.
 pub(super) const REPEATABLE: u32 = u32::MAX;
@@ -390,12 +394,7 @@ impl NfsV4 {
                     return Ok(Some(reply));
                 }
                 Attempt::Wait(least) => {
-                    wait = wait.max(least);
-                    self.rpc.pause(wait, interrupt);
-                    if interrupt.is_raised() {
-                        return Err(CallError::Interrupted);
-                    }
-                    wait = (wait * 2).min(JUKEBOX_DELAY_MAX);
+                    wait = self.pause_longer(wait.max(least), interrupt)?;
                 }
                 Attempt::Again | Attempt::AgainAfter(_) => {
                     if let Attempt::AgainAfter(transmission) = attempt {
@@ -407,13 +406,17 @@ impl NfsV4 {
                         return Ok(None);
                     }
                     repairs += 1;
-                    if repairs > REPAIRS_MAX {
+                    if repairs <= REPAIRS_AT_ONCE {
+                        continue;
+                    }
+                    if !self.is_hard || repairs > REPAIRS_MAX {
                         tracing::warn!(
                             operation = request.operation.name(),
                             "the server refuses a request's slot or stateid again and again"
                         );
                         return Err(CallError::SystemError);
                     }
+                    wait = self.pause_longer(wait.max(JUKEBOX_DELAY_MIN), interrupt)?;
                 }
             }
         }
@@ -643,7 +646,11 @@ impl NfsV4 {
                     self.requeue_piggybacked(prefix.piggybacked);
                     drop(slot);
                     self.session.require_recovery(RecoveryStep::Session, generation);
-                    return Err(CallError::SystemError);
+                    // It may have been executed.
+                    return match request.main {
+                        REPEATABLE => Ok(Attempt::Again),
+                        _ => Err(CallError::SystemError),
+                    };
                 }
                 Err(status) => {
                     self.requeue_piggybacked(prefix.piggybacked);
@@ -885,7 +892,7 @@ fn unsent(now: Instant, status: NfsStat4) -> CompoundReply {
     }
 }
 
-/// The first pause after NFS4ERR_DELAY; each is twice the one before, up to [`JUKEBOX_DELAY_MAX`].
+/// The first pause after NFS4ERR_DELAY; each is twice the one before, up to [`crate::protocol::rpc_client::JUKEBOX_DELAY_MAX`].
 /// The usual reason is a delegation that is being recalled, which takes the other client a round
 /// trip or two.
 const DELAY_MIN: Duration = Duration::from_millis(2);

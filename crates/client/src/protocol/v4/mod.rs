@@ -92,6 +92,8 @@ pub struct NfsV4 {
     identity: ClientIdentity,
     /// The credential of the session's own requests.
     machine: RpcCredential,
+    /// Requests wait for a server that may get over what is wrong with it.
+    is_hard: bool,
     session: Arc<SessionMonitor>,
     /// How many lost connections had been replaced at the last reply.
     replacements: AtomicU64,
@@ -148,6 +150,7 @@ impl NfsV4 {
         minor_version: u32,
         identity: ClientIdentity,
         machine: RpcCredential,
+        is_hard: bool,
         callbacks: Arc<CallbackService>,
         background: &Arc<dyn Background>,
     ) -> Arc<Self> {
@@ -172,6 +175,7 @@ impl NfsV4 {
                 minor_version,
                 identity,
                 machine,
+                is_hard,
                 session,
                 replacements: AtomicU64::new(0),
                 server: ServerTraits::default(),

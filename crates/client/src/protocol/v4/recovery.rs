@@ -63,8 +63,17 @@ const TESTS_MAX: usize = 128;
 /// [`JUKEBOX_DELAY_MAX`].
 pub(super) const RECOVERY_PAUSE: Duration = JUKEBOX_DELAY_MIN;
 
+/// The steps of one recovery that a hard mount takes without a pause.
+const STEPS_AT_ONCE: u32 = 8;
+
 /// The most steps of one recovery: a server that undoes each does not keep a thread for ever.
 const STEPS_MAX: u32 = 32;
+
+/// Whether a server that refuses a step of recovery with this status may get over it, as one that
+/// is coming up does. Other refusals are about what the client asks for, which does not change.
+const fn may_pass(status: NfsStat4) -> bool {
+    matches!(status, NfsStat4::Serverfault | NfsStat4::Nospc | NfsStat4::ClidInuse | NfsStat4::Resource)
+}
 
 /// The name of the owner of opens.
 pub(super) fn owner_name(number: u32) -> [u8; 8] {
@@ -101,7 +110,7 @@ impl NfsV4 {
     /// There is no reply, or the server refuses the client.
     pub(super) fn recover(&self, interrupt: &Interrupt) -> Result<(), CallError> {
         let generation = self.session.lock().generation();
-        let result = self.recover_steps(interrupt);
+        let result = self.recover_steps(interrupt, self.is_hard);
         self.session.recovered();
         if result.is_ok() && self.session.lock().generation() != generation {
             self.tell_callbacks_lost();
@@ -119,26 +128,41 @@ impl NfsV4 {
         })
     }
 
-    /// Runs the steps of recovery, and returns why one failed.
-    pub(super) fn recover_steps(&self, interrupt: &Interrupt) -> Result<(), RecoveryError> {
+    /// Runs the steps of recovery, and returns why one failed. A step whose refusal may pass is
+    /// repeated if `is_patient`.
+    pub(super) fn recover_steps(&self, interrupt: &Interrupt, is_patient: bool) -> Result<(), RecoveryError> {
         let caller = RpcCaller { credential: &self.machine, interrupt };
-        let (mut steps, mut wait) = (0, RECOVERY_PAUSE);
+        let (mut steps, mut wait, mut is_known) = (0, RECOVERY_PAUSE, false);
         while steps < STEPS_MAX {
             let need = self.session.lock().need();
             let progress = match need {
                 RecoveryStep::None => return Ok(()),
-                RecoveryStep::Client => self.exchange_id(caller)?,
-                RecoveryStep::Session => self.create_session(caller)?,
-                RecoveryStep::Reclaim => self.reclaim(caller)?,
-                RecoveryStep::TestStates => self.test_states(caller)?,
+                RecoveryStep::Client => self.exchange_id(caller),
+                RecoveryStep::Session => self.create_session(caller),
+                RecoveryStep::Reclaim => self.reclaim(caller),
+                RecoveryStep::TestStates => self.test_states(caller),
             };
             match progress {
-                StepProgress::Done => steps += 1,
-                StepProgress::Delayed => {
-                    self.pause(wait, interrupt)?;
-                    wait = (wait * 2).min(JUKEBOX_DELAY_MAX);
+                Ok(StepProgress::Done) => {
+                    steps += 1;
+                    if !is_patient || steps <= STEPS_AT_ONCE {
+                        continue;
+                    }
                 }
+                Ok(StepProgress::Delayed) => {}
+                Err(RecoveryError::Refused(status)) if is_patient && may_pass(status) => {
+                    if !std::mem::replace(&mut is_known, true) {
+                        tracing::warn!(%status, "the server refuses this client: it is asked again");
+                    }
+                    steps = 0;
+                    if need == RecoveryStep::Session {
+                        // The server may have counted it: EXCHANGE_ID returns the next number.
+                        self.session.lock().client_unknown();
+                    }
+                }
+                Err(error) => return Err(error),
             }
+            wait = self.pause_longer(wait, interrupt)?;
         }
         Err(RecoveryError::Refused(NfsStat4::Serverfault))
     }
@@ -147,6 +171,12 @@ impl NfsV4 {
     pub(super) fn pause(&self, wait: Duration, interrupt: &Interrupt) -> Result<(), CallError> {
         self.rpc.pause(wait, interrupt);
         if interrupt.is_raised() { Err(CallError::Interrupted) } else { Ok(()) }
+    }
+
+    /// As [`Self::pause`]. Returns how long the next pause is.
+    pub(super) fn pause_longer(&self, wait: Duration, interrupt: &Interrupt) -> Result<Duration, CallError> {
+        self.pause(wait, interrupt)?;
+        Ok((wait * 2).min(JUKEBOX_DELAY_MAX))
     }
 
     fn exchange_id(&self, caller: RpcCaller<'_>) -> Result<StepProgress, RecoveryError> {
