@@ -515,20 +515,24 @@ impl OpenTable {
         }
     }
 
-    /// The delegation of an open has ended: without users it is closed at once.
+    /// The delegation that came with an open has ended. This open and others of the file that it
+    /// kept are closed at once if they have no users.
     pub(super) fn undelegated(&self, key: &OpenKey, now: Instant) {
         let opens = &mut *self.0.lock();
-        let Some(open) = opens.opens.get_mut(key) else { return };
-        if open.delegation.as_ref().is_some_and(|delegation| !delegation.is_held()) {
-            open.delegation = None;
-        }
-        if open.is_used() || open.opened == 0 || open.standing != OpenValidity::Valid {
-            return;
-        }
-        let is_new = open.idle_since.is_none();
-        open.idle_since = Some(now.checked_sub(KEPT_FOR).unwrap_or(now));
-        if is_new {
-            opens.idle.push_front(key.clone());
+        for owner in opens.owners.get(&key.file).cloned().unwrap_or_default() {
+            let of_file = OpenKey { file: key.file.clone(), owner };
+            let Some(open) = opens.opens.get_mut(&of_file) else { continue };
+            let was_kept = open.delegation.take_if(|delegation| !delegation.is_held()).is_some();
+            if !was_kept && owner != key.owner
+                || open.is_used()
+                || open.opened == 0
+                || open.standing != OpenValidity::Valid
+            {
+                continue;
+            }
+            if open.idle_since.replace(now.checked_sub(KEPT_FOR).unwrap_or(now)).is_none() {
+                opens.idle.push_front(of_file);
+            }
         }
     }
 

@@ -141,6 +141,25 @@ fn an_open_is_kept_as_long_as_its_delegation_and_closed_with_it() {
 }
 
 #[test]
+fn the_opens_of_all_owners_are_closed_when_their_delegation_ends() {
+    let rig = Rig::new();
+    let held = HeldDelegation::new(&Arc::default());
+    for owner in [1, 2, 3] {
+        let of = OpenOwner { number: owner, credential: &rig.credential };
+        rig.opened_by(&rig.file, of, Stateid { seqid: owner, other: [3; 12] }, ShareAccess::Read);
+        if owner != 3 {
+            rig.table.delegated(&OpenKey { owner, ..rig.key() }, &held);
+        }
+    }
+    held.end();
+    rig.table.undelegated(&rig.key(), rig.now);
+    let mut closed = rig.piggybacked(Duration::ZERO);
+    closed.sort_by_key(|(_, owner)| *owner);
+    assert_eq!(closed, [(PiggybackedKind::Close, 1), (PiggybackedKind::Close, 2)]);
+    assert_eq!(rig.piggybacked(Duration::from_secs(1)), [(PiggybackedKind::Close, 3)], "it was not kept");
+}
+
+#[test]
 fn a_delegation_does_not_keep_an_open_for_writing() {
     let rig = Rig::new();
     let held = HeldDelegation::new(&Arc::default());
