@@ -311,10 +311,22 @@ impl World {
 
     /// A client of NFSv4.1 all of whose work runs on these threads.
     pub(crate) fn mount_v4_on(&self, background: Arc<dyn Background>) -> BenchMount {
-        let export = Self::export_v4();
+        let (transport, callbacks) = (self.transport(), Callbacks::default());
+        self.mount_v4_calling_on(CacheOptions::default(), transport, &callbacks, background)
+    }
+
+    /// Also over a transport of [`Self::way_with`].
+    pub(crate) fn mount_v4_calling_on(
+        &self,
+        cache: CacheOptions,
+        transport: Arc<dyn Transport>,
+        callbacks: &Callbacks,
+        background: Arc<dyn Background>,
+    ) -> BenchMount {
         let mount = Nfs4Mount { background: Arc::clone(&background), ..self.identity_v4("one") };
-        let mounted = v4::mounting::mount_over(self.transport(), &Callbacks::default(), &export, mount);
-        self.client_of(mounted.unwrap(), &ClientOptions::default(), background)
+        let mounted = v4::mounting::mount_over(transport, callbacks, &Self::export_v4(), mount).unwrap();
+        let behaviour = ClientOptions { cache, ..ClientOptions::default() };
+        self.client_of(mounted, &behaviour, background)
     }
 
     fn client_of(

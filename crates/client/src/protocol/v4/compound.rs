@@ -554,6 +554,10 @@ impl NfsV4 {
             Some(now),
             most.saturating_sub(piggybacked.len()),
         ));
+        if !returns.is_empty() && self.opens.unused_count() > 0 {
+            // Opens of other credentials, or more than there is room for.
+            self.close_soon();
+        }
         piggybacked
     }
 
@@ -589,6 +593,10 @@ impl NfsV4 {
             let wants_delegation = delayed.wants_delegation;
             let sent = SentOpen { access: ShareAccess::Read, wants_delegation, generation };
             self.opened(&open.key.file, owner, sent, opened);
+            if !self.opens.has_users(open.key) {
+                // The last close was while it was in flight.
+                self.close_soon();
+            }
         }
     }
 

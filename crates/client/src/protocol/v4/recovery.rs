@@ -552,6 +552,9 @@ impl NfsV4 {
             // Data that are written later use the anonymous stateid.
             self.opens.forget(key);
         }
+        if !self.opens.has_users(key) {
+            self.close_soon();
+        }
         Ok(())
     }
 
@@ -624,6 +627,10 @@ impl NfsV4 {
                     }
                 }
             }
+        }
+        if self.opens.unused_count() > 0 {
+            // A delegation that is lost has kept some.
+            self.close_soon();
         }
         self.session.lock().satisfied(RecoveryStep::TestStates);
         Ok(StepProgress::Done)
