@@ -516,6 +516,29 @@ fn a_server_that_goes_on_reporting_revoked_states_is_asked_twice_in_a_lease() {
 
 // SEMANTICS: sessions-6.
 #[test]
+fn a_session_that_is_still_in_use_is_destroyed_later() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = mounted(&world, &server);
+    let is_busy = times(3);
+    server.script(move |asked| {
+        let is_end = [op::DESTROY_SESSION, op::DESTROY_CLIENTID].contains(&asked.main());
+        (is_end && is_busy()).then(|| Ok(refused(asked.main(), status::DELAY)))
+    });
+    mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
+    let sent = mounted.sent();
+    assert!(sent.contains("NFSv4.DESTROY_SESSION 4 NFSv4.DESTROY_CLIENTID 1"), "{sent}");
+    // A server that never ends it is left with it.
+    server.script(|asked| {
+        (asked.main() == op::DESTROY_SESSION).then(|| Ok(refused(asked.main(), status::DELAY)))
+    });
+    mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
+    let sent = mounted.sent();
+    assert!(sent.contains("NFSv4.DESTROY_SESSION 5"), "{sent}");
+}
+
+// SEMANTICS: sessions-6.
+#[test]
 fn a_revoked_open_that_nobody_uses_any_more_is_freed() {
     let world = World::new();
     let server = ScriptedServer::new(&world);

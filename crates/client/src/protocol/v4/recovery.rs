@@ -23,7 +23,7 @@ use curt_xdr::{Opaque, VarArray};
 
 use super::{
     NfsV4, attributes, callback,
-    compound::{CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
+    compound::{Append, CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
     delegation::DelegationToReclaim,
     open::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
     results::{Results, fault, is_revoked, optional, outcome},
@@ -62,6 +62,9 @@ const TESTS_MAX: usize = 128;
 /// The first pause between two attempts of a step; each is twice the one before, up to
 /// [`JUKEBOX_DELAY_MAX`].
 pub(super) const RECOVERY_PAUSE: Duration = JUKEBOX_DELAY_MIN;
+
+/// How often the server is asked to end a session or the client's record.
+const ENDS_MAX: u32 = 5;
 
 /// The steps of one recovery that a hard mount takes without a pause.
 const STEPS_AT_ONCE: u32 = 8;
@@ -295,13 +298,30 @@ impl NfsV4 {
     /// Ends a session of which the server may know nothing any more.
     fn destroy_session(&self, caller: RpcCaller<'_>, session: SessionId) -> Result<(), CallError> {
         let arguments = DestroySessionArgs4 { session };
-        let destroyed = self.send_alone::<()>(caller, Nfs4Operation::DestroySession, &|operations, _| {
-            operations.push(&arguments);
-        })?;
-        if let Err(status) = destroyed {
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| operations.push(&arguments);
+        if let Err(status) = self.end_at_server(caller, Nfs4Operation::DestroySession, &append)? {
             tracing::debug!(%status, "the server does not end a session");
         }
         Ok(())
+    }
+
+    /// Has the server end a session or the client's record. It asks for time while it executes
+    /// requests for it.
+    fn end_at_server(
+        &self,
+        caller: RpcCaller<'_>,
+        operation: Nfs4Operation,
+        append: Append<'_>,
+    ) -> Result<Result<(), NfsStat4>, CallError> {
+        let mut wait = RECOVERY_PAUSE;
+        for _ in 1..ENDS_MAX {
+            let ended = self.send_alone::<()>(caller, operation, append)?;
+            if ended != Err(NfsStat4::Delay) {
+                return Ok(ended);
+            }
+            wait = self.pause_longer(wait, caller.interrupt)?;
+        }
+        self.send_alone(caller, operation, append)
     }
 
     /// Reclaims the opens and then the locks, and says that this is all.
@@ -689,10 +709,8 @@ impl NfsV4 {
         };
         self.destroy_session(caller, session)?;
         let client = DestroyClientidArgs4 { clientid: client };
-        let forgotten = self.send_alone::<()>(caller, Nfs4Operation::DestroyClientid, &|operations, _| {
-            operations.push(&client);
-        })?;
-        if let Err(status) = forgotten {
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| operations.push(&client);
+        if let Err(status) = self.end_at_server(caller, Nfs4Operation::DestroyClientid, &append)? {
             tracing::debug!(%status, "the server keeps this client's state until its lease ends");
         }
         Ok(())

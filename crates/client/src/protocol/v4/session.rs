@@ -385,10 +385,14 @@ impl SessionState {
         self.has_backchannel = ok.flags.0 & CreateSessionFlags::CONN_BACK_CHAN != 0;
         self.need = match self.must_reclaim {
             true => RecoveryStep::Reclaim,
-            false if self.must_test || !self.to_free.is_empty() => RecoveryStep::TestStates,
-            false => RecoveryStep::None,
+            false => self.least_need(),
         };
         replaced
+    }
+
+    /// What is needed beside the session and the opens.
+    const fn least_need(&self) -> RecoveryStep {
+        if self.must_test || !self.to_free.is_empty() { RecoveryStep::TestStates } else { RecoveryStep::None }
     }
 
     /// CREATE_SESSION was answered with a session that is of no use.
@@ -434,7 +438,8 @@ impl SessionState {
             RecoveryStep::None | RecoveryStep::Session | RecoveryStep::Client => {}
         }
         if self.need == need {
-            self.need = RecoveryStep::None;
+            // Other threads may have added to it.
+            self.need = self.least_need();
         }
     }
 
@@ -661,6 +666,24 @@ mod tests {
         taken.into_iter().for_each(SlotGuard::refused);
         monitor.lock().limit_slots(SlotId(1));
         assert_eq!([slot(&monitor), slot(&monitor)].each_ref().map(index), [1, 0]);
+    }
+
+    // SEMANTICS: sessions-6.
+    #[test]
+    fn a_state_that_is_revoked_during_recovery_is_still_freed() {
+        let monitor = monitor(Instant::now());
+        let state = |number| Stateid { seqid: 1, other: [number; 12] };
+        assert_eq!(monitor.lock().need(), RecoveryStep::Reclaim);
+        monitor.free(state(1));
+        monitor.lock().satisfied(RecoveryStep::Reclaim);
+        assert_eq!(monitor.lock().need(), RecoveryStep::TestStates);
+        assert_eq!(monitor.lock().next_to_free(), Some(state(1)));
+        monitor.free(state(2));
+        monitor.lock().satisfied(RecoveryStep::TestStates);
+        assert_eq!(monitor.lock().need(), RecoveryStep::TestStates);
+        assert_eq!(monitor.lock().next_to_free(), Some(state(2)));
+        monitor.lock().satisfied(RecoveryStep::TestStates);
+        assert_eq!(monitor.lock().need(), RecoveryStep::None);
     }
 
     #[test]
