@@ -382,6 +382,32 @@ fn a_session_without_room_for_a_request_is_refused_by_name() {
     }
 }
 
+// SEMANTICS: sessions-6.
+#[test]
+fn many_long_names_are_sent_in_requests_that_the_session_allows() {
+    const SMALL: u32 = 4096;
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let limit = limit_session(&[(word::REQUEST_MAX, SMALL)]);
+    server.script(move |asked| {
+        let is_larger = 4 * asked.words.len() > SMALL as usize;
+        limit(asked).or_else(|| is_larger.then(|| Ok(refused(op::SEQUENCE, status::REQ_TOO_BIG))))
+    });
+    let mounted = mounted(&world, &server);
+    let op = || mounted.client.op(&root());
+    let names: Vec<_> = (0..15_u32).map(|number| format!("{number:0255}").into_bytes()).collect();
+    let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+    for name in &names {
+        ops::make_file(&op(), mounted.client.root(), name, 0o644).unwrap();
+    }
+    let found = ops::stat_many(&op(), mounted.client.root(), &names).unwrap();
+    assert!(found.iter().all(Result::is_ok), "{found:?}");
+    mounted.sent();
+    assert_eq!(ops::remove_many(&op(), mounted.client.root(), &names).unwrap(), vec![Ok(()); 15]);
+    let sent = mounted.sent();
+    assert!(sent.ends_with("NFSv4.REMOVE 5"), "three in each: {sent}");
+}
+
 // SEMANTICS: sessions-2, sessions-6.
 #[test]
 fn a_smaller_session_of_a_restarted_server_takes_smaller_requests() {
@@ -492,6 +518,29 @@ fn a_session_that_is_replaced_is_destroyed() {
 
 // SEMANTICS: sessions-6.
 #[test]
+fn a_session_that_is_still_in_use_is_destroyed_later() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = mounted(&world, &server);
+    let is_busy = times(3);
+    server.script(move |asked| {
+        let is_end = [op::DESTROY_SESSION, op::DESTROY_CLIENTID].contains(&asked.main());
+        (is_end && is_busy()).then(|| Ok(refused(asked.main(), status::DELAY)))
+    });
+    mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
+    let sent = mounted.sent();
+    assert!(sent.contains("NFSv4.DESTROY_SESSION 4 NFSv4.DESTROY_CLIENTID 1"), "{sent}");
+    // A server that never ends it is left with it.
+    server.script(|asked| {
+        (asked.main() == op::DESTROY_SESSION).then(|| Ok(refused(asked.main(), status::DELAY)))
+    });
+    mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
+    let sent = mounted.sent();
+    assert!(sent.contains("NFSv4.DESTROY_SESSION 5"), "{sent}");
+}
+
+// SEMANTICS: sessions-6.
+#[test]
 fn a_server_that_goes_on_reporting_revoked_states_is_asked_twice_in_a_lease() {
     const ADMIN_STATE_REVOKED: u32 = 0x20;
     let world = World::new();
@@ -512,29 +561,6 @@ fn a_server_that_goes_on_reporting_revoked_states_is_asked_twice_in_a_lease() {
     }
     assert!(mounted.sent().contains("NFSv4.TEST_STATEID 1"));
     drop(opened);
-}
-
-// SEMANTICS: sessions-6.
-#[test]
-fn a_session_that_is_still_in_use_is_destroyed_later() {
-    let world = World::new();
-    let server = ScriptedServer::new(&world);
-    let mounted = mounted(&world, &server);
-    let is_busy = times(3);
-    server.script(move |asked| {
-        let is_end = [op::DESTROY_SESSION, op::DESTROY_CLIENTID].contains(&asked.main());
-        (is_end && is_busy()).then(|| Ok(refused(asked.main(), status::DELAY)))
-    });
-    mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
-    let sent = mounted.sent();
-    assert!(sent.contains("NFSv4.DESTROY_SESSION 4 NFSv4.DESTROY_CLIENTID 1"), "{sent}");
-    // A server that never ends it is left with it.
-    server.script(|asked| {
-        (asked.main() == op::DESTROY_SESSION).then(|| Ok(refused(asked.main(), status::DELAY)))
-    });
-    mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
-    let sent = mounted.sent();
-    assert!(sent.contains("NFSv4.DESTROY_SESSION 5"), "{sent}");
 }
 
 // SEMANTICS: sessions-6.

@@ -410,6 +410,11 @@ impl SessionState {
         data_max(self.request_max)
     }
 
+    /// The most bytes of the operations of a compound that has no data.
+    pub(super) fn operations_bytes_max(&self) -> usize {
+        usize::try_from(self.request_max.saturating_sub(OVERHEAD)).unwrap_or(usize::MAX)
+    }
+
     /// Whether the server has forgotten all but the session. That is asked once.
     pub(super) const fn take_forgotten(&mut self) -> bool {
         std::mem::replace(&mut self.has_forgotten, false)
