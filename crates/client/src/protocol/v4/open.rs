@@ -84,6 +84,8 @@ struct Open {
     delegation: Option<Arc<HeldDelegation>>,
     /// Since when it has no users.
     idle_since: Option<Instant>,
+    /// It is in [`Opens::idle`].
+    is_queued: bool,
     /// It had users since the server executed an OPEN. Before that it is kept for who sent the
     /// OPEN, although it may be for writing.
     had_users: bool,
@@ -210,8 +212,7 @@ pub(super) struct OpenTable(Mutex<Opens>);
 #[derive(Debug, Default)]
 struct Opens {
     opens: HashMap<OpenKey, Open>,
-    /// Opens without users, the longest idle first. One that is used again stays here until it is
-    /// found.
+    /// Opens without users. One that is used again stays here until it is found.
     idle: VecDeque<OpenKey>,
     /// Opens with fewer accesses in use than opened.
     too_wide: VecDeque<OpenKey>,
@@ -251,6 +252,7 @@ impl Open {
             is_preserved: false,
             delegation: None,
             idle_since: None,
+            is_queued: false,
             had_users: false,
         }
     }
@@ -429,10 +431,21 @@ impl Opens {
         if open.is_delegated() && !open.writes() {
             return false;
         }
-        if open.idle_since.replace(now).is_none() {
+        open.idle_since = Some(now);
+        if !std::mem::replace(&mut open.is_queued, true) {
             self.idle.push_back(key.clone());
         }
         true
+    }
+
+    /// Drops what is used again, or gone, from the queue of idle opens.
+    fn tidy_idle(&mut self) {
+        let opens = &mut self.opens;
+        self.idle.retain(|key| {
+            let Some(open) = opens.get_mut(key) else { return false };
+            open.is_queued = !open.is_used() && open.idle_since.is_some();
+            open.is_queued
+        });
     }
 }
 
@@ -530,7 +543,8 @@ impl OpenTable {
             {
                 continue;
             }
-            if open.idle_since.replace(now.checked_sub(KEPT_FOR).unwrap_or(now)).is_none() {
+            open.idle_since = Some(now.checked_sub(KEPT_FOR).unwrap_or(now));
+            if !std::mem::replace(&mut open.is_queued, true) {
                 opens.idle.push_front(of_file);
             }
         }
@@ -657,7 +671,11 @@ impl OpenTable {
             (open.standing, open.restored, open.may_be_wider) = (OpenValidity::Reclaim, 0, false);
             open.delegation = None;
         }
-        opens.idle.clear();
+        for key in opens.idle.drain(..) {
+            if let Some(open) = opens.opens.get_mut(&key) {
+                open.is_queued = false;
+            }
+        }
         opens.too_wide.clear();
         opens.waiting.clear();
         opens.abandoned.clear();
@@ -775,11 +793,13 @@ impl OpenTable {
                 }
             }
         }
+        if piggybacked.len() < most {
+            opens.tidy_idle();
+        }
         let mut passed = 0;
         while piggybacked.len() < most && passed < opens.idle.len() {
             let Some(key) = opens.idle.get(passed) else { break };
-            let is_idle = |open: &&Open| !open.is_used() && open.idle_since.is_some();
-            let Some(open) = opens.opens.get(key).filter(is_idle) else {
+            let Some(open) = opens.opens.get(key) else {
                 opens.idle.remove(passed);
                 continue;
             };
@@ -884,7 +904,8 @@ impl OpenTable {
         opens.retain(|open| open.opened != 0);
         for (key, open) in &mut opens.opens {
             (open.users, open.pins, open.delegation) = ([0; 3], 0, None);
-            if open.idle_since.replace(now).is_none() {
+            open.idle_since = Some(now);
+            if !std::mem::replace(&mut open.is_queued, true) {
                 opens.idle.push_back(key.clone());
             }
         }

@@ -108,6 +108,23 @@ fn an_open_is_closed_after_its_last_user_and_used_again_before() {
 }
 
 #[test]
+fn a_file_that_is_opened_and_closed_often_counts_as_one_idle_open() {
+    let rig = Rig::new();
+    rig.opened(3, 1, ShareAccess::Read);
+    for _ in 0..20 {
+        assert!(rig.table.share(&rig.key(), ShareAccess::Read));
+        assert!(rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
+    }
+    assert_eq!(rig.table.unused_count(), 1);
+    assert_eq!(rig.piggybacked(Duration::ZERO), [], "it may be used again");
+    assert!(rig.table.share(&rig.key(), ShareAccess::Read));
+    assert_eq!(rig.piggybacked(Duration::from_secs(1)), [], "it is used");
+    assert_eq!(rig.table.unused_count(), 0);
+    assert!(rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
+    assert_eq!(rig.piggybacked(Duration::from_secs(1)), [(PiggybackedKind::Close, 1)]);
+}
+
+#[test]
 fn an_open_for_writing_is_kept_for_who_sent_the_open() {
     let rig = Rig::new();
     rig.opened(3, 1, ShareAccess::Both);
