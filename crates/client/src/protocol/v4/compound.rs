@@ -900,7 +900,6 @@ fn unsent(now: Instant, status: NfsStat4) -> CompoundReply {
     }
 }
 
-/// The first pause after NFS4ERR_DELAY; each is twice the one before, up to [`crate::protocol::rpc_client::JUKEBOX_DELAY_MAX`].
-/// The usual reason is a delegation that is being recalled, which takes the other client a round
-/// trip or two.
+/// The first pause after NFS4ERR_DELAY; each is twice the one before, up to some seconds. The usual
+/// reason is a delegation that is being recalled, which takes the other client a round trip or two.
 const DELAY_MIN: Duration = Duration::from_millis(2);

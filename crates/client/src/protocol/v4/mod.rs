@@ -115,8 +115,8 @@ pub struct NfsV4 {
     is_telling_slots: AtomicBool,
 }
 
-/// Tasks that maintain the session at a time: opens are closed, delegations returned, slots settled,
-/// the slots in use told, and the lease renewed.
+/// Tasks that maintain the session at a time: opens are closed, delegations returned, slots
+/// settled, the slots in use told, and the lease renewed.
 const TASKS: usize = 5;
 
 /// Longest results without data, names or link targets, in bytes: two handles and five sets of
