@@ -45,8 +45,11 @@ use crate::{
     softreval::SoftRevalidation,
     stale_open::StaleOpenRetries,
     statfs::FsstatCache,
-    threads::Background,
+    threads::{Background, separate},
 };
+
+/// The most threads that wait for write-back.
+const AFTER_WRITEBACK_MAX: usize = 16;
 
 /// The server's replies at mount time.
 #[derive(Clone, Debug)]
@@ -80,6 +83,8 @@ pub struct Superblock {
     /// The memory of directory listings.
     pub(crate) listing_memory: Arc<ListingMemory>,
     pub(crate) background: Arc<dyn Background>,
+    /// Runs what waits for write-back, whose threads it must not take.
+    pub(crate) after_writeback: Arc<dyn Background>,
     pub(crate) soft_revalidation: Option<Arc<SoftRevalidation>>,
     /// GETATTR requests in flight, which other operations may share.
     pub(crate) getattrs_in_flight: InodeFlights,
@@ -117,7 +122,8 @@ impl Superblock {
         let attributes = answer.outcome.map_err(errno::of_fault)?;
         let core = MountCore::new(protocol, identities, attributes.fsid, root.limits, behaviour, environment);
         let patience = behaviour.soft_revalidation.map(|limit| {
-            SoftRevalidation::new(limit, Arc::clone(&environment.clock), Arc::clone(&environment.background))
+            let alarms = separate(&environment.background, 1);
+            SoftRevalidation::new(limit, Arc::clone(&environment.clock), alarms)
         });
         let registry = InodeRegistry::new(Arc::clone(&core));
         let inode = registry.inode(&root.handle);
@@ -141,6 +147,7 @@ impl Superblock {
             stale_opens: StaleOpenRetries::default(),
             listing_memory,
             background: Arc::clone(&environment.background),
+            after_writeback: separate(&environment.background, AFTER_WRITEBACK_MAX),
             soft_revalidation: patience,
             getattrs_in_flight: InodeFlights::default(),
             drops: InodeFlights::default(),

@@ -51,6 +51,12 @@ pub trait Background: Send + Sync + fmt::Debug {
     }
 }
 
+/// Threads of its own, at most `threads_max`, for work that must not wait for the other tasks of
+/// `background`.
+pub(crate) fn separate(background: &Arc<dyn Background>, threads_max: usize) -> Arc<dyn Background> {
+    background.separate(threads_max).unwrap_or_else(|| Arc::clone(background))
+}
+
 /// How long a thread waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 

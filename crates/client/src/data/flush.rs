@@ -214,7 +214,7 @@ impl DataPlane {
     fn interrupt_at(&self, limit: Duration) -> Interrupt {
         let deadline = Interrupt::new();
         let alarm = deadline.clone();
-        self.background.spawn_after(limit, Box::new(move || alarm.raise()));
+        self.alarms.spawn_after(limit, Box::new(move || alarm.raise()));
         deadline
     }
 

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     protocol::{OpenContext, Protocol},
-    threads::{Background, Clock},
+    threads::{Background, Clock, separate},
 };
 
 /// The data half of a mount.
@@ -41,6 +41,8 @@ pub struct DataPlane {
     pub(super) blocks: Arc<BlockPool>,
     pub(super) counters: Arc<ClientCounters>,
     pub(super) background: Arc<dyn Background>,
+    /// Ends waits for the work of those threads.
+    pub(super) alarms: Arc<dyn Background>,
     clock: Arc<dyn Clock>,
     unwritten: Mutex<UnwrittenFiles>,
     /// Bytes that readers, such as a kernel, request ahead themselves.
@@ -114,6 +116,7 @@ impl DataPlane {
             // One COMMIT of a continuous writer frees half of the bound.
             blocks: Arc::new(BlockPool::new(block, options.unwritten_bytes / 2)),
             counters,
+            alarms: separate(&background, 1),
             background,
             clock,
             unwritten: Mutex::default(),

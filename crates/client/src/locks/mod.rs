@@ -52,7 +52,7 @@ use crate::{
         LockCallbackId, LockEvents, LockMode, LockTestReply, OpenCaller, RemoteLock, RpcCaller, WireLock,
         WireOwner,
     },
-    threads::Background,
+    threads::{Background, separate},
 };
 use files::{LockedFiles, WireOwners};
 use record::LockTimes;
@@ -204,14 +204,15 @@ impl MountLocks {
         background: &Arc<dyn Background>,
     ) -> Arc<Self> {
         let state = MountLocksInner { agent: LockAgent::new(options), ..MountLocksInner::default() };
-        let own = |threads| background.separate(threads).unwrap_or_else(|| Arc::clone(background));
         let locks = Arc::new(Self {
             state: Mutex::new(state),
             last_request: AtomicU64::new(0),
             locked_files: AtomicUsize::new(0),
-            senders: [(); 2]
-                .map(|()| RequestSenders { threads: own(SENDER_THREADS), here: AtomicUsize::new(0) }),
-            timers: own(1),
+            senders: [(); 2].map(|()| RequestSenders {
+                threads: separate(background, SENDER_THREADS),
+                here: AtomicUsize::new(0),
+            }),
+            timers: separate(background, 1),
             restart_notices: AtomicU64::new(0),
             stop: Interrupt::new(),
             times: LockTimes::default(),

@@ -77,7 +77,7 @@ fn has_stored_data(op: &Op<'_>, file: &OpenFile) -> bool {
 fn unlock_in_background(op: &Op<'_>, file: &Arc<OpenFile>, owner: LocalLockOwner, range: ByteRange) {
     let Some(release) = op.sb.locks.unlock_after_data(file, owner, range) else { return };
     let (plane, locks, file) = (Arc::clone(&op.sb.core.data), Arc::clone(&op.sb.locks), Arc::clone(file));
-    op.sb.background.spawn(Box::new(move || {
+    op.sb.after_writeback.spawn(Box::new(move || {
         let _ = plane.settle_durably(&file.owner, &Interrupt::never());
         locks.data_written(release);
     }));

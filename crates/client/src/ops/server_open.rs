@@ -170,7 +170,7 @@ pub(crate) fn release(sb: &Superblock, file: &OpenFile) {
         return protocol.close(inode.handle(), owner, access);
     }
     let (data, unsent) = (Arc::clone(&sb.core.data), Arc::clone(&file.owner));
-    sb.background.spawn(Box::new(move || {
+    sb.after_writeback.spawn(Box::new(move || {
         // What cannot be sent was reported already, or will be.
         let _ = data.flush_unsent(&unsent, &Interrupt::never());
         protocol.close(inode.handle(), owner, access);

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
 mod access;
+mod background;
 mod delegations;
 mod failures;
 mod forget;

@@ -148,8 +148,13 @@ fn a_restarted_server_recognises_an_exclusive_creation_and_whose_it_is() {
 
 /// The errors that a server returns.
 mod status {
+    pub(super) const INVAL: u32 = 22;
+    pub(super) const NOSPC: u32 = 28;
+    pub(super) const SERVERFAULT: u32 = 10_006;
     pub(super) const DELAY: u32 = 10_008;
+    pub(super) const CLID_INUSE: u32 = 10_017;
     pub(super) const ADMIN_REVOKED: u32 = 10_047;
+    pub(super) const BADSESSION: u32 = 10_052;
     pub(super) const SEQ_MISORDERED: u32 = 10_063;
     pub(super) const REQ_TOO_BIG: u32 = 10_065;
     pub(super) const REP_TOO_BIG: u32 = 10_066;
@@ -157,6 +162,8 @@ mod status {
 
 /// The words of a reply that are changed.
 mod word {
+    /// The slot, in the result of SEQUENCE.
+    pub(super) const SLOT: usize = 10;
     /// The highest slot that the server wants to be used, in the result of SEQUENCE.
     pub(super) const TARGET_SLOT: usize = 12;
     /// The status flags.
@@ -240,6 +247,92 @@ fn a_server_that_delays_a_client_or_its_session_is_awaited() {
     }
 }
 
+/// A mount of a scripted server, with soft recovery or hard.
+fn mounted_as(world: &World, server: &Arc<ScriptedServer>, is_soft: bool) -> BenchMount {
+    match is_soft {
+        false => mounted(world, server),
+        true => world.mount_v4_soft(Arc::<ScriptedServer>::clone(server)),
+    }
+}
+
+/// Whether written bytes are stored, and after which time: the server is restarted before they are
+/// sent, and refuses an operation of recovery 100 times.
+fn stored_although(operation: u32, status: u32, is_soft: bool) -> (Result<(), Errno>, Duration) {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = mounted_as(&world, &server, is_soft);
+    let op = || mounted.client.op(&root());
+    let flags = OpenFlags::writing();
+    let (_, opened) = ops::create(&op(), mounted.client.root(), b"file", 0o644, flags).unwrap();
+    ops::write(&op(), &opened.file, 0, b"x").unwrap();
+    let is_refused = times(100);
+    server.script(move |asked| {
+        (asked.main() == operation && is_refused()).then(|| Ok(refused(operation, status)))
+    });
+    server.replace(world.way_after_restart());
+    let before = world.clock.passed();
+    (ops::fsync(&op(), &opened.file, false), world.clock.passed() - before)
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn written_bytes_outlast_what_a_server_can_get_over() {
+    for operation in [op::EXCHANGE_ID, op::CREATE_SESSION] {
+        for status in [status::SERVERFAULT, status::NOSPC, status::CLID_INUSE] {
+            let (stored, waited) = stored_although(operation, status, false);
+            assert_eq!(stored, Ok(()), "{operation} {status}");
+            assert!(waited > Duration::from_secs(300), "{waited:?}");
+        }
+        for (status, is_soft) in [(status::INVAL, false), (status::SERVERFAULT, true)] {
+            let (stored, waited) = stored_although(operation, status, is_soft);
+            assert_eq!(stored, Err(Errno::IO), "{operation} {status}");
+            assert!(waited < Duration::from_secs(1), "{waited:?}");
+        }
+    }
+}
+
+/// Writes a byte and has it stored.
+fn write_one(mounted: &BenchMount) -> Result<(), Errno> {
+    let (top, op) = (mounted.client.root(), || mounted.client.op(&root()));
+    let (_, opened) = ops::create(&op(), top, b"file", 0o644, OpenFlags::writing())?;
+    ops::write(&op(), &opened.file, 0, b"x")?;
+    ops::fsync(&op(), &opened.file, false)
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn a_session_that_is_lost_again_and_again_is_paused_for() {
+    for (is_soft, expected) in [(false, Ok(())), (true, Err(Errno::IO))] {
+        let world = World::new();
+        let server = ScriptedServer::new(&world);
+        let mounted = mounted_as(&world, &server, is_soft);
+        let is_lost = times(30);
+        server.script(move |asked| {
+            (asked.main() == op::WRITE && is_lost()).then(|| Ok(refused(op::SEQUENCE, status::BADSESSION)))
+        });
+        assert_eq!(write_one(&mounted), expected);
+        assert_eq!(world.clock.passed() > Duration::from_secs(30), !is_soft);
+    }
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn a_write_is_sent_again_if_the_server_answers_for_another_slot() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = mounted(&world, &server);
+    let is_first = times(1);
+    server.script(move |asked| {
+        (asked.main() == op::WRITE && is_first()).then(|| {
+            asked.execute().map(|mut reply| {
+                set_word(&mut reply, word::SLOT, 77);
+                reply
+            })
+        })
+    });
+    assert_eq!(write_one(&mounted), Ok(()));
+}
+
 /// A script that changes the session that the server offers.
 fn limit_session(
     limits: &'static [(usize, u32)],
@@ -287,6 +380,32 @@ fn a_session_without_room_for_a_request_is_refused_by_name() {
         let refused = world.establish_v4("one", server, &Callbacks::default());
         assert!(matches!(refused, Err(EstablishError::TooSmall)), "{limit:?}");
     }
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn many_long_names_are_sent_in_requests_that_the_session_allows() {
+    const SMALL: u32 = 4096;
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let limit = limit_session(&[(word::REQUEST_MAX, SMALL)]);
+    server.script(move |asked| {
+        let is_larger = 4 * asked.words.len() > SMALL as usize;
+        limit(asked).or_else(|| is_larger.then(|| Ok(refused(op::SEQUENCE, status::REQ_TOO_BIG))))
+    });
+    let mounted = mounted(&world, &server);
+    let op = || mounted.client.op(&root());
+    let names: Vec<_> = (0..15_u32).map(|number| format!("{number:0255}").into_bytes()).collect();
+    let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+    for name in &names {
+        ops::make_file(&op(), mounted.client.root(), name, 0o644).unwrap();
+    }
+    let found = ops::stat_many(&op(), mounted.client.root(), &names).unwrap();
+    assert!(found.iter().all(Result::is_ok), "{found:?}");
+    mounted.sent();
+    assert_eq!(ops::remove_many(&op(), mounted.client.root(), &names).unwrap(), vec![Ok(()); 15]);
+    let sent = mounted.sent();
+    assert!(sent.ends_with("NFSv4.REMOVE 5"), "three in each: {sent}");
 }
 
 // SEMANTICS: sessions-2, sessions-6.
@@ -395,6 +514,29 @@ fn a_session_that_is_replaced_is_destroyed() {
     assert_eq!(statfs(&world, &mounted), Ok(()));
     let sent = mounted.sent();
     assert!(sent.contains("NFSv4.CREATE_SESSION 1") && sent.contains("NFSv4.DESTROY_SESSION 1"), "{sent}");
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn a_session_that_is_still_in_use_is_destroyed_later() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = mounted(&world, &server);
+    let is_busy = times(3);
+    server.script(move |asked| {
+        let is_end = [op::DESTROY_SESSION, op::DESTROY_CLIENTID].contains(&asked.main());
+        (is_end && is_busy()).then(|| Ok(refused(asked.main(), status::DELAY)))
+    });
+    mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
+    let sent = mounted.sent();
+    assert!(sent.contains("NFSv4.DESTROY_SESSION 4 NFSv4.DESTROY_CLIENTID 1"), "{sent}");
+    // A server that never ends it is left with it.
+    server.script(|asked| {
+        (asked.main() == op::DESTROY_SESSION).then(|| Ok(refused(asked.main(), status::DELAY)))
+    });
+    mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
+    let sent = mounted.sent();
+    assert!(sent.contains("NFSv4.DESTROY_SESSION 5"), "{sent}");
 }
 
 // SEMANTICS: sessions-6.

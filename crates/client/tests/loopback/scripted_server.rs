@@ -21,9 +21,12 @@ pub(crate) mod op {
     pub(crate) const REMOVE: u32 = 28;
     pub(crate) const RENAME: u32 = 29;
     pub(crate) const SETATTR: u32 = 34;
+    pub(crate) const WRITE: u32 = 38;
     pub(crate) const EXCHANGE_ID: u32 = 42;
     pub(crate) const CREATE_SESSION: u32 = 43;
+    pub(crate) const DESTROY_SESSION: u32 = 44;
     pub(crate) const SEQUENCE: u32 = 53;
+    pub(crate) const DESTROY_CLIENTID: u32 = 57;
     pub(crate) const RECLAIM_COMPLETE: u32 = 58;
 }
 

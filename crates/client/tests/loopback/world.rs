@@ -34,7 +34,7 @@ use curt_policy::CacheOptions;
 use curt_proto::mount3;
 use curt_rpc::{
     auth::{MachineName, RpcCredential},
-    client::{Interrupt, PortSource, RpcRequest, ServerName, TcpOptions, Transport},
+    client::{Interrupt, PortSource, RecoveryMode, RpcRequest, ServerName, TcpOptions, Transport},
 };
 use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
 use curt_types::{FileHandle, Timestamp};
@@ -305,15 +305,44 @@ impl World {
         callbacks: &Callbacks,
         background: Arc<dyn Background>,
     ) -> BenchMount {
+        let mounted = self.establish_v4(name, transport, callbacks).unwrap();
+        self.client_of(mounted, &behaviour, background)
+    }
+
+    /// A client of NFSv4.1 all of whose work runs on these threads.
+    pub(crate) fn mount_v4_on(&self, background: Arc<dyn Background>) -> BenchMount {
+        let (transport, callbacks) = (self.transport(), Callbacks::default());
+        self.mount_v4_calling_on(CacheOptions::default(), transport, &callbacks, background)
+    }
+
+    /// Also over a transport of [`Self::way_with`].
+    pub(crate) fn mount_v4_calling_on(
+        &self,
+        cache: CacheOptions,
+        transport: Arc<dyn Transport>,
+        callbacks: &Callbacks,
+        background: Arc<dyn Background>,
+    ) -> BenchMount {
+        let mount = Nfs4Mount { background: Arc::clone(&background), ..self.identity_v4("one") };
+        let mounted = v4::mounting::mount_over(transport, callbacks, &Self::export_v4(), mount).unwrap();
+        let behaviour = ClientOptions { cache, ..ClientOptions::default() };
+        self.client_of(mounted, &behaviour, background)
+    }
+
+    fn client_of(
+        &self,
+        mounted: Nfs4Export,
+        behaviour: &ClientOptions,
+        background: Arc<dyn Background>,
+    ) -> BenchMount {
         let clock: Arc<dyn Clock> = self.clock.clone();
         let machine = RpcSecurity::Sys(MachineName::new(b"tester"));
-        let mounted = self.establish_v4(name, transport, callbacks).unwrap();
         let root =
             MountedRoot { handle: mounted.root, limits: mounted.limits, path_limits: mounted.path_limits };
         let told = Arc::new(Told::default());
         let environment = Environment { clock, background, observer: Some(told.clone()) };
         let client =
-            Superblock::new(&root, Arc::clone(&mounted.protocol) as _, machine, &behaviour, &environment)
+            Superblock::new(&root, Arc::clone(&mounted.protocol) as _, machine, behaviour, &environment)
                 .unwrap();
         let seen = Mutex::new(client.counters());
         BenchMount { client, v4: Some(mounted.protocol), told, seen }
@@ -326,18 +355,34 @@ impl World {
         transport: Arc<dyn Transport>,
         callbacks: &Callbacks,
     ) -> Result<Nfs4Export, EstablishError> {
+        v4::mounting::mount_over(transport, callbacks, &Self::export_v4(), self.identity_v4(name))
+    }
+
+    /// A soft mount of NFSv4.1.
+    pub(crate) fn mount_v4_soft(&self, transport: Arc<dyn Transport>) -> BenchMount {
+        let mut export = Self::export_v4();
+        export.transport.recovery = RecoveryMode::Soft;
+        let (callbacks, mount) = (Callbacks::default(), self.identity_v4("one"));
+        let mounted = v4::mounting::mount_over(transport, &callbacks, &export, mount).unwrap();
+        self.client_of(mounted, &ClientOptions::default(), Arc::new(Inline))
+    }
+
+    /// The root of the server, for a hard mount.
+    fn export_v4() -> ExportSource {
         let server = ServerName::Address(Ipv4Addr::LOCALHOST.into());
         let machine = RpcSecurity::Sys(MachineName::new(b"tester"));
         let transport_options = TcpOptions::new(server, PortSource::Fixed(2049));
         let credential = machine.credential(&root());
-        let export = ExportSource::new(b"/", transport_options, credential, Duration::from_secs(10));
-        let mount = Nfs4Mount {
+        ExportSource::new(b"/", transport_options, credential, Duration::from_secs(10))
+    }
+
+    fn identity_v4(&self, name: &str) -> Nfs4Mount {
+        Nfs4Mount {
             minor_version: 1,
             identity: ClientIdentity::new(name.into()),
             background: Arc::new(Inline),
             clock: self.clock.clone(),
-        };
-        v4::mounting::mount_over(transport, callbacks, &export, mount)
+        }
     }
 
     fn mount_told(

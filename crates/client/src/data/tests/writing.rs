@@ -1,6 +1,9 @@
 //! Write-back, COMMIT and errors.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, mpsc},
+    time::Duration,
+};
 
 use curt_observe::ClientCounter;
 use curt_rpc::{
@@ -24,6 +27,7 @@ use crate::{
         shared_bytes::SharedBytes,
     },
     protocol::{OpenContext, RpcCaller},
+    threads::{Background, BackgroundThreads},
 };
 
 const FULL: u32 = 28;
@@ -471,4 +475,19 @@ fn own_bytes_are_read_back_without_a_request() {
     assert_eq!(rig.read(&rig.open(), 0, 20_000).unwrap(), pattern(20_000));
     let reads = rig.server.take_seen().iter().filter(|seen| seen.0 == READ).count();
     assert_eq!(reads, 0);
+}
+
+#[test]
+fn the_wait_at_unmount_ends_although_all_threads_wait_for_the_server() {
+    let threads = Arc::new(BackgroundThreads::new(1));
+    let rig = Rig::new(b"", small(), Arc::<BackgroundThreads>::clone(&threads), Arc::default());
+    let (end, ended) = mpsc::channel::<()>();
+    threads.spawn(Box::new(move || ended.recv().unwrap_or_default()));
+    let open = rig.open();
+    rig.write(&open, 0, b"unsent").unwrap();
+    let (plane, (done, is_done)) = (Arc::clone(&rig.plane), mpsc::channel());
+    std::thread::spawn(move || done.send(plane.sync_all(Duration::from_millis(10))).unwrap());
+    let lost = is_done.recv_timeout(Duration::from_secs(60)).expect("the wait ends");
+    assert_eq!(lost.iter().map(|lost| lost.unsent).collect::<Vec<_>>(), [6]);
+    drop(end);
 }

@@ -25,6 +25,17 @@ const PATH_OPERATIONS: usize = 4;
 /// Bytes of the results of a path beside the data.
 const PATH_RESULTS: usize = 2048;
 
+/// Longest arguments of a path beside its names, in bytes: a handle, attributes, a READ.
+const PATH_BYTES: usize = 256;
+
+/// Longest arguments of a removal beside its name, in bytes.
+const REMOVAL_BYTES: usize = 64;
+
+/// Bytes of LOOKUP or REMOVE of a name.
+const fn name_bytes(name: &[u8]) -> usize {
+    8 + name.len().next_multiple_of(4)
+}
+
 /// The operations of a removal, and those around all of them: SEQUENCE, PUTFH, SAVEFH, GETATTR.
 const REMOVAL_OPERATIONS: usize = 4;
 const FRAME_OPERATIONS: usize = 4;
@@ -45,9 +56,9 @@ impl NfsV4 {
         paths: &[Vec<&[u8]>],
         read: Option<u32>,
     ) -> Option<Answer<Vec<Result<PathReply, Fault>>, ()>> {
-        let (operations_max, response_max) = {
+        let (operations_max, response_max, mut bytes) = {
             let state = self.session.lock();
-            (state.operations_max, state.response_max)
+            (state.operations_max, state.response_max, state.operations_bytes_max())
         };
         // Beside them there is SEQUENCE.
         let mut room = usize::try_from(operations_max).unwrap_or(usize::MAX).checked_sub(1)?;
@@ -57,12 +68,11 @@ impl NfsV4 {
         let mut names: Vec<Names<'_>> = Vec::new();
         for path in paths.iter().take(most / results_each) {
             let components: Result<Names<'_>, _> = path.iter().map(|name| Component::new(name)).collect();
-            let (Ok(components), Some(left)) = (components, room.checked_sub(path.len() + PATH_OPERATIONS))
-            else {
-                break;
-            };
+            let needs = PATH_BYTES + path.iter().map(|name| name_bytes(name)).sum::<usize>();
+            let left = room.checked_sub(path.len() + PATH_OPERATIONS).zip(bytes.checked_sub(needs));
+            let (Ok(components), Some(left)) = (components, left) else { break };
             names.push(components);
-            room = left;
+            (room, bytes) = left;
         }
         if names.is_empty() {
             return None;
@@ -112,12 +122,21 @@ impl NfsV4 {
         if !self.server.has(ServerFeature::TypeComparison) {
             return None;
         }
-        let operations_max = self.session.lock().operations_max;
+        let (operations_max, mut bytes) = {
+            let state = self.session.lock();
+            (state.operations_max, state.operations_bytes_max())
+        };
         let room = usize::try_from(operations_max).unwrap_or(usize::MAX).checked_sub(FRAME_OPERATIONS)?;
         // Delegations of what is removed are returned in the same compound.
         let each = REMOVAL_OPERATIONS + if self.delegations.returns_count() > 0 { 2 } else { 0 };
         let most = (room / each).min(REMOVALS_MAX);
-        let names: Result<Names<'_>, _> = names.iter().take(most).map(|name| Component::new(name)).collect();
+        let fits = |name: &&&[u8]| {
+            let left = bytes.checked_sub(REMOVAL_BYTES + 2 * name_bytes(name));
+            bytes = left.unwrap_or(0);
+            left.is_some()
+        };
+        let names = names.iter().take(most).take_while(fits);
+        let names: Result<Names<'_>, _> = names.map(|name| Component::new(name)).collect();
         let names = names.ok().filter(|names| !names.is_empty())?;
         let directory_type = EncodedAttributes::directory_type();
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {

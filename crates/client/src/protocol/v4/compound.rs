@@ -41,11 +41,15 @@ use super::{
 };
 use crate::protocol::{
     OpenOwner, RpcCaller, ShareAccess,
-    rpc_client::{CallResult, CallSpec, JUKEBOX_DELAY_MAX, JUKEBOX_DELAY_MIN},
+    rpc_client::{CallResult, CallSpec, JUKEBOX_DELAY_MIN},
 };
 
-/// How often a compound is sent again because of lost sessions and stateids, before it fails.
-const REPAIRS_MAX: u32 = 16;
+/// How often a compound is sent again at once because of lost sessions and stateids. After that it
+/// fails in a soft mount, and in a hard one waits before each time.
+const REPAIRS_AT_ONCE: u32 = 16;
+
+/// How often in all, before it fails in a hard mount: after some minutes.
+const REPAIRS_MAX: u32 = 80;
 
 /// The position of a main operation that no compound has: every operation may be repeated.
 pub(super) const REPEATABLE: u32 = u32::MAX;
@@ -391,12 +395,7 @@ impl NfsV4 {
                     return Ok(Some(reply));
                 }
                 Attempt::Wait(least) => {
-                    wait = wait.max(least);
-                    self.rpc.pause(wait, interrupt);
-                    if interrupt.is_raised() {
-                        return Err(CallError::Interrupted);
-                    }
-                    wait = (wait * 2).min(JUKEBOX_DELAY_MAX);
+                    wait = self.pause_longer(wait.max(least), interrupt)?;
                 }
                 Attempt::Again | Attempt::AgainAfter(_) => {
                     if let Attempt::AgainAfter(transmission) = attempt {
@@ -408,13 +407,17 @@ impl NfsV4 {
                         return Ok(None);
                     }
                     repairs += 1;
-                    if repairs > REPAIRS_MAX {
+                    if repairs <= REPAIRS_AT_ONCE {
+                        continue;
+                    }
+                    if !self.is_hard || repairs > REPAIRS_MAX {
                         tracing::warn!(
                             operation = request.operation.name(),
                             "the server refuses a request's slot or stateid again and again"
                         );
                         return Err(CallError::SystemError);
                     }
+                    wait = self.pause_longer(wait.max(JUKEBOX_DELAY_MIN), interrupt)?;
                 }
             }
         }
@@ -553,6 +556,10 @@ impl NfsV4 {
             Some(now),
             most.saturating_sub(piggybacked.len()),
         ));
+        if !returns.is_empty() && self.opens.unused_count() > 0 {
+            // Opens of other credentials, or more than there is room for.
+            self.close_soon();
+        }
         piggybacked
     }
 
@@ -588,6 +595,10 @@ impl NfsV4 {
             let wants_delegation = delayed.wants_delegation;
             let sent = SentOpen { access: ShareAccess::Read, wants_delegation, generation };
             self.opened(&open.key.file, owner, sent, opened);
+            if !self.opens.has_users(open.key) {
+                // The last close was while it was in flight.
+                self.close_soon();
+            }
         }
     }
 
@@ -645,7 +656,11 @@ impl NfsV4 {
                     self.requeue_piggybacked(prefix.piggybacked);
                     drop(slot);
                     self.session.require_recovery(RecoveryStep::Session, generation);
-                    return Err(CallError::SystemError);
+                    // It may have been executed.
+                    return match request.main {
+                        REPEATABLE => Ok(Attempt::Again),
+                        _ => Err(CallError::SystemError),
+                    };
                 }
                 Err(status) => {
                     self.requeue_piggybacked(prefix.piggybacked);
@@ -887,7 +902,6 @@ fn unsent(now: Instant, status: NfsStat4) -> CompoundReply {
     }
 }
 
-/// The first pause after NFS4ERR_DELAY; each is twice the one before, up to [`JUKEBOX_DELAY_MAX`].
-/// The usual reason is a delegation that is being recalled, which takes the other client a round
-/// trip or two.
+/// The first pause after NFS4ERR_DELAY; each is twice the one before, up to some seconds. The usual
+/// reason is a delegation that is being recalled, which takes the other client a round trip or two.
 const DELAY_MIN: Duration = Duration::from_millis(2);

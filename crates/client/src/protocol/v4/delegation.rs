@@ -279,12 +279,20 @@ impl HeldDelegations {
         let offered = offered?;
         let other = offered.stateid.other;
         let early = state.early_recalls.iter().position(|(recalled, _)| *recalled == other);
-        let former = state.files.get_mut(file).filter(|former| !former.is_returning);
-        if let Some(former) = former
-            && former.stateid.other == other
-        {
+        if let Some(former) = state.files.get_mut(file).filter(|former| former.stateid.other == other) {
+            if former.is_returning {
+                // Its DELEGRETURN is on its way.
+                return None;
+            }
             former.stateid = offered.stateid;
-            return Some(Arc::clone(&former.held));
+            if !offered.is_recalled {
+                return Some(Arc::clone(&former.held));
+            }
+            let ended = state.end(file);
+            drop(state);
+            self.give_back(ended.into_iter().collect(), DelegationEnd::Recalled);
+            self.return_now();
+            return None;
         }
         let has_another = state.files.get(file).is_some_and(|former| !former.is_returning);
         let offer = DelegationOffer {
@@ -627,6 +635,20 @@ mod tests {
             self.table.opened(&open, Some(offered), DelegationReply::Granted)
         }
 
+        /// An OPEN of another owner was answered with the delegation of this number.
+        fn opened_again(&self, number: u32, is_recalled: bool) -> Option<Arc<HeldDelegation>> {
+            let key = OpenKey { file: file(number), owner: 2 };
+            let open = OpenedForDelegation {
+                key: &key,
+                credential: &self.credential,
+                was_wanted: true,
+                generation: SessionGeneration::default().next(),
+                is_written_here: false,
+            };
+            let offered = OfferedDelegation { stateid: stateid(number), is_read: true, is_recalled };
+            self.table.opened(&open, Some(offered), DelegationReply::Granted)
+        }
+
         fn returns(&self) -> Vec<u32> {
             let returns = self.table.take_returns(&self.credential, usize::MAX);
             returns
@@ -634,6 +656,18 @@ mod tests {
                 .map(|returned| u32::from_be_bytes(returned.stateid.other[..4].try_into().unwrap()))
                 .collect()
         }
+    }
+
+    #[test]
+    fn a_delegation_that_comes_twice_is_one_and_ends_once() {
+        let rig = Rig::new();
+        let held = rig.opened(1, true).unwrap();
+        assert!(Arc::ptr_eq(&held, &rig.opened_again(1, false).unwrap()));
+        assert!(rig.opened_again(1, true).is_none(), "it is recalled");
+        assert!(!held.is_held());
+        assert!(rig.opened_again(1, false).is_none(), "it is being returned");
+        assert_eq!((rig.table.held(), rig.returns()), (0, vec![1]));
+        assert_eq!((*rig.events.granted.lock(), rig.events.ended.lock().len()), (1, 1));
     }
 
     #[test]

@@ -82,7 +82,7 @@ use super::{
     RenameAttributes, RpcCaller, RpcClient, ShareAccess, WireLock, WireOwner, WriteReply, WriteRequest,
     deadline::within, read_data::bytes_of,
 };
-use crate::threads::Background;
+use crate::threads::{Background, separate};
 
 /// NFS version 4.1 or 4.2 in one session.
 #[derive(Debug)]
@@ -92,6 +92,8 @@ pub struct NfsV4 {
     identity: ClientIdentity,
     /// The credential of the session's own requests.
     machine: RpcCredential,
+    /// Requests wait for a server that may get over what is wrong with it.
+    is_hard: bool,
     session: Arc<SessionMonitor>,
     /// How many lost connections had been replaced at the last reply.
     replacements: AtomicU64,
@@ -100,6 +102,7 @@ pub struct NfsV4 {
     delegations: Arc<HeldDelegations>,
     locks: Arc<LockStateTable>,
     callbacks: Arc<CallbackService>,
+    /// Not the threads of write-back, which wait for what this does.
     background: Arc<dyn Background>,
     this: Weak<Self>,
     /// Unused opens are to be closed soon.
@@ -111,6 +114,10 @@ pub struct NfsV4 {
     /// The server is about to be told of the slots in use.
     is_telling_slots: AtomicBool,
 }
+
+/// Tasks that maintain the session at a time: opens are closed, delegations returned, slots
+/// settled, the slots in use told, and the lease renewed.
+const TASKS: usize = 5;
 
 /// Longest results without data, names or link targets, in bytes: two handles and five sets of
 /// attributes, whose owners may be names.
@@ -143,8 +150,9 @@ impl NfsV4 {
         minor_version: u32,
         identity: ClientIdentity,
         machine: RpcCredential,
+        is_hard: bool,
         callbacks: Arc<CallbackService>,
-        background: Arc<dyn Background>,
+        background: &Arc<dyn Background>,
     ) -> Arc<Self> {
         let session = callbacks.sessions();
         let delegations = callbacks.delegations();
@@ -167,6 +175,7 @@ impl NfsV4 {
                 minor_version,
                 identity,
                 machine,
+                is_hard,
                 session,
                 replacements: AtomicU64::new(0),
                 server: ServerTraits::default(),
@@ -174,7 +183,7 @@ impl NfsV4 {
                 delegations,
                 locks: callbacks.locks(),
                 callbacks,
-                background,
+                background: separate(background, TASKS),
                 this: Weak::clone(this),
                 is_closing: AtomicBool::new(false),
                 is_returning: AtomicBool::new(false),

@@ -9,7 +9,9 @@ use curt_proto::nfs4::{
     Stateid,
 };
 use curt_rpc::{
-    client::{CallError, Interrupt, PortSource, TcpOptions, TcpTransport, Transport, TransportEvents},
+    client::{
+        CallError, Interrupt, PortSource, RecoveryMode, TcpOptions, TcpTransport, Transport, TransportEvents,
+    },
     server::RpcService,
 };
 use curt_types::FileHandle;
@@ -154,10 +156,11 @@ fn establish(
         mount.minor_version,
         mount.identity,
         export.credential.clone(),
+        export.transport.recovery == RecoveryMode::Hard,
         callbacks,
-        mount.background,
+        &mount.background,
     );
-    nfs.recover_steps(interrupt).map_err(|error| match error {
+    nfs.recover_steps(interrupt, false).map_err(|error| match error {
         RecoveryError::Call(error) => EstablishError::Call(error),
         RecoveryError::Refused(status) => EstablishError::Refused(status),
         RecoveryError::TooSmall => EstablishError::TooSmall,

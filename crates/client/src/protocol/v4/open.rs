@@ -84,6 +84,8 @@ struct Open {
     delegation: Option<Arc<HeldDelegation>>,
     /// Since when it has no users.
     idle_since: Option<Instant>,
+    /// It is in [`Opens::idle`].
+    is_queued: bool,
     /// It had users since the server executed an OPEN. Before that it is kept for who sent the
     /// OPEN, although it may be for writing.
     had_users: bool,
@@ -210,8 +212,7 @@ pub(super) struct OpenTable(Mutex<Opens>);
 #[derive(Debug, Default)]
 struct Opens {
     opens: HashMap<OpenKey, Open>,
-    /// Opens without users, the longest idle first. One that is used again stays here until it is
-    /// found.
+    /// Opens without users. One that is used again stays here until it is found.
     idle: VecDeque<OpenKey>,
     /// Opens with fewer accesses in use than opened.
     too_wide: VecDeque<OpenKey>,
@@ -251,6 +252,7 @@ impl Open {
             is_preserved: false,
             delegation: None,
             idle_since: None,
+            is_queued: false,
             had_users: false,
         }
     }
@@ -436,10 +438,21 @@ impl Opens {
         if open.is_delegated() && !open.writes() {
             return false;
         }
-        if open.idle_since.replace(now).is_none() {
+        open.idle_since = Some(now);
+        if !std::mem::replace(&mut open.is_queued, true) {
             self.idle.push_back(key.clone());
         }
         true
+    }
+
+    /// Drops what is used again, or gone, from the queue of idle opens.
+    fn tidy_idle(&mut self) {
+        let opens = &mut self.opens;
+        self.idle.retain(|key| {
+            let Some(open) = opens.get_mut(key) else { return false };
+            open.is_queued = !open.is_used() && open.idle_since.is_some();
+            open.is_queued
+        });
     }
 }
 
@@ -522,20 +535,25 @@ impl OpenTable {
         }
     }
 
-    /// The delegation of an open has ended: without users it is closed at once.
+    /// The delegation that came with an open has ended. This open and others of the file that it
+    /// kept are closed at once if they have no users.
     pub(super) fn undelegated(&self, key: &OpenKey, now: Instant) {
         let opens = &mut *self.0.lock();
-        let Some(open) = opens.opens.get_mut(key) else { return };
-        if open.delegation.as_ref().is_some_and(|delegation| !delegation.is_held()) {
-            open.delegation = None;
-        }
-        if open.is_used() || open.opened == 0 || open.standing != OpenValidity::Valid {
-            return;
-        }
-        let is_new = open.idle_since.is_none();
-        open.idle_since = Some(now.checked_sub(KEPT_FOR).unwrap_or(now));
-        if is_new {
-            opens.idle.push_front(key.clone());
+        for owner in opens.owners.get(&key.file).cloned().unwrap_or_default() {
+            let of_file = OpenKey { file: key.file.clone(), owner };
+            let Some(open) = opens.opens.get_mut(&of_file) else { continue };
+            let was_kept = open.delegation.take_if(|delegation| !delegation.is_held()).is_some();
+            if !was_kept && owner != key.owner
+                || open.is_used()
+                || open.opened == 0
+                || open.standing != OpenValidity::Valid
+            {
+                continue;
+            }
+            open.idle_since = Some(now.checked_sub(KEPT_FOR).unwrap_or(now));
+            if !std::mem::replace(&mut open.is_queued, true) {
+                opens.idle.push_front(of_file);
+            }
         }
     }
 
@@ -664,7 +682,11 @@ impl OpenTable {
             (open.standing, open.restored, open.may_be_wider) = (OpenValidity::Reclaim, 0, false);
             open.delegation = None;
         }
-        opens.idle.clear();
+        for key in opens.idle.drain(..) {
+            if let Some(open) = opens.opens.get_mut(&key) {
+                open.is_queued = false;
+            }
+        }
         opens.too_wide.clear();
         opens.waiting.clear();
         opens.abandoned.clear();
@@ -782,11 +804,13 @@ impl OpenTable {
                 }
             }
         }
+        if piggybacked.len() < most {
+            opens.tidy_idle();
+        }
         let mut passed = 0;
         while piggybacked.len() < most && passed < opens.idle.len() {
             let Some(key) = opens.idle.get(passed) else { break };
-            let is_idle = |open: &&Open| !open.is_used() && open.idle_since.is_some();
-            let Some(open) = opens.opens.get(key).filter(is_idle) else {
+            let Some(open) = opens.opens.get(key) else {
                 opens.idle.remove(passed);
                 continue;
             };
@@ -891,7 +915,8 @@ impl OpenTable {
         opens.retain(|open| open.opened != 0);
         for (key, open) in &mut opens.opens {
             (open.users, open.pins, open.delegation) = ([0; 3], 0, None);
-            if open.idle_since.replace(now).is_none() {
+            open.idle_since = Some(now);
+            if !std::mem::replace(&mut open.is_queued, true) {
                 opens.idle.push_back(key.clone());
             }
         }

@@ -23,7 +23,7 @@ use curt_xdr::{Opaque, VarArray};
 
 use super::{
     NfsV4, attributes, callback,
-    compound::{CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
+    compound::{Append, CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
     delegation::DelegationToReclaim,
     open::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
     results::{Results, fault, is_revoked, optional, outcome},
@@ -63,8 +63,20 @@ const TESTS_MAX: usize = 128;
 /// [`JUKEBOX_DELAY_MAX`].
 pub(super) const RECOVERY_PAUSE: Duration = JUKEBOX_DELAY_MIN;
 
+/// How often the server is asked to end a session or the client's record.
+const ENDS_MAX: u32 = 5;
+
+/// The steps of one recovery that a hard mount takes without a pause.
+const STEPS_AT_ONCE: u32 = 8;
+
 /// The most steps of one recovery: a server that undoes each does not keep a thread for ever.
 const STEPS_MAX: u32 = 32;
+
+/// Whether a server that refuses a step of recovery with this status may get over it, as one that
+/// is coming up does. Other refusals are about what the client asks for, which does not change.
+const fn may_pass(status: NfsStat4) -> bool {
+    matches!(status, NfsStat4::Serverfault | NfsStat4::Nospc | NfsStat4::ClidInuse | NfsStat4::Resource)
+}
 
 /// The name of the owner of opens.
 pub(super) fn owner_name(number: u32) -> [u8; 8] {
@@ -101,7 +113,7 @@ impl NfsV4 {
     /// There is no reply, or the server refuses the client.
     pub(super) fn recover(&self, interrupt: &Interrupt) -> Result<(), CallError> {
         let generation = self.session.lock().generation();
-        let result = self.recover_steps(interrupt);
+        let result = self.recover_steps(interrupt, self.is_hard);
         self.session.recovered();
         if result.is_ok() && self.session.lock().generation() != generation {
             self.tell_callbacks_lost();
@@ -119,26 +131,41 @@ impl NfsV4 {
         })
     }
 
-    /// Runs the steps of recovery, and returns why one failed.
-    pub(super) fn recover_steps(&self, interrupt: &Interrupt) -> Result<(), RecoveryError> {
+    /// Runs the steps of recovery, and returns why one failed. A step whose refusal may pass is
+    /// repeated if `is_patient`.
+    pub(super) fn recover_steps(&self, interrupt: &Interrupt, is_patient: bool) -> Result<(), RecoveryError> {
         let caller = RpcCaller { credential: &self.machine, interrupt };
-        let (mut steps, mut wait) = (0, RECOVERY_PAUSE);
+        let (mut steps, mut wait, mut is_known) = (0, RECOVERY_PAUSE, false);
         while steps < STEPS_MAX {
             let need = self.session.lock().need();
             let progress = match need {
                 RecoveryStep::None => return Ok(()),
-                RecoveryStep::Client => self.exchange_id(caller)?,
-                RecoveryStep::Session => self.create_session(caller)?,
-                RecoveryStep::Reclaim => self.reclaim(caller)?,
-                RecoveryStep::TestStates => self.test_states(caller)?,
+                RecoveryStep::Client => self.exchange_id(caller),
+                RecoveryStep::Session => self.create_session(caller),
+                RecoveryStep::Reclaim => self.reclaim(caller),
+                RecoveryStep::TestStates => self.test_states(caller),
             };
             match progress {
-                StepProgress::Done => steps += 1,
-                StepProgress::Delayed => {
-                    self.pause(wait, interrupt)?;
-                    wait = (wait * 2).min(JUKEBOX_DELAY_MAX);
+                Ok(StepProgress::Done) => {
+                    steps += 1;
+                    if !is_patient || steps <= STEPS_AT_ONCE {
+                        continue;
+                    }
                 }
+                Ok(StepProgress::Delayed) => {}
+                Err(RecoveryError::Refused(status)) if is_patient && may_pass(status) => {
+                    if !std::mem::replace(&mut is_known, true) {
+                        tracing::warn!(%status, "the server refuses this client: it is asked again");
+                    }
+                    steps = 0;
+                    if need == RecoveryStep::Session {
+                        // The server may have counted it: EXCHANGE_ID returns the next number.
+                        self.session.lock().client_unknown();
+                    }
+                }
+                Err(error) => return Err(error),
             }
+            wait = self.pause_longer(wait, interrupt)?;
         }
         Err(RecoveryError::Refused(NfsStat4::Serverfault))
     }
@@ -147,6 +174,12 @@ impl NfsV4 {
     pub(super) fn pause(&self, wait: Duration, interrupt: &Interrupt) -> Result<(), CallError> {
         self.rpc.pause(wait, interrupt);
         if interrupt.is_raised() { Err(CallError::Interrupted) } else { Ok(()) }
+    }
+
+    /// As [`Self::pause`]. Returns how long the next pause is.
+    pub(super) fn pause_longer(&self, wait: Duration, interrupt: &Interrupt) -> Result<Duration, CallError> {
+        self.pause(wait, interrupt)?;
+        Ok((wait * 2).min(JUKEBOX_DELAY_MAX))
     }
 
     fn exchange_id(&self, caller: RpcCaller<'_>) -> Result<StepProgress, RecoveryError> {
@@ -265,13 +298,30 @@ impl NfsV4 {
     /// Ends a session of which the server may know nothing any more.
     fn destroy_session(&self, caller: RpcCaller<'_>, session: SessionId) -> Result<(), CallError> {
         let arguments = DestroySessionArgs4 { session };
-        let destroyed = self.send_alone::<()>(caller, Nfs4Operation::DestroySession, &|operations, _| {
-            operations.push(&arguments);
-        })?;
-        if let Err(status) = destroyed {
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| operations.push(&arguments);
+        if let Err(status) = self.end_at_server(caller, Nfs4Operation::DestroySession, &append)? {
             tracing::debug!(%status, "the server does not end a session");
         }
         Ok(())
+    }
+
+    /// Has the server end a session or the client's record. It asks for time while it executes
+    /// requests for it.
+    fn end_at_server(
+        &self,
+        caller: RpcCaller<'_>,
+        operation: Nfs4Operation,
+        append: Append<'_>,
+    ) -> Result<Result<(), NfsStat4>, CallError> {
+        let mut wait = RECOVERY_PAUSE;
+        for _ in 1..ENDS_MAX {
+            let ended = self.send_alone::<()>(caller, operation, append)?;
+            if ended != Err(NfsStat4::Delay) {
+                return Ok(ended);
+            }
+            wait = self.pause_longer(wait, caller.interrupt)?;
+        }
+        self.send_alone(caller, operation, append)
     }
 
     /// Reclaims the opens and then the locks, and says that this is all.
@@ -522,6 +572,9 @@ impl NfsV4 {
             // Data that are written later use the anonymous stateid.
             self.opens.forget(key);
         }
+        if !self.opens.has_users(key) {
+            self.close_soon();
+        }
         Ok(())
     }
 
@@ -599,6 +652,10 @@ impl NfsV4 {
                 }
             }
         }
+        if self.opens.unused_count() > 0 {
+            // A delegation that is lost has kept some.
+            self.close_soon();
+        }
         self.session.lock().satisfied(RecoveryStep::TestStates);
         Ok(StepProgress::Done)
     }
@@ -656,10 +713,8 @@ impl NfsV4 {
         };
         self.destroy_session(caller, session)?;
         let client = DestroyClientidArgs4 { clientid: client };
-        let forgotten = self.send_alone::<()>(caller, Nfs4Operation::DestroyClientid, &|operations, _| {
-            operations.push(&client);
-        })?;
-        if let Err(status) = forgotten {
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| operations.push(&client);
+        if let Err(status) = self.end_at_server(caller, Nfs4Operation::DestroyClientid, &append)? {
             tracing::debug!(%status, "the server keeps this client's state until its lease ends");
         }
         Ok(())

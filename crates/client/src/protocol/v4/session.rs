@@ -386,10 +386,14 @@ impl SessionState {
         self.has_backchannel = ok.flags.0 & CreateSessionFlags::CONN_BACK_CHAN != 0;
         self.need = match self.must_reclaim {
             true => RecoveryStep::Reclaim,
-            false if self.must_test || !self.to_free.is_empty() => RecoveryStep::TestStates,
-            false => RecoveryStep::None,
+            false => self.least_need(),
         };
         replaced
+    }
+
+    /// What is needed beside the session and the opens.
+    const fn least_need(&self) -> RecoveryStep {
+        if self.must_test || !self.to_free.is_empty() { RecoveryStep::TestStates } else { RecoveryStep::None }
     }
 
     /// CREATE_SESSION was answered with a session that is of no use.
@@ -405,6 +409,11 @@ impl SessionState {
     /// The most data of a WRITE.
     pub(super) fn write_max(&self) -> u32 {
         data_max(self.request_max)
+    }
+
+    /// The most bytes of the operations of a compound that has no data.
+    pub(super) fn operations_bytes_max(&self) -> usize {
+        usize::try_from(self.request_max.saturating_sub(OVERHEAD)).unwrap_or(usize::MAX)
     }
 
     /// Whether the server has forgotten all but the session. That is asked once.
@@ -435,7 +444,8 @@ impl SessionState {
             RecoveryStep::None | RecoveryStep::Session | RecoveryStep::Client => {}
         }
         if self.need == need {
-            self.need = RecoveryStep::None;
+            // Other threads may have added to it.
+            self.need = self.least_need();
         }
     }
 
@@ -680,6 +690,24 @@ mod tests {
         taken.into_iter().for_each(SlotGuard::refused);
         monitor.lock().limit_slots(SlotId(1));
         assert_eq!([slot(&monitor), slot(&monitor)].each_ref().map(index), [1, 0]);
+    }
+
+    // SEMANTICS: sessions-6.
+    #[test]
+    fn a_state_that_is_revoked_during_recovery_is_still_freed() {
+        let monitor = monitor(Instant::now());
+        let state = |number| Stateid { seqid: 1, other: [number; 12] };
+        assert_eq!(monitor.lock().need(), RecoveryStep::Reclaim);
+        monitor.free(state(1));
+        monitor.lock().satisfied(RecoveryStep::Reclaim);
+        assert_eq!(monitor.lock().need(), RecoveryStep::TestStates);
+        assert_eq!(monitor.lock().next_to_free(), Some(state(1)));
+        monitor.free(state(2));
+        monitor.lock().satisfied(RecoveryStep::TestStates);
+        assert_eq!(monitor.lock().need(), RecoveryStep::TestStates);
+        assert_eq!(monitor.lock().next_to_free(), Some(state(2)));
+        monitor.lock().satisfied(RecoveryStep::TestStates);
+        assert_eq!(monitor.lock().need(), RecoveryStep::None);
     }
 
     #[test]

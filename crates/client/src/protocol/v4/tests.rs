@@ -131,6 +131,23 @@ fn an_open_is_closed_after_its_last_user_and_used_again_before() {
 }
 
 #[test]
+fn a_file_that_is_opened_and_closed_often_counts_as_one_idle_open() {
+    let rig = Rig::new();
+    rig.opened(3, 1, ShareAccess::Read);
+    for _ in 0..20 {
+        assert!(rig.table.share(&rig.key(), ShareAccess::Read));
+        assert!(rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
+    }
+    assert_eq!(rig.table.unused_count(), 1);
+    assert_eq!(rig.piggybacked(Duration::ZERO), [], "it may be used again");
+    assert!(rig.table.share(&rig.key(), ShareAccess::Read));
+    assert_eq!(rig.piggybacked(Duration::from_secs(1)), [], "it is used");
+    assert_eq!(rig.table.unused_count(), 0);
+    assert!(rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
+    assert_eq!(rig.piggybacked(Duration::from_secs(1)), [(PiggybackedKind::Close, 1)]);
+}
+
+#[test]
 fn an_open_for_writing_is_kept_for_who_sent_the_open() {
     let rig = Rig::new();
     rig.opened(3, 1, ShareAccess::Both);
@@ -161,6 +178,25 @@ fn an_open_is_kept_as_long_as_its_delegation_and_closed_with_it() {
     rig.table.undelegated(&rig.key(), rig.now);
     assert_eq!(rig.piggybacked(Duration::ZERO), [(PiggybackedKind::Close, 1)], "at once");
     assert!(!rig.table.share(&rig.key(), ShareAccess::Read));
+}
+
+#[test]
+fn the_opens_of_all_owners_are_closed_when_their_delegation_ends() {
+    let rig = Rig::new();
+    let held = HeldDelegation::new(&Arc::default());
+    for owner in [1, 2, 3] {
+        let of = OpenOwner { number: owner, credential: &rig.credential };
+        rig.opened_by(&rig.file, of, Stateid { seqid: owner, other: [3; 12] }, ShareAccess::Read);
+        if owner != 3 {
+            rig.table.delegated(&OpenKey { owner, ..rig.key() }, &held);
+        }
+    }
+    held.end();
+    rig.table.undelegated(&rig.key(), rig.now);
+    let mut closed = rig.piggybacked(Duration::ZERO);
+    closed.sort_by_key(|(_, owner)| *owner);
+    assert_eq!(closed, [(PiggybackedKind::Close, 1), (PiggybackedKind::Close, 2)]);
+    assert_eq!(rig.piggybacked(Duration::from_secs(1)), [(PiggybackedKind::Close, 3)], "it was not kept");
 }
 
 #[test]

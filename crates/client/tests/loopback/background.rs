@@ -1,0 +1,127 @@
+//! Work in the background: it is begun when it is due, and waits for no threads that are busy.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+        mpsc,
+    },
+    time::{Duration, Instant},
+};
+
+use curt_client::{
+    Background, OpenFlags, ops, protocol::v4::mounting::Callbacks, threads::BackgroundThreads,
+};
+use curt_observe::ClientCounter;
+use curt_policy::CacheOptions;
+use curt_types::SetAttributes;
+
+use crate::{
+    scripted_server::{ScriptedServer, op},
+    world::{BenchMount, World, root, user},
+};
+
+/// Far longer than what is waited for takes.
+const LONG: Duration = Duration::from_secs(60);
+
+fn wait_until(is_so: impl Fn() -> bool, otherwise: &str) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < LONG, "{otherwise}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until the client has sent a request that this is part of.
+fn wait_for(mounted: &BenchMount, request: &str) {
+    wait_until(|| mounted.sent().contains(request), "it is not sent");
+}
+
+#[test]
+fn the_session_is_maintained_while_all_threads_wait_for_the_server() {
+    let world = World::new();
+    let threads = Arc::new(BackgroundThreads::new(1));
+    let mounted = world.mount_v4_on(Arc::<BackgroundThreads>::clone(&threads));
+    let (end, ended) = mpsc::channel::<()>();
+    threads.spawn(Box::new(move || ended.recv().unwrap_or_default()));
+    mounted.put(&root(), mounted.client.root(), "file", 0o644, b"");
+    mounted.sent();
+    wait_for(&mounted, "NFSv4.SEQUENCE 1");
+    drop(end);
+}
+
+#[test]
+fn files_that_are_released_before_their_data_are_sent_do_not_keep_them_from_being_sent() {
+    let world = World::new();
+    let mounted = world.mount_v4_on(Arc::new(BackgroundThreads::new(1)));
+    let op = || mounted.client.op(&root());
+    let (_, opened) =
+        ops::create(&op(), mounted.client.root(), b"file", 0o644, OpenFlags::writing()).unwrap();
+    ops::write(&op(), &opened.file, 0, b"x").unwrap();
+    mounted.sent();
+    ops::release(&mounted.client, &opened.file);
+    wait_for(&mounted, "NFSv4.WRITE 1");
+}
+
+/// A mount on threads, over a server that can call it, if it `is_called`, and how many opens it has
+/// closed.
+fn counting_closes(
+    world: &World,
+    cache: CacheOptions,
+    is_called: bool,
+) -> (BenchMount, Arc<ScriptedServer>, Arc<AtomicU32>) {
+    let (callbacks, closes) = (Callbacks::default(), Arc::new(AtomicU32::new(0)));
+    let way = if is_called { world.way_with(&callbacks) } else { world.way() };
+    let server = ScriptedServer::over(way);
+    let threads = Arc::new(BackgroundThreads::new(2));
+    let transport = Arc::<ScriptedServer>::clone(&server);
+    let mounted = world.mount_v4_calling_on(cache, transport, &callbacks, threads);
+    let counted = Arc::clone(&closes);
+    server.script(move |asked| {
+        counted.fetch_add(u32::from(asked.does(op::CLOSE)), Relaxed);
+        None
+    });
+    (mounted, server, closes)
+}
+
+// SEMANTICS: sessions-1.
+#[test]
+fn an_open_that_a_delegation_has_kept_for_another_user_is_closed() {
+    let world = World::new();
+    world.serve_callbacks();
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    maker.put(&root(), maker.client.root(), "file", 0o644, b"x");
+    maker.lookup(&root(), maker.client.root(), "none").unwrap_err();
+    let (mounted, _server, closes) = counting_closes(&world, CacheOptions::default(), true);
+    let file = mounted.lookup(&user(500), mounted.client.root(), "file").unwrap();
+    mounted.cat(&user(500), file.id).unwrap();
+    assert_eq!(mounted.counter(ClientCounter::DelegationGranted), 1);
+    ops::setattr(&mounted.client.op(&root()), file.id, &SetAttributes::with_mode(0o600)).unwrap();
+    wait_until(|| closes.load(Relaxed) == 1, "the open stays");
+}
+
+// SEMANTICS: sessions-1.
+#[test]
+fn an_open_whose_last_user_has_gone_before_the_reply_is_closed() {
+    let world = World::new();
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    maker.put(&root(), maker.client.root(), "large", 0o644, &[7; 300_000]);
+    maker.lookup(&root(), maker.client.root(), "none").unwrap_err();
+    let sloppy = CacheOptions { sloppy_open: Duration::from_secs(3), ..CacheOptions::default() };
+    let (mounted, server, closes) = counting_closes(&world, sloppy, false);
+    let mounted = Arc::new(mounted);
+    let found = mounted.lookup(&root(), mounted.client.root(), "large").unwrap();
+    let opened = ops::open(&mounted.client.op(&root()), found.id, OpenFlags::reading()).unwrap().file;
+    let (weak, counted, released) = (Arc::downgrade(&mounted), Arc::clone(&closes), Arc::clone(&opened));
+    server.script(move |asked| {
+        counted.fetch_add(u32::from(asked.does(op::CLOSE)), Relaxed);
+        if asked.main() == op::OPEN
+            && let Some(mounted) = weak.upgrade()
+        {
+            ops::release(&mounted.client, &released);
+        }
+        None
+    });
+    ops::read(&mounted.client.op(&root()), &opened, 0, 9).unwrap();
+    wait_until(|| closes.load(Relaxed) == 1, "the open stays");
+}
