@@ -11,7 +11,7 @@
 //! delegations were recalled gets none for some time, because its writer usually changes it again
 //! soon.
 //!
-//! The order of locks: a shard of this table, then a shard of the table of shares.
+//! The order of locks: a shard of this table, then a shard of the table of shares or of locks.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -337,7 +337,7 @@ impl DelegationTable {
         file: &FileKey,
         new: NewDelegation,
         now: Duration,
-        is_open_for_writing: impl FnOnce() -> bool,
+        is_wanted_for_writing: impl FnOnce() -> bool,
     ) -> bool {
         let place = self.place(file);
         self.count.fetch_add(1, Ordering::SeqCst);
@@ -354,7 +354,7 @@ impl DelegationTable {
             && is_told_of_local_changes
             && (new.is_reclaim || !self.was_recalled(place, now))
             && present.is_none_or(|delegations| is_open_to(&delegations.holders, new.client))
-            && !is_open_for_writing();
+            && !is_wanted_for_writing();
         if !is_granted {
             self.count.fetch_sub(1, Ordering::SeqCst);
             return false;

@@ -25,9 +25,9 @@ const WRITE: u32 = ShareAccess4::WRITE;
 const BOTH: u32 = ShareAccess4::BOTH;
 const LONG: Duration = Duration::from_secs(60);
 
-type Answer = fn() -> Result<NfsStat4, CallError>;
+pub(super) type Answer = fn() -> Result<NfsStat4, CallError>;
 
-const fn ok() -> Result<NfsStat4, CallError> {
+pub(super) const fn ok() -> Result<NfsStat4, CallError> {
     Ok(NfsStat4::Ok)
 }
 
@@ -37,8 +37,8 @@ const fn silent() -> Result<NfsStat4, CallError> {
 
 /// A recall as it arrived.
 #[derive(Debug, PartialEq, Eq)]
-struct Recalled {
-    stateid: Stateid,
+pub(super) struct Recalled {
+    pub(super) stateid: Stateid,
     object: FileHandle,
     /// The requests to which it refers.
     referring: Vec<ReferringCall>,
@@ -83,7 +83,7 @@ pub(super) fn bind_answering(client: &TestClient<'_>) {
 }
 
 /// Binds a backchannel to a client's session.
-fn bind(client: &TestClient<'_>, answer: Answer) -> mpsc::Receiver<Recalled> {
+pub(super) fn bind(client: &TestClient<'_>, answer: Answer) -> mpsc::Receiver<Recalled> {
     let (sender, calls) = mpsc::channel();
     let session = client.server.service.held.session(&client.session).unwrap();
     session.set_callback(123, crate::state::CallbackSecurity::None);
@@ -116,7 +116,7 @@ fn serving_exported(exported: crate::ExportDefinition) -> (Server, Arc<ScriptedT
     (Server::over(service), time)
 }
 
-fn create(client: &TestClient<'_>, name: &str) -> FileHandle {
+pub(super) fn create(client: &TestClient<'_>, name: &str) -> FileHandle {
     let opened = client.open(&client.files(), &creating(name, "maker", BOTH, 0)).unwrap();
     let close = CloseArgs4 { seqid: 0, stateid: opened.stateid };
     assert_eq!(client.at(&opened.handle, &|compound| compound.push(&close)), NfsStat4::Ok);
@@ -131,17 +131,17 @@ const fn delegation(opened: &super::test_client::Opened) -> Option<Stateid> {
     }
 }
 
-fn open_for(client: &TestClient<'_>, name: &str, access: u32) -> OpenDelegation<'static> {
+pub(super) fn open_for(client: &TestClient<'_>, name: &str, access: u32) -> OpenDelegation<'static> {
     client.open(&client.files(), &opening(name, "reader", access, 0)).unwrap().result.delegation
 }
 
 /// Opens a file, which has to be delegated.
-fn delegated(client: &TestClient<'_>, name: &str) -> Stateid {
+pub(super) fn delegated(client: &TestClient<'_>, name: &str) -> Stateid {
     let opened = client.open(&client.files(), &opening(name, "reader", READ, 0)).unwrap();
     delegation(&opened).unwrap_or_else(|| panic!("{:?}", opened.result.delegation))
 }
 
-fn give_back(client: &TestClient<'_>, file: &FileHandle, stateid: Stateid) -> NfsStat4 {
+pub(super) fn give_back(client: &TestClient<'_>, file: &FileHandle, stateid: Stateid) -> NfsStat4 {
     client.at(file, &|compound| compound.push(&DelegreturnArgs4 { stateid }))
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curt_observe::ServerCounters;
-use curt_proto::nfs4::{LockType4, NfsStat4, Stateid};
+use curt_proto::nfs4::{LockType4, NfsStat4, OpenDelegation, ShareAccess4, Stateid};
 use curt_proto::nlm4::{
     self, NlmLock, NlmLockArguments, NlmProcedure, NlmResult, NlmStat4, NlmUnlockArguments,
 };
@@ -17,6 +17,7 @@ use curt_types::FileHandle;
 use curt_xdr::{Encode, Opaque, decode_all};
 use parking_lot::Mutex;
 
+use super::delegations;
 use super::lock_callbacks::{accepted, bind, call};
 use super::locks::{BOTH, Failure, REST, is_denied, lock, locking, new_owner, test, unlock};
 use super::test_client::{Server, TestClient, creating, export, opening, rules, user};
@@ -148,6 +149,28 @@ fn hosts_of_nlm_and_clients_wait_for_each_other_in_one_queue() {
     assert_eq!(call(&calls).1, b"b");
     lock(&two, &file, &wait).unwrap();
     assert_eq!(nlm_lock(&server, &file, false), NlmStat4::Denied);
+}
+
+// SEMANTICS: stateful-9, stateful-11.
+#[test]
+fn a_host_locks_a_file_for_writing_when_its_delegations_are_back() {
+    let (server, _, time) = server();
+    let reader = server.client("reader");
+    let calls = delegations::bind(&reader, delegations::ok);
+    let file = delegations::create(&reader, "file");
+    let stateid = delegations::delegated(&reader, "file");
+    for _ in 0..2 {
+        assert_eq!(nlm_lock(&server, &file, true), NlmStat4::DeniedGracePeriod);
+    }
+    assert_eq!(calls.recv_timeout(Duration::from_secs(60)).unwrap().stateid, stateid);
+    assert_eq!(delegations::give_back(&reader, &file, stateid), NfsStat4::Ok);
+    assert_eq!(nlm_lock(&server, &file, true), NlmStat4::Granted);
+    // As long as it is locked, nobody is given another one.
+    time.advance(Duration::from_secs(60));
+    let opened = || delegations::open_for(&reader, "file", ShareAccess4::READ);
+    assert_eq!(opened(), OpenDelegation::None);
+    assert_eq!(nlm_unlock(&server, &file), NlmStat4::Granted);
+    assert!(matches!(opened(), OpenDelegation::Read { .. }));
 }
 
 // SEMANTICS: stateful-9.
