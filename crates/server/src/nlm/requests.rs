@@ -392,6 +392,13 @@ fn shared(call: &mut NlmRequest<'_, '_>, arguments: &NlmShareArguments<'_>) -> D
     if service.is_in_grace() != arguments.reclaim || call.is_false_reclaim(arguments.reclaim) {
         return Err(NlmStat4::DeniedGracePeriod.into());
     }
+    let kind = if bits.contains(ShareBits::WRITE) { ChangeKind::Data } else { ChangeKind::Attributes };
+    let is_unknown_to_readers = bits.contains(ShareBits::WRITE) || mode.deny.contains(ShareBits::READ);
+    let change = if is_unknown_to_readers && !arguments.reclaim {
+        Some(call.begin_change(&target, kind)?)
+    } else {
+        None
+    };
     let host = call.begin_host(share.caller_name.bytes(), Monitoring::Yes)?;
     call.record(&host)?;
     let owner = ShareOwner { host: call.host(), name: share.oh.bytes().into() };
@@ -401,6 +408,7 @@ fn shared(call: &mut NlmRequest<'_, '_>, arguments: &NlmShareArguments<'_>) -> D
         Err(NoShare::Conflict) if service.expire_holders(&file, WantedAccess::Open(mode)).is_ok() => share()?,
         outcome => outcome?,
     }
+    drop(change);
     Ok(NlmStat4::Granted)
 }
 
