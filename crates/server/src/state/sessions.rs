@@ -402,15 +402,15 @@ impl ServerState {
     ) -> Result<SessionCreated, StateFault> {
         let mut table = self.clients.lock();
         let record = table.records.get_mut(&asked.client).ok_or(StateFault::StaleClient)?;
-        // Wrong arguments use no sequence id.
-        let fore = asked.fore.negotiate(&self.limits.fore)?;
-        let back = asked.back.negotiate(&self.limits.back)?;
         if asked.sequence == record.slot.sequence {
             return record.slot.outcome;
         }
         if asked.sequence != record.slot.next() {
             return Err(StateFault::Misordered);
         }
+        // Wrong arguments use no sequence id.
+        let fore = asked.fore.negotiate(&self.limits.fore)?;
+        let back = asked.back.negotiate(&self.limits.back)?;
         let fore = match self.admit_session(record, asked, fore) {
             Ok(fore) => fore,
             // The client repeats what is delayed.
