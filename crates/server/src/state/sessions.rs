@@ -242,6 +242,11 @@ impl Session {
         callback.security = Some(security);
     }
 
+    /// Whether the client accepts a credential of callbacks that the server supports.
+    pub(crate) fn has_callback_security(&self) -> bool {
+        self.callback.lock().security.is_some()
+    }
+
     /// Whether the client takes callbacks of a few operations, as far as is known.
     pub(crate) fn takes_callbacks(&self) -> bool {
         let callback = self.callback.lock();
