@@ -254,15 +254,13 @@ fn find_or_create<'r>(
     how: &OpenHow<'_>,
     mode: ShareMode,
 ) -> Result<FoundFile<'r>, OpFailure> {
-    let (OpenHow::Create(how), Object::Exported(target)) = (how, directory) else {
-        let object = match names::lookup(&mut compound.request, directory, name) {
-            // The pseudo file system is read-only.
-            Err(OpFailure::Status(NfsStat4::Noent)) if matches!(how, OpenHow::Create(_)) => {
-                return Err(NfsStat4::Rofs.into());
-            }
-            looked_up => looked_up?,
-        };
+    let OpenHow::Create(how) = how else {
+        let object = names::lookup(&mut compound.request, directory, name)?;
         return unchanged(&mut compound.request, directory, object);
+    };
+    let Object::Exported(target) = directory else {
+        // The pseudo file system is read-only.
+        return take(compound, directory, name, how, mode, NfsStat4::Rofs.into());
     };
     // Decided before there is a new file: a client repeats what was delayed.
     let room = compound.request.service.held.has_room(compound.slot()?.client());
