@@ -127,6 +127,7 @@ impl NfsService {
         }
         report_expired(self.held.expire(self.uptime()));
         self.release_departing();
+        self.repeat_recalls();
     }
 
     /// Ends the leases of silent clients whose opens of `file` conflict with another request. Then

@@ -142,8 +142,10 @@ pub(crate) trait DelegationObserver: Send + Sync {
 enum RecallState {
     /// It has been sent, or is about to be.
     Sent,
-    /// It was not answered: it is to be sent again if somebody still wants the file.
+    /// It was not answered: it is to be sent again.
     Failed,
+    /// It has been sent again, or is about to be.
+    Repeated,
 }
 
 struct Delegation {
@@ -309,16 +311,15 @@ impl DelegationTable {
         recalled: &mut RecallTimes,
         now: Duration,
     ) -> Option<Recall> {
-        let since = match delegation.recall {
-            Some((_, RecallState::Sent)) => return None,
-            Some((since, RecallState::Failed)) => since,
+        delegation.recall = Some(match delegation.recall {
+            Some((_, RecallState::Sent | RecallState::Repeated)) => return None,
+            Some((since, RecallState::Failed)) => (since, RecallState::Repeated),
             None => {
                 self.recalled.fetch_add(1, Ordering::Relaxed);
                 recalled.insert((now, delegation.stateid.other), (*file, client));
-                now
+                (now, RecallState::Sent)
             }
-        };
-        delegation.recall = Some((since, RecallState::Sent));
+        });
         let Delegation { stateid, ref handle, granted_by, .. } = *delegation;
         Some(Recall { client, stateid, file: *file, handle: handle.clone(), granted_by })
     }
@@ -401,18 +402,50 @@ impl DelegationTable {
         }
     }
 
-    /// The recall of a delegation was not answered. It is sent again if somebody still wants the
-    /// file.
-    pub(crate) fn recall_failed(&self, file: &FileKey, client: Clientid, stateid: &Stateid) {
-        let shard = &mut *self.shards[self.place(file) % SHARDS].lock();
-        let delegations = shard.files.get_mut(file);
+    /// A recall has ended. If it was not answered, it is sent again. Of one that was sent again,
+    /// the time of a lease begins when the client has it.
+    pub(crate) fn recall_ended(&self, recall: &Recall, is_delivered: bool, now: Duration) {
+        let Recall { client, stateid, ref file, .. } = *recall;
+        let DelegationShard { files, recalled, .. } = &mut *self.shards[self.place(file) % SHARDS].lock();
+        let delegations = files.get_mut(file);
         let delegation = delegations.and_then(|delegations| delegations.holders.get_mut(&client));
         if let Some(delegation) = delegation
             && delegation.stateid.other == stateid.other
-            && let Some((_, state)) = &mut delegation.recall
+            && let Some((since, state)) = &mut delegation.recall
         {
-            *state = RecallState::Failed;
+            if !is_delivered {
+                *state = RecallState::Failed;
+            } else if *state == RecallState::Repeated {
+                recalled.remove(&(*since, stateid.other));
+                recalled.insert((now, stateid.other), (*file, client));
+                (*since, *state) = (now, RecallState::Sent);
+            }
         }
+    }
+
+    /// The delegations whose recalls were not answered.
+    pub(crate) fn unanswered(&self) -> Vec<(FileKey, Clientid)> {
+        if self.recalled.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let of_shard = |shard: &Mutex<DelegationShard>| {
+            let shard = shard.lock();
+            let has_failed = |(file, client): &&(FileKey, Clientid)| {
+                let delegation = shard.files.get(file).and_then(|file| file.holders.get(client));
+                let recall = delegation.and_then(|delegation| delegation.recall);
+                recall.is_some_and(|(_, state)| state == RecallState::Failed)
+            };
+            shard.recalled.values().filter(has_failed).copied().collect::<Vec<_>>()
+        };
+        self.shards.iter().flat_map(of_shard).collect()
+    }
+
+    /// Marks a recall that was not answered as sent again. Returns it, if it is to be sent.
+    pub(crate) fn repeat_recall(&self, file: &FileKey, client: Clientid, now: Duration) -> Option<Recall> {
+        let DelegationShard { files, recalled, .. } = &mut *self.shards[self.place(file) % SHARDS].lock();
+        let delegation = files.get_mut(file)?.holders.get_mut(&client)?;
+        matches!(delegation.recall, Some((_, RecallState::Failed)))
+            .then(|| self.recall(file, client, delegation, recalled, now))?
     }
 
     /// Whether others than `by` have a delegation of a file.

@@ -532,6 +532,34 @@ fn who_does_not_return_a_delegation_within_a_lease_loses_it_and_learns_of_it() {
     }
 }
 
+// SEMANTICS: stateful-12.
+#[test]
+fn a_recall_that_was_not_answered_is_repeated_when_the_client_can_be_called_again() {
+    let (server, time) = server();
+    let (holder, other) = (server.client("holder"), server.client("other"));
+    let lost = bind(&holder, silent);
+    let file = create(&holder, "file");
+    let stateid = delegated(&holder, "file");
+    assert_eq!(set_mode(&other, &file), NfsStat4::Delay);
+    assert_eq!(lost.recv_timeout(LONG).unwrap().stateid, stateid);
+    // Nobody asks for the file any more.
+    let session = server.service.held.session(&holder.session).unwrap();
+    while session.takes_callbacks() {
+        std::thread::yield_now();
+    }
+    let calls = bind(&holder, ok);
+    let until = Instant::now() + LONG;
+    let repeated = loop {
+        time.advance(Duration::from_millis(1));
+        server.service.expire_leases();
+        match calls.recv_timeout(Duration::from_millis(10)) {
+            Ok(repeated) => break repeated,
+            Err(_) => assert!(Instant::now() < until, "the recall was not repeated"),
+        }
+    };
+    assert_eq!((repeated.stateid, repeated.object), (stateid, file));
+}
+
 // SEMANTICS: stateful-5.
 #[test]
 fn a_client_whose_lease_has_expired_keeps_its_delegations_until_somebody_wants_the_file() {
