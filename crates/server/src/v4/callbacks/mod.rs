@@ -84,7 +84,7 @@ impl Drop for CallbackThreads {
 
 fn work(queue: &ClientCallbackQueue, service: &Weak<NfsService>) {
     while let Some(taken) = queue.next() {
-        let (client, callback, is_slow) = taken.split();
+        let (client, callback, last) = taken.split();
         let Some(service) = service.upgrade() else { return };
         let outcome = match &callback {
             ClientCallback::NotifyLock(callback) => service.notify_lock(client, callback),
@@ -92,8 +92,8 @@ fn work(queue: &ClientCallbackQueue, service: &Weak<NfsService>) {
             ClientCallback::Recall(recall) => service.recall(recall),
         };
         match outcome {
-            Ok(has_answered) => queue.finish(client, is_slow, has_answered),
-            Err(SlotsInUse) => queue.put_back(client, callback, is_slow),
+            Ok(has_answered) => queue.finish(client, last, has_answered),
+            Err(SlotsInUse) => queue.put_back(client, callback, last),
         }
     }
 }
