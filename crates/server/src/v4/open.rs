@@ -188,6 +188,14 @@ fn delegate(
         let asked = DelegationRequest { file, handle, granted_by, is_reclaim, local };
         service.held.delegate(slot.client(), asked, service.uptime())
     });
+    let granted = granted.and_then(|stateid| {
+        // Whoever changed the file before it was reclaimed has recalled nothing.
+        if !is_reclaim || target.attributes().is_some_and(|attributes| attributes.ctime < service.began) {
+            return Ok(stateid);
+        }
+        let _ = service.held.return_delegation(slot.client(), &stateid, &target.file_key());
+        Err(DelegationRefusal::Contention)
+    });
     match granted {
         Ok(stateid) => {
             service.counters.count(ServerCounter::DelegationsGranted);

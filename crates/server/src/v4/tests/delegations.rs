@@ -560,6 +560,46 @@ fn a_recall_that_was_not_answered_is_repeated_when_the_client_can_be_called_agai
     assert_eq!((repeated.stateid, repeated.object), (stateid, file));
 }
 
+// SEMANTICS: stateful-8.
+#[test]
+fn a_delegation_is_reclaimed_unless_its_file_was_changed_before() {
+    let (directory, tree) = (tempfile::tempdir().unwrap(), super::test_client::memory(1));
+    let start = || {
+        let state = PersistentState::open(directory.path()).unwrap();
+        let vfs = Arc::<curt_vfs::MemoryVfs>::clone(&tree);
+        let exports = vec![crate::ExportDefinition::for_everyone(b"/srv/files".to_vec(), vfs, rules())];
+        let counters = Arc::new(ServerCounters::default());
+        let mut service = NfsService::new(Setup { state, exports, counters }).unwrap();
+        service.recover_clients().unwrap();
+        let service = Arc::new(service);
+        service.serve_callbacks().unwrap();
+        Server::over(service)
+    };
+    let server = start();
+    let holder = server.client("holder");
+    let _calls = bind(&holder, ok);
+    let files = ["kept", "changed"].map(|name| create(&holder, name));
+    for name in ["kept", "changed"] {
+        delegated(&holder, name);
+    }
+    drop(server);
+    // The clock of files has ticked.
+    std::thread::sleep(Duration::from_millis(20));
+    let server = start();
+    let holder = server.reclaiming_client("holder", super::test_client::channel());
+    let _calls = bind(&holder, ok);
+    let change = SetattrArguments {
+        object: NfsFh3::new(files[1].as_bytes()).unwrap(),
+        attributes: Sattr { mode: Some(0o600), ..Sattr::default() },
+        guard: None,
+    };
+    assert_eq!(v3(&server, 0, 1, NfsProcedure::Setattr, &change), NfsStat3::Ok);
+    let claim = OpenClaim::Previous(DelegationType::Read);
+    let reclaim = OpenArgs4 { claim, ..opening("", "reader", READ, 0) };
+    let reclaimed = files.map(|file| delegation(&holder.open(&file, &reclaim).unwrap()));
+    assert!(matches!(reclaimed, [Some(_), None]), "{reclaimed:?}");
+}
+
 // SEMANTICS: stateful-5.
 #[test]
 fn a_client_whose_lease_has_expired_keeps_its_delegations_until_somebody_wants_the_file() {
