@@ -332,7 +332,7 @@ impl<'r> NfsRequest<'r, '_> {
         name: &[u8],
         kind: ChangeKind,
     ) -> Result<Option<FileChange<'r>>, Fault> {
-        if let Some(change) = self.service.held.delegations.begin_change_of_any() {
+        if let Some(change) = self.service.held.delegations.begin_change_of_any(self.service.uptime()) {
             return Ok(Some(change));
         }
         // What cannot be looked up is not changed either.
@@ -350,7 +350,7 @@ impl<'r> NfsRequest<'r, '_> {
         &mut self,
         directory: &VerifiedHandle<'r>,
     ) -> Result<Option<FileChange<'r>>, Fault> {
-        if let Some(change) = self.service.held.delegations.begin_change_of_any() {
+        if let Some(change) = self.service.held.delegations.begin_change_of_any(self.service.uptime()) {
             return Ok(Some(change));
         }
         self.begin_change(directory, ChangeKind::Attributes).map(Some)

@@ -35,6 +35,8 @@ const SHARDS: usize = 64;
 const PLACES: usize = 1 << 14;
 /// How long a file gets no delegation after a recall.
 const PAUSE: Duration = Duration::from_secs(30);
+/// How long changes are of known files after a delegation was refused because of one that was not.
+const ATTENTION: Duration = Duration::from_secs(1);
 /// Maximum number of holders of one file: a change recalls them all.
 const HOLDERS_MAX: usize = 1024;
 
@@ -191,6 +193,9 @@ pub(crate) struct DelegationTable {
     changes: Box<[AtomicU32]>,
     /// Number of changes in progress of files that are not known. SeqCst: see `count`.
     changes_of_any: AtomicU32,
+    /// Nanoseconds until which new changes are of known files, though there is no delegation.
+    /// Relaxed: a change that sees an old value delays a delegation.
+    known_until: AtomicU64,
     /// Nanoseconds of the last recall by place, plus one; 0 if there was none. Relaxed: written and
     /// read with a shard locked; files of another shard with this place may see an old value.
     last_recalls: Box<[AtomicU64]>,
@@ -217,6 +222,7 @@ impl Default for DelegationTable {
             recalled: AtomicUsize::new(0),
             changes: (0..PLACES).map(|_| AtomicU32::new(0)).collect(),
             changes_of_any: AtomicU32::new(0),
+            known_until: AtomicU64::new(0),
             last_recalls: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
             observer: OnceLock::new(),
         }
@@ -229,11 +235,20 @@ impl DelegationTable {
         let _ = self.observer.set(observer);
     }
 
-    /// Begins a change of a file that need not be known, because no client has a delegation.
-    pub(crate) fn begin_change_of_any(&self) -> Option<FileChange<'_>> {
+    /// Begins a change of a file that need not be known, because no client has a delegation, and
+    /// none was about to get one.
+    pub(crate) fn begin_change_of_any(&self, now: Duration) -> Option<FileChange<'_>> {
+        if nanoseconds(now) < self.known_until.load(Ordering::Relaxed) {
+            return None;
+        }
         self.changes_of_any.fetch_add(1, Ordering::SeqCst);
         let change = FileChange(&self.changes_of_any);
         self.is_empty().then_some(change)
+    }
+
+    /// Lets new changes be of known files until then, so that they delay only delegations of these.
+    pub(crate) fn know_changes(&self, until: Duration) {
+        self.known_until.fetch_max(nanoseconds(until), Ordering::Relaxed);
     }
 
     fn is_empty(&self) -> bool {
@@ -343,8 +358,11 @@ impl DelegationTable {
         let place = self.place(file);
         self.count.fetch_add(1, Ordering::SeqCst);
         let shard = &mut *self.shards[place % SHARDS].lock();
-        let is_changed = self.changes[place % PLACES].load(Ordering::SeqCst) > 0
-            || self.changes_of_any.load(Ordering::SeqCst) > 0;
+        let is_any_changed = self.changes_of_any.load(Ordering::SeqCst) > 0;
+        if is_any_changed {
+            self.know_changes(now + ATTENTION);
+        }
+        let is_changed = is_any_changed || self.changes[place % PLACES].load(Ordering::SeqCst) > 0;
         let present = shard.files.get(file);
         let is_told_of_local_changes = match &new.local {
             LocalChanges::Ignored => true,

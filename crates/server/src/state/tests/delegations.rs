@@ -418,3 +418,23 @@ fn the_time_for_a_recall_that_was_repeated_begins_when_it_is_delivered() {
         assert_eq!((state.revoke_overdue(at(ends - 1)), state.revoke_overdue(at(ends))), (0, 1));
     }
 }
+
+#[test]
+fn a_delegation_is_not_refused_again_because_of_changes_of_other_files() {
+    let state = state();
+    let (reader, _) = client(&state, "reader");
+    open(&state, &reader, "reader", file(1), mode(1, 0)).unwrap();
+    let (handle, table) = (curt_types::FileHandle::new(b"handle").unwrap(), &state.delegations);
+    let granted_by = GrantingCall { session: SessionId([0; 16]), slot: SlotId(0), sequence: SequenceId(1) };
+    let delegate = || {
+        let (local, is_reclaim) = (LocalChanges::Ignored, false);
+        let asked = DelegationRequest { file: file(1), handle: &handle, granted_by, is_reclaim, local };
+        state.delegate(&reader, asked, at(1)).is_ok()
+    };
+    let first = table.begin_change_of_any(at(1)).unwrap();
+    assert!(!delegate());
+    // The next change begins before the first one ends.
+    assert!(table.begin_change_of_any(at(1)).is_none());
+    drop(first);
+    assert!(delegate());
+}

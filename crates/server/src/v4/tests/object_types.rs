@@ -167,7 +167,8 @@ fn the_pseudo_file_system_cannot_be_changed() {
         (CreateHow4::Guarded(Fattr4::default()), Exist, Rofs),
         (CreateHow4::Exclusive(Verifier4([1; 8])), Exist, Rofs),
     ] {
-        let make = |new| OpenArgs4 { how: OpenHow::Create(how), ..super::test_client::opening(new, "o", 3, 0) };
+        let make =
+            |new| OpenArgs4 { how: OpenHow::Create(how), ..super::test_client::opening(new, "o", 3, 0) };
         let statuses = (fixture.on(&[], &make("deep")), fixture.on(&[], &make("new")));
         assert_eq!(statuses, (existing, new), "{how:?}");
     }
