@@ -226,8 +226,14 @@ impl NfsService {
         }
         self.send_recalls(conflict.recalls);
         // A holder may have answered, or be gone.
-        let begun = self.held.delegations.begin_change(file, by, kind, now);
-        begun.ok().map(|begun| self.begun(begun))
+        match self.held.delegations.begin_change(file, by, kind, now) {
+            Ok(begun) => Some(self.begun(begun)),
+            // A recall may have failed already.
+            Err(conflict) => {
+                self.send_recalls(conflict.recalls);
+                None
+            }
+        }
     }
 
     fn begun<'a>(&self, begun: BegunChange<'a>) -> FileChange<'a> {
@@ -243,6 +249,16 @@ impl NfsService {
                 sender.send(recall);
             }
         }
+    }
+
+    /// Sends the recalls again that were not answered, to the clients that can be called (RFC 8881
+    /// section 10.4.6).
+    pub(crate) fn repeat_recalls(&self) {
+        let (delegations, now) = (&self.held.delegations, self.uptime());
+        let mut unanswered = delegations.unanswered();
+        unanswered.retain(|(_, client)| self.held.session_with_callbacks(*client).is_some());
+        let repeated = |(file, client)| delegations.repeat_recall(&file, client, now);
+        self.send_recalls(unanswered.into_iter().filter_map(repeated));
     }
 
     /// What reports changes of `target` by processes of this machine, if it gets a delegation.
@@ -316,7 +332,7 @@ impl<'r> NfsRequest<'r, '_> {
         name: &[u8],
         kind: ChangeKind,
     ) -> Result<Option<FileChange<'r>>, Fault> {
-        if let Some(change) = self.service.held.delegations.begin_change_of_any() {
+        if let Some(change) = self.service.held.delegations.begin_change_of_any(self.service.uptime()) {
             return Ok(Some(change));
         }
         // What cannot be looked up is not changed either.
@@ -334,7 +350,7 @@ impl<'r> NfsRequest<'r, '_> {
         &mut self,
         directory: &VerifiedHandle<'r>,
     ) -> Result<Option<FileChange<'r>>, Fault> {
-        if let Some(change) = self.service.held.delegations.begin_change_of_any() {
+        if let Some(change) = self.service.held.delegations.begin_change_of_any(self.service.uptime()) {
             return Ok(Some(change));
         }
         self.begin_change(directory, ChangeKind::Attributes).map(Some)

@@ -44,7 +44,9 @@ impl NfsService {
                 }
             }
             nlm4::PROGRAM => {
-                self.counters.count(ServerCounter::RequestsLock);
+                if !context.was_deferred() {
+                    self.counters.count(ServerCounter::RequestsLock);
+                }
                 match call.version {
                     nlm4::VERSION => nlm::call(self, call, context, reply),
                     _ => versions(nlm4::VERSION, nlm4::VERSION),

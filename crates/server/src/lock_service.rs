@@ -518,6 +518,10 @@ impl ClientLocks for NfsLocks {
         self.service.shard(file).lock().holds(file, owner)
     }
 
+    fn is_wanted_for_writing(&self, file: &LockFile) -> bool {
+        self.service.shard(file).lock().is_wanted_for_writing(file)
+    }
+
     fn release_owner(&self, file: &LockFile, owner: &LockOwner<'_>) {
         let now = self.clock.now();
         let shard = self.service.shard(file);

@@ -37,7 +37,9 @@ impl NfsService {
             );
             let clients = last.clients.into_iter();
             let clients = clients.map(|(owner, principal)| RecordedClient { owner, principal }).collect();
-            self.held.grace.begin(clients, self.uptime().saturating_add(grace));
+            let until = self.uptime().saturating_add(grace);
+            self.held.delegations.know_changes(until);
+            self.held.grace.begin(clients, until);
         }
         Ok(())
     }
@@ -127,6 +129,7 @@ impl NfsService {
         }
         report_expired(self.held.expire(self.uptime()));
         self.release_departing();
+        self.repeat_recalls();
     }
 
     /// Ends the leases of silent clients whose opens of `file` conflict with another request. Then

@@ -9,6 +9,7 @@ use curt_proto::mount3;
 use curt_proto::nfs4;
 use curt_rpc::clock::TimeSource;
 use curt_rpc::message::CALL_HEADER_MAX;
+use curt_types::Timestamp;
 use curt_vfs::{FileCacheCounters, LeaseWatcher};
 
 use crate::authorisation_cache::AuthorisationCaches;
@@ -18,7 +19,7 @@ use crate::file_handle::HandleKey;
 use crate::lock_service::{LockService, NfsLocks};
 use crate::mount3::RemoteMountTable;
 use crate::nlm::LockManager;
-use crate::replay::reply_cache::{ReplyCache, ReplyCacheLimits};
+use crate::replay::reply_cache::{ReplyCache, ReplyCacheLimits, timestamp};
 use crate::state::locks::LockTableOptions;
 use crate::state::{ClientSummary, ServerState, StateLimits};
 use crate::state_directory::{ClientRecords, PersistentState, StateError, random};
@@ -154,6 +155,8 @@ pub struct NfsService {
     /// The server in EXCHANGE_ID: the same after a restart with the same handles.
     pub(crate) server_owner: [u8; 16],
     started: Instant,
+    /// The time of files that are changed in this run, or a later one.
+    pub(crate) began: Timestamp,
 }
 
 impl NfsService {
@@ -213,6 +216,7 @@ impl NfsService {
             grants_directory_delegations: false,
             server_owner,
             started: clock.now(),
+            began: timestamp(clock.coarse_wall_clock()),
             lock_manager: Arc::default(),
             locks,
             clock,

@@ -153,7 +153,9 @@ pub(crate) fn call(
     };
     let procedure = NlmProcedure::from_number(call.procedure).ok_or(CallFailure::ProcedureUnavailable)?;
     let operation = Operation::Nlm(procedure);
-    service.counters.calls.count(operation);
+    if !context.was_deferred() {
+        service.counters.calls.count(operation);
+    }
     stages::set_operation(operation);
     let (peer, local) = (context.peer(), known_local(context.local().ip()));
     let mut request = NlmRequest::new(service, call, context);

@@ -21,13 +21,14 @@ use curt_xdr::{Encode, Opaque};
 use super::host_states::HostLockKey;
 use super::hosts::{Host, known_local};
 use super::shares::{NoShare, ShareOwner};
+use crate::delegations::WaitedCall;
 use crate::file_handle::HandleContents;
 use crate::request::{NfsRequest, Refusal, VerifiedHandle};
 use crate::service::NfsService;
 use crate::state::locks::{
     CancelOutcome, LockClient, LockDenial, LockHolder, LockOutcome, LockOwner, LockRequest, LockWait,
 };
-use crate::state::{FileKey, ShareBits, ShareMode, WantedAccess};
+use crate::state::{ChangeKind, FileChange, FileKey, ShareBits, ShareMode, WantedAccess};
 
 /// Whether the host is notified of a restart of this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,8 +95,12 @@ impl<'r, 'c> NlmRequest<'r, 'c> {
         call: &'r CallMessage<'r>,
         context: &'r mut CallContext<'c>,
     ) -> Self {
-        let credential = &call.credential;
-        Self { request: NfsRequest::new(service, credential, context) }
+        let waited = context.resumed::<WaitedCall>();
+        let mut request = NfsRequest::new(service, &call.credential, context);
+        if let Some(waited) = waited {
+            request.has_waited(&waited);
+        }
+        Self { request }
     }
 
     const fn service(&self) -> &'r NfsService {
@@ -132,6 +137,21 @@ impl<'r, 'c> NlmRequest<'r, 'c> {
         let is_allowed =
             allowed.contains(asked) || attributes.uid == caller.uid || target.rules().insecure_locks;
         if is_allowed { Ok(()) } else { Err(Fault::Acces.into()) }
+    }
+
+    /// Recalls the delegations of others that do not know of a lock or a reservation. No other one
+    /// is granted as long as the result exists. The call waits for them, and then its host repeats
+    /// it as in the grace period: every other denial would reach a process.
+    fn begin_change(
+        &mut self,
+        target: &VerifiedHandle<'r>,
+        kind: ChangeKind,
+    ) -> Result<FileChange<'r>, LockRefusal> {
+        self.request.begin_change(target, kind).map_err(|fault| match fault {
+            Fault::Jukebox if self.request.wait(&mut None, 0) => LockRefusal::Call(CallFailure::NoReply),
+            Fault::Jukebox => NlmStat4::DeniedGracePeriod.into(),
+            fault => fault.into(),
+        })
     }
 
     /// The host, before it gets a lock or a reservation. If it has to be recorded, the thread hands
@@ -239,6 +259,9 @@ fn locked(call: &mut NlmRequest<'_, '_>, arguments: &NlmLockArguments<'_>, monit
     if call.is_false_reclaim(reclaim) {
         return Err(NlmStat4::DeniedGracePeriod.into());
     }
+    // A client that has a delegation keeps its locks for reading to itself.
+    let change =
+        if exclusive && !reclaim { Some(call.begin_change(&target, ChangeKind::Data)?) } else { None };
     let host = call.begin_host(lock.caller_name.bytes(), monitoring)?;
     if monitoring == Monitoring::Yes {
         let LockOwner { process, name, .. } = call.owner(&lock);
@@ -276,6 +299,7 @@ fn locked(call: &mut NlmRequest<'_, '_>, arguments: &NlmLockArguments<'_>, monit
         }
         outcome => outcome,
     };
+    drop(change);
     Ok(match outcome {
         LockOutcome::Granted => NlmStat4::Granted,
         LockOutcome::Blocked(_) => NlmStat4::Blocked,
@@ -353,6 +377,13 @@ fn shared(call: &mut NlmRequest<'_, '_>, arguments: &NlmShareArguments<'_>) -> D
     if service.is_in_grace() != arguments.reclaim || call.is_false_reclaim(arguments.reclaim) {
         return Err(NlmStat4::DeniedGracePeriod.into());
     }
+    let kind = if bits.contains(ShareBits::WRITE) { ChangeKind::Data } else { ChangeKind::Attributes };
+    let is_unknown_to_readers = bits.contains(ShareBits::WRITE) || mode.deny.contains(ShareBits::READ);
+    let change = if is_unknown_to_readers && !arguments.reclaim {
+        Some(call.begin_change(&target, kind)?)
+    } else {
+        None
+    };
     let host = call.begin_host(share.caller_name.bytes(), Monitoring::Yes)?;
     call.record()?;
     let owner = ShareOwner { host: call.host(), name: share.oh.bytes().into() };
@@ -365,6 +396,7 @@ fn shared(call: &mut NlmRequest<'_, '_>, arguments: &NlmShareArguments<'_>) -> D
     if outcome.is_err() {
         service.end_without_shares(call.host());
     }
+    drop(change);
     outcome?;
     Ok(NlmStat4::Granted)
 }

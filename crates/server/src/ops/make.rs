@@ -55,7 +55,7 @@ fn begin<'r>(
         }
         _ => None,
     };
-    if let Some(change) = request.service.held.delegations.begin_change_of_any() {
+    if let Some(change) = request.service.held.delegations.begin_change_of_any(request.service.uptime()) {
         return Ok([truncated, Some(change)]);
     }
     let is_unchecked = matches!(object, NewNode::File(CreateMode::Unchecked(_)));

@@ -1,10 +1,11 @@
 //! What the administrator sees of the clients, and changes.
 
-use std::{net::IpAddr, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use curt_proto::nfs4::Clientid;
 
 use super::ServerState;
+use super::clients::ClientRecord;
 
 /// A client and what it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,17 +38,21 @@ impl ServerState {
     /// The clients, by id.
     pub(crate) fn clients(&self, now: Duration) -> Vec<ClientSummary> {
         let table = self.clients.lock();
-        let summaries = table.records.values().map(|record| {
-            let client = &record.client;
+        let of_record =
+            |record: &ClientRecord| (Arc::clone(&record.client), record.is_confirmed, record.sessions.len());
+        let records: Vec<_> = table.records.values().map(of_record).collect();
+        // A client's states may be locked for long; others must not wait for them.
+        drop(table);
+        let summaries = records.iter().map(|(client, is_confirmed, sessions)| {
             let states = client.states.lock();
             ClientSummary {
                 client: client.id,
                 owner: client.owner.clone(),
                 implementation: client.implementation.lock().clone(),
                 peer: client.peer,
-                is_confirmed: record.is_confirmed,
+                is_confirmed: *is_confirmed,
                 since_renewal: now.saturating_sub(client.renewed()),
-                sessions: record.sessions.len(),
+                sessions: *sessions,
                 owners: states.owners(),
                 opens: states.opens(),
                 locks: states.lock_states.len(),

@@ -11,7 +11,7 @@
 //! delegations were recalled gets none for some time, because its writer usually changes it again
 //! soon.
 //!
-//! The order of locks: a shard of this table, then a shard of the table of shares.
+//! The order of locks: a shard of this table, then a shard of the table of shares or of locks.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -35,6 +35,8 @@ const SHARDS: usize = 64;
 const PLACES: usize = 1 << 14;
 /// How long a file gets no delegation after a recall.
 const PAUSE: Duration = Duration::from_secs(30);
+/// How long changes are of known files after a delegation was refused because of one that was not.
+const ATTENTION: Duration = Duration::from_secs(1);
 /// Maximum number of holders of one file: a change recalls them all.
 const HOLDERS_MAX: usize = 1024;
 
@@ -142,8 +144,10 @@ pub(crate) trait DelegationObserver: Send + Sync {
 enum RecallState {
     /// It has been sent, or is about to be.
     Sent,
-    /// It was not answered: it is to be sent again if somebody still wants the file.
+    /// It was not answered: it is to be sent again.
     Failed,
+    /// It has been sent again, or is about to be.
+    Repeated,
 }
 
 struct Delegation {
@@ -189,6 +193,9 @@ pub(crate) struct DelegationTable {
     changes: Box<[AtomicU32]>,
     /// Number of changes in progress of files that are not known. SeqCst: see `count`.
     changes_of_any: AtomicU32,
+    /// Nanoseconds until which new changes are of known files, though there is no delegation.
+    /// Relaxed: a change that sees an old value delays a delegation.
+    known_until: AtomicU64,
     /// Nanoseconds of the last recall by place, plus one; 0 if there was none. Relaxed: written and
     /// read with a shard locked; files of another shard with this place may see an old value.
     last_recalls: Box<[AtomicU64]>,
@@ -215,6 +222,7 @@ impl Default for DelegationTable {
             recalled: AtomicUsize::new(0),
             changes: (0..PLACES).map(|_| AtomicU32::new(0)).collect(),
             changes_of_any: AtomicU32::new(0),
+            known_until: AtomicU64::new(0),
             last_recalls: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
             observer: OnceLock::new(),
         }
@@ -227,11 +235,20 @@ impl DelegationTable {
         let _ = self.observer.set(observer);
     }
 
-    /// Begins a change of a file that need not be known, because no client has a delegation.
-    pub(crate) fn begin_change_of_any(&self) -> Option<FileChange<'_>> {
+    /// Begins a change of a file that need not be known, because no client has a delegation, and
+    /// none was about to get one.
+    pub(crate) fn begin_change_of_any(&self, now: Duration) -> Option<FileChange<'_>> {
+        if nanoseconds(now) < self.known_until.load(Ordering::Relaxed) {
+            return None;
+        }
         self.changes_of_any.fetch_add(1, Ordering::SeqCst);
         let change = FileChange(&self.changes_of_any);
         self.is_empty().then_some(change)
+    }
+
+    /// Lets new changes be of known files until then, so that they delay only delegations of these.
+    pub(crate) fn know_changes(&self, until: Duration) {
+        self.known_until.fetch_max(nanoseconds(until), Ordering::Relaxed);
     }
 
     fn is_empty(&self) -> bool {
@@ -309,16 +326,15 @@ impl DelegationTable {
         recalled: &mut RecallTimes,
         now: Duration,
     ) -> Option<Recall> {
-        let since = match delegation.recall {
-            Some((_, RecallState::Sent)) => return None,
-            Some((since, RecallState::Failed)) => since,
+        delegation.recall = Some(match delegation.recall {
+            Some((_, RecallState::Sent | RecallState::Repeated)) => return None,
+            Some((since, RecallState::Failed)) => (since, RecallState::Repeated),
             None => {
                 self.recalled.fetch_add(1, Ordering::Relaxed);
                 recalled.insert((now, delegation.stateid.other), (*file, client));
-                now
+                (now, RecallState::Sent)
             }
-        };
-        delegation.recall = Some((since, RecallState::Sent));
+        });
         let Delegation { stateid, ref handle, granted_by, .. } = *delegation;
         Some(Recall { client, stateid, file: *file, handle: handle.clone(), granted_by })
     }
@@ -337,13 +353,16 @@ impl DelegationTable {
         file: &FileKey,
         new: NewDelegation,
         now: Duration,
-        is_open_for_writing: impl FnOnce() -> bool,
+        is_wanted_for_writing: impl FnOnce() -> bool,
     ) -> bool {
         let place = self.place(file);
         self.count.fetch_add(1, Ordering::SeqCst);
         let shard = &mut *self.shards[place % SHARDS].lock();
-        let is_changed = self.changes[place % PLACES].load(Ordering::SeqCst) > 0
-            || self.changes_of_any.load(Ordering::SeqCst) > 0;
+        let is_any_changed = self.changes_of_any.load(Ordering::SeqCst) > 0;
+        if is_any_changed {
+            self.know_changes(now + ATTENTION);
+        }
+        let is_changed = is_any_changed || self.changes[place % PLACES].load(Ordering::SeqCst) > 0;
         let present = shard.files.get(file);
         let is_told_of_local_changes = match &new.local {
             LocalChanges::Ignored => true,
@@ -354,7 +373,7 @@ impl DelegationTable {
             && is_told_of_local_changes
             && (new.is_reclaim || !self.was_recalled(place, now))
             && present.is_none_or(|delegations| is_open_to(&delegations.holders, new.client))
-            && !is_open_for_writing();
+            && !is_wanted_for_writing();
         if !is_granted {
             self.count.fetch_sub(1, Ordering::SeqCst);
             return false;
@@ -401,18 +420,50 @@ impl DelegationTable {
         }
     }
 
-    /// The recall of a delegation was not answered. It is sent again if somebody still wants the
-    /// file.
-    pub(crate) fn recall_failed(&self, file: &FileKey, client: Clientid, stateid: &Stateid) {
-        let shard = &mut *self.shards[self.place(file) % SHARDS].lock();
-        let delegations = shard.files.get_mut(file);
+    /// A recall has ended. If it was not answered, it is sent again. Of one that was sent again,
+    /// the time of a lease begins when the client has it.
+    pub(crate) fn recall_ended(&self, recall: &Recall, is_delivered: bool, now: Duration) {
+        let Recall { client, stateid, ref file, .. } = *recall;
+        let DelegationShard { files, recalled, .. } = &mut *self.shards[self.place(file) % SHARDS].lock();
+        let delegations = files.get_mut(file);
         let delegation = delegations.and_then(|delegations| delegations.holders.get_mut(&client));
         if let Some(delegation) = delegation
             && delegation.stateid.other == stateid.other
-            && let Some((_, state)) = &mut delegation.recall
+            && let Some((since, state)) = &mut delegation.recall
         {
-            *state = RecallState::Failed;
+            if !is_delivered {
+                *state = RecallState::Failed;
+            } else if *state == RecallState::Repeated {
+                recalled.remove(&(*since, stateid.other));
+                recalled.insert((now, stateid.other), (*file, client));
+                (*since, *state) = (now, RecallState::Sent);
+            }
         }
+    }
+
+    /// The delegations whose recalls were not answered.
+    pub(crate) fn unanswered(&self) -> Vec<(FileKey, Clientid)> {
+        if self.recalled.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let of_shard = |shard: &Mutex<DelegationShard>| {
+            let shard = shard.lock();
+            let has_failed = |(file, client): &&(FileKey, Clientid)| {
+                let delegation = shard.files.get(file).and_then(|file| file.holders.get(client));
+                let recall = delegation.and_then(|delegation| delegation.recall);
+                recall.is_some_and(|(_, state)| state == RecallState::Failed)
+            };
+            shard.recalled.values().filter(has_failed).copied().collect::<Vec<_>>()
+        };
+        self.shards.iter().flat_map(of_shard).collect()
+    }
+
+    /// Marks a recall that was not answered as sent again. Returns it, if it is to be sent.
+    pub(crate) fn repeat_recall(&self, file: &FileKey, client: Clientid, now: Duration) -> Option<Recall> {
+        let DelegationShard { files, recalled, .. } = &mut *self.shards[self.place(file) % SHARDS].lock();
+        let delegation = files.get_mut(file)?.holders.get_mut(&client)?;
+        matches!(delegation.recall, Some((_, RecallState::Failed)))
+            .then(|| self.recall(file, client, delegation, recalled, now))?
     }
 
     /// Whether others than `by` have a delegation of a file.

@@ -20,6 +20,10 @@ pub(crate) trait ClientLocks: Send + Sync {
     /// Whether an owner holds a lock in a file.
     fn holds(&self, file: &FileKey, owner: &LockOwner<'_>) -> bool;
 
+    /// Whether anybody has locked a file for writing, or waits for that. Called with a shard of the
+    /// delegations locked.
+    fn is_wanted_for_writing(&self, file: &FileKey) -> bool;
+
     /// Releases the locks of an owner in a file, and takes its requests out of the queue.
     fn release_owner(&self, file: &FileKey, owner: &LockOwner<'_>);
 

@@ -674,8 +674,10 @@ impl ServerState {
             is_reclaim: asked.is_reclaim,
             local: asked.local,
         };
-        let is_open_for_writing = || self.shares.is_open_for_writing(&asked.file);
-        if !self.delegations.grant(&asked.file, new, now, is_open_for_writing) {
+        // A host of NLM locks a file without an open.
+        let is_locked = || self.locks.as_ref().is_some_and(|locks| locks.is_wanted_for_writing(&asked.file));
+        let is_wanted_for_writing = || self.shares.is_open_for_writing(&asked.file) || is_locked();
+        if !self.delegations.grant(&asked.file, new, now, is_wanted_for_writing) {
             return Err(DelegationRefusal::Contention);
         }
         self.count_state(client);

@@ -242,6 +242,11 @@ impl Session {
         callback.security = Some(security);
     }
 
+    /// Whether the client accepts a credential of callbacks that the server supports.
+    pub(crate) fn has_callback_security(&self) -> bool {
+        self.callback.lock().security.is_some()
+    }
+
     /// Whether the client takes callbacks of a few operations, as far as is known.
     pub(crate) fn takes_callbacks(&self) -> bool {
         let callback = self.callback.lock();
@@ -402,15 +407,15 @@ impl ServerState {
     ) -> Result<SessionCreated, StateFault> {
         let mut table = self.clients.lock();
         let record = table.records.get_mut(&asked.client).ok_or(StateFault::StaleClient)?;
-        // Wrong arguments use no sequence id.
-        let fore = asked.fore.negotiate(&self.limits.fore)?;
-        let back = asked.back.negotiate(&self.limits.back)?;
         if asked.sequence == record.slot.sequence {
             return record.slot.outcome;
         }
         if asked.sequence != record.slot.next() {
             return Err(StateFault::Misordered);
         }
+        // Wrong arguments use no sequence id.
+        let fore = asked.fore.negotiate(&self.limits.fore)?;
+        let back = asked.back.negotiate(&self.limits.back)?;
         let fore = match self.admit_session(record, asked, fore) {
             Ok(fore) => fore,
             // The client repeats what is delayed.

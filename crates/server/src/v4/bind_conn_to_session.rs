@@ -24,7 +24,8 @@ pub(super) fn bind_conn_to_session<'r>(
         ChannelDirFromClient::Back => ChannelDirFromServer::Back,
         ChannelDirFromClient::ForeOrBoth | ChannelDirFromClient::BackOrBoth => ChannelDirFromServer::Both,
     };
-    let direction = match (wanted, compound.request.context.backchannel()) {
+    let backchannel = compound.request.context.backchannel();
+    let direction = match (wanted, backchannel.filter(|_| session.has_callback_security())) {
         (ChannelDirFromServer::Fore, _) => ChannelDirFromServer::Fore,
         (wanted, Some(connection)) => {
             session.bind_backchannel(connection);

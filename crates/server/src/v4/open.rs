@@ -188,6 +188,14 @@ fn delegate(
         let asked = DelegationRequest { file, handle, granted_by, is_reclaim, local };
         service.held.delegate(slot.client(), asked, service.uptime())
     });
+    let granted = granted.and_then(|stateid| {
+        // Whoever changed the file before it was reclaimed has recalled nothing.
+        if !is_reclaim || target.attributes().is_some_and(|attributes| attributes.ctime < service.began) {
+            return Ok(stateid);
+        }
+        let _ = service.held.return_delegation(slot.client(), &stateid, &target.file_key());
+        Err(DelegationRefusal::Contention)
+    });
     match granted {
         Ok(stateid) => {
             service.counters.count(ServerCounter::DelegationsGranted);
@@ -254,15 +262,13 @@ fn find_or_create<'r>(
     how: &OpenHow<'_>,
     mode: ShareMode,
 ) -> Result<FoundFile<'r>, OpFailure> {
-    let (OpenHow::Create(how), Object::Exported(target)) = (how, directory) else {
-        let object = match names::lookup(&mut compound.request, directory, name) {
-            // The pseudo file system is read-only.
-            Err(OpFailure::Status(NfsStat4::Noent)) if matches!(how, OpenHow::Create(_)) => {
-                return Err(NfsStat4::Rofs.into());
-            }
-            looked_up => looked_up?,
-        };
+    let OpenHow::Create(how) = how else {
+        let object = names::lookup(&mut compound.request, directory, name)?;
         return unchanged(&mut compound.request, directory, object);
+    };
+    let Object::Exported(target) = directory else {
+        // The pseudo file system is read-only.
+        return take(compound, directory, name, how, mode, NfsStat4::Rofs.into());
     };
     // Decided before there is a new file: a client repeats what was delayed.
     let room = compound.request.service.held.has_room(compound.slot()?.client());

@@ -9,9 +9,9 @@ use super::OpFailure;
 use crate::ops;
 
 /// The attributes that an exclusive creation may set (`suppattr_exclcreat`): not the times, which
-/// hold its verifier.
+/// hold its verifier, nor the size, which cannot be set without them.
 pub(super) const EXCLUSIVE_CREATE: Bitmap4 =
-    Attribute::set(&[Attribute::Size, Attribute::Mode, Attribute::Owner, Attribute::OwnerGroup]);
+    Attribute::set(&[Attribute::Mode, Attribute::Owner, Attribute::OwnerGroup]);
 
 /// The two ways to set a mode.
 const MODES: Bitmap4 = Attribute::set(&[Attribute::Mode, Attribute::ModeSetMasked]);
@@ -46,7 +46,7 @@ impl Settable {
         match (object.before, &object.after) {
             (Some(before), Some(after)) if before != PreOpState::from(after) => self
                 .applied_to(after)
-                .common(EXCLUSIVE_CREATE.union(MODES))
+                .common(EXCLUSIVE_CREATE.union(MODES).union(Attribute::set(&[Attribute::Size])))
                 .without(if self.values.mode == Some(after.mode) { Bitmap4::EMPTY } else { MODES })
                 .without(only_if(self.values.size != Some(after.size), Attribute::Size)),
             _ => Bitmap4::EMPTY,

@@ -300,7 +300,7 @@ impl ReplyCache {
     }
 }
 
-fn timestamp(time: SystemTime) -> Timestamp {
+pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
 }

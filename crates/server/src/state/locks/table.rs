@@ -94,6 +94,16 @@ impl LockTable {
         self.slots.contains_key(file)
     }
 
+    /// Whether anybody has locked a part of a file for writing, or waits for that.
+    #[must_use]
+    pub fn is_wanted_for_writing(&self, file: &LockFile) -> bool {
+        let Some(slot) = self.slots.get(file) else { return false };
+        let FileLocks { held, queue, .. } = &self.files[slot.0 as usize];
+        let mut waiters = queue.iter().flat_map(|queue| queue.iter());
+        held.conflict(None, LockType::Read, ByteRange::WHOLE).is_some()
+            || waiters.any(|waiter| waiter.wanted.lock_type == LockType::Write)
+    }
+
     /// Decides a request for a lock. `account` is that of its client; `local` the kernel's locks of
     /// the file, if they are used; `callbacks` gets the callbacks to be sent.
     pub fn lock(

@@ -260,3 +260,19 @@ fn the_administrator_sees_and_expires_clients() {
     assert!(matches!(state.sequence(&request(session, 0, 1), at(5)), Err(StateFault::BadSession)));
     assert_eq!(state.shares.files(), 0);
 }
+
+#[test]
+fn who_sees_the_clients_lets_nobody_wait_for_the_states_of_one() {
+    let state = state();
+    let (client, _) = client(&state, "a");
+    let states = client.states.lock();
+    std::thread::scope(|scope| {
+        let summaries = scope.spawn(|| state.clients(at(0)));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!summaries.is_finished());
+        let table = state.clients.try_lock_for(Duration::from_secs(10));
+        assert!(table.is_some(), "the table of clients is locked");
+        drop((table, states));
+        assert_eq!(summaries.join().unwrap().len(), 1);
+    });
+}

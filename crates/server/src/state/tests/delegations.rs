@@ -389,3 +389,52 @@ fn the_exploration_finds_planted_faults() {
         assert!(path.len() <= steps_max, "{planted:?}: {why}: {path:?}");
     }
 }
+
+#[test]
+fn the_time_for_a_recall_that_was_repeated_begins_when_it_is_delivered() {
+    for is_lost in [false, true] {
+        let state = state();
+        let (holder, _) = client(&state, "holder");
+        open(&state, &holder, "reader", file(1), mode(1, 0)).unwrap();
+        let handle = curt_types::FileHandle::new(b"handle").unwrap();
+        let granted_by =
+            GrantingCall { session: SessionId([0; 16]), slot: SlotId(0), sequence: SequenceId(1) };
+        let local = LocalChanges::Ignored;
+        let asked =
+            DelegationRequest { file: file(1), handle: &handle, granted_by, is_reclaim: false, local };
+        state.delegate(&holder, asked, at(0)).unwrap();
+        let table = &state.delegations;
+        let begun = table.begin_change(&file(1), None, ChangeKind::Data, at(0));
+        let recall = begun.unwrap_err().recalls.pop().unwrap();
+        table.recall_ended(&recall, !is_lost, at(1));
+        assert_eq!(table.unanswered(), if is_lost { vec![(file(1), holder.id)] } else { Vec::new() });
+        let repeated = table.repeat_recall(&file(1), holder.id, at(80));
+        assert_eq!(repeated.is_some(), is_lost);
+        assert!(table.unanswered().is_empty());
+        if let Some(repeated) = repeated {
+            table.recall_ended(&repeated, true, at(80));
+        }
+        let ends = if is_lost { 80 + 90 } else { 90 };
+        assert_eq!((state.revoke_overdue(at(ends - 1)), state.revoke_overdue(at(ends))), (0, 1));
+    }
+}
+
+#[test]
+fn a_delegation_is_not_refused_again_because_of_changes_of_other_files() {
+    let state = state();
+    let (reader, _) = client(&state, "reader");
+    open(&state, &reader, "reader", file(1), mode(1, 0)).unwrap();
+    let (handle, table) = (curt_types::FileHandle::new(b"handle").unwrap(), &state.delegations);
+    let granted_by = GrantingCall { session: SessionId([0; 16]), slot: SlotId(0), sequence: SequenceId(1) };
+    let delegate = || {
+        let (local, is_reclaim) = (LocalChanges::Ignored, false);
+        let asked = DelegationRequest { file: file(1), handle: &handle, granted_by, is_reclaim, local };
+        state.delegate(&reader, asked, at(1)).is_ok()
+    };
+    let first = table.begin_change_of_any(at(1)).unwrap();
+    assert!(!delegate());
+    // The next change begins before the first one ends.
+    assert!(table.begin_change_of_any(at(1)).is_none());
+    drop(first);
+    assert!(delegate());
+}

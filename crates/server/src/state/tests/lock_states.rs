@@ -22,6 +22,10 @@ impl ClientLocks for Arc<Released> {
         self.holds.load(Ordering::Relaxed)
     }
 
+    fn is_wanted_for_writing(&self, _: &FileKey) -> bool {
+        false
+    }
+
     fn release_owner(&self, file: &FileKey, owner: &LockOwner<'_>) {
         self.owners.lock().push((*file, owner.name.to_vec()));
     }

@@ -50,6 +50,10 @@ impl ClientLocks for Arc<TableOfLocks> {
         self.table.lock().holds(file, owner)
     }
 
+    fn is_wanted_for_writing(&self, file: &FileKey) -> bool {
+        self.table.lock().is_wanted_for_writing(file)
+    }
+
     fn release_owner(&self, file: &FileKey, owner: &LockOwner<'_>) {
         if !self.keeps {
             self.table.lock().release_owner(file, owner, self.now, &mut Vec::new());

@@ -110,6 +110,11 @@ fn channels_are_negotiated_within_both_limits() {
     let limits = StateLimits::default();
     let created = state.create_session(&with(huge, huge), at(0)).unwrap();
     assert_eq!((created.fore, created.back), (limits.fore, limits.back));
+    // The sequence id comes before the limits.
+    let small_at = |sequence| CreateSession { fore: small[0], ..creation(exchanged.client, sequence) };
+    assert_eq!(state.create_session(&small_at(1), at(0)), Ok(created));
+    assert_eq!(state.create_session(&small_at(3), at(0)), Err(StateFault::Misordered));
+    assert_eq!(state.create_session(&small_at(2), at(0)), Err(StateFault::TooSmall));
     let created = state.create_session(&creation(exchanged.client, 2), at(0)).unwrap();
     assert_eq!(created.fore, FORE);
 }

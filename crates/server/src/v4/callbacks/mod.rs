@@ -84,7 +84,7 @@ impl Drop for CallbackThreads {
 
 fn work(queue: &ClientCallbackQueue, service: &Weak<NfsService>) {
     while let Some(taken) = queue.next() {
-        let (client, callback, is_slow) = taken.split();
+        let (client, callback, last) = taken.split();
         let Some(service) = service.upgrade() else { return };
         let outcome = match &callback {
             ClientCallback::NotifyLock(callback) => service.notify_lock(client, callback),
@@ -92,8 +92,8 @@ fn work(queue: &ClientCallbackQueue, service: &Weak<NfsService>) {
             ClientCallback::Recall(recall) => service.recall(recall),
         };
         match outcome {
-            Ok(has_answered) => queue.finish(client, is_slow, has_answered),
-            Err(SlotsInUse) => queue.put_back(client, callback, is_slow),
+            Ok(has_answered) => queue.finish(client, last, has_answered),
+            Err(SlotsInUse) => queue.put_back(client, callback, last),
         }
     }
 }
@@ -174,7 +174,7 @@ impl NfsService {
 
     /// Recalls a delegation. Returns whether the client has answered.
     fn recall(&self, recall: &Recall) -> Result<bool, SlotsInUse> {
-        let Recall { client, stateid, file, handle, .. } = recall;
+        let Recall { client, stateid, handle, .. } = recall;
         let granted_by = Some(recall.granted_by).filter(|call| self.held.is_last_call(call));
         let arguments = CallbackArguments::Recall { stateid: *stateid, file: handle, granted_by };
         let (is_delivered, has_answered) = match self.call_client(*client, &arguments)? {
@@ -184,8 +184,8 @@ impl NfsService {
         };
         if !is_delivered {
             probe!(NfsdDelegation { fhandle: handle_hash(handle.as_bytes()), reason: "not answered" });
-            self.held.delegations.recall_failed(file, *client, stateid);
         }
+        self.held.delegations.recall_ended(recall, is_delivered, self.uptime());
         Ok(has_answered)
     }
 

@@ -1,21 +1,33 @@
 //! The callbacks that wait for a thread.
 //!
-//! Half of the threads are for clients that have answered last time, and no client occupies more
-//! than half of these. So clients that do not answer, and new ones, delay each other only.
+//! Some threads are for clients that have answered last time, and no client occupies all of these.
+//! Some others are not for clients that have not answered. So clients that do not answer delay each
+//! other only, and new ones no more than once.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use curt_proto::nfs4::Clientid;
 use parking_lot::{Condvar, Mutex};
 
 /// The threads.
 pub(super) const THREADS: usize = 8;
-/// Those that may call clients which have not answered last time, or were never called.
-const THREADS_FOR_SLOW: usize = THREADS / 2;
+/// Those that may call clients which have not answered last time.
+const THREADS_FOR_SILENT: usize = THREADS / 4;
+/// Those that may call these, or clients that were never called.
+const THREADS_FOR_UNPROVEN: usize = THREADS / 4 * 3;
 /// Callbacks in progress of one client that has answered last time; of others it is one.
 const IN_PROGRESS_MAX: usize = THREADS / 4;
-/// Clients that have answered; beyond that all are forgotten.
-const ANSWERING_MAX: usize = 16_384;
+/// Clients whose last answer is known; beyond that all are forgotten.
+const KNOWN_MAX: usize = 16_384;
+
+/// How a client has taken its last callback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LastCallback {
+    Answered,
+    /// There was none, or it is forgotten.
+    Unknown,
+    Unanswered,
+}
 
 /// The queue. The number of callbacks is limited by those who send them: each waiting lock and
 /// each delegation has at most one.
@@ -28,10 +40,12 @@ struct Waiting<C> {
     callbacks: HashMap<Clientid, OfClient<C>>,
     /// Clients with callbacks that wait, of which another may be in progress.
     ready: VecDeque<Clientid>,
-    /// Clients that have answered the last callback.
-    answering: HashSet<Clientid>,
-    /// Threads that call other clients.
-    slow_threads: usize,
+    /// Whether a client has answered the last callback.
+    answers: HashMap<Clientid, bool>,
+    /// Threads that call clients which have not answered the last one.
+    silent_threads: usize,
+    /// Threads that call these, or clients that were never called.
+    unproven_threads: usize,
     /// The service has ended.
     is_over: bool,
 }
@@ -49,7 +63,7 @@ struct OfClient<C> {
 pub(super) struct DequeuedCallback<C> {
     pub(super) client: Clientid,
     pub(super) callback: C,
-    is_slow: bool,
+    last: LastCallback,
 }
 
 impl<C> Default for CallbackQueue<C> {
@@ -79,14 +93,14 @@ impl<C> CallbackQueue<C> {
     }
 
     /// The callback of a client has ended.
-    pub(super) fn finish(&self, client: Clientid, is_slow: bool, has_answered: bool) {
-        self.waiting.lock().finish(client, is_slow, has_answered);
+    pub(super) fn finish(&self, client: Clientid, last: LastCallback, has_answered: bool) {
+        self.waiting.lock().finish(client, last, has_answered);
         self.changed.notify_one();
     }
 
     /// The client has no slot free for a callback: it waits until another one has ended.
-    pub(super) fn put_back(&self, client: Clientid, callback: C, is_slow: bool) {
-        self.waiting.lock().put_back(client, callback, is_slow);
+    pub(super) fn put_back(&self, client: Clientid, callback: C, last: LastCallback) {
+        self.waiting.lock().put_back(client, callback, last);
         self.changed.notify_one();
     }
 
@@ -98,9 +112,9 @@ impl<C> CallbackQueue<C> {
 }
 
 impl<C> DequeuedCallback<C> {
-    /// The client, and whether its callback counts as one of a slow client.
-    pub(super) fn split(self) -> (Clientid, C, bool) {
-        (self.client, self.callback, self.is_slow)
+    /// The client, the callback, and how the client has taken the last one.
+    pub(super) fn split(self) -> (Clientid, C, LastCallback) {
+        (self.client, self.callback, self.last)
     }
 }
 
@@ -109,8 +123,9 @@ impl<C> Default for Waiting<C> {
         Self {
             callbacks: HashMap::new(),
             ready: VecDeque::new(),
-            answering: HashSet::new(),
-            slow_threads: 0,
+            answers: HashMap::new(),
+            silent_threads: 0,
+            unproven_threads: 0,
             is_over: false,
         }
     }
@@ -129,7 +144,7 @@ impl<C> Waiting<C> {
 
     /// Lists a client as ready, if another callback of it may begin.
     fn make_ready(&mut self, client: Clientid) {
-        let max = if self.answering.contains(&client) { IN_PROGRESS_MAX } else { 1 };
+        let max = if self.last(client) == LastCallback::Answered { IN_PROGRESS_MAX } else { 1 };
         let Some(own) = self.callbacks.get_mut(&client) else { return };
         if !own.is_ready && !own.waiting.is_empty() && own.in_progress < max {
             own.is_ready = true;
@@ -137,38 +152,52 @@ impl<C> Waiting<C> {
         }
     }
 
+    fn last(&self, client: Clientid) -> LastCallback {
+        match self.answers.get(&client) {
+            Some(true) => LastCallback::Answered,
+            Some(false) => LastCallback::Unanswered,
+            None => LastCallback::Unknown,
+        }
+    }
+
+    /// Whether a thread may call a client.
+    fn allows(&self, last: LastCallback) -> bool {
+        let allows_unproven = self.unproven_threads < THREADS_FOR_UNPROVEN;
+        match last {
+            LastCallback::Answered => true,
+            LastCallback::Unknown => allows_unproven,
+            LastCallback::Unanswered => allows_unproven && self.silent_threads < THREADS_FOR_SILENT,
+        }
+    }
+
     fn take(&mut self) -> Option<DequeuedCallback<C>> {
-        let may_be_slow = self.slow_threads < THREADS_FOR_SLOW;
-        let at = self.ready.iter().position(|client| may_be_slow || self.answering.contains(client))?;
+        let at = self.ready.iter().position(|client| self.allows(self.last(*client)))?;
         let client = self.ready.remove(at)?;
         let own = self.callbacks.get_mut(&client)?;
         own.is_ready = false;
         let callback = own.waiting.pop_front()?;
         own.in_progress += 1;
-        let is_slow = !self.answering.contains(&client);
-        self.slow_threads += usize::from(is_slow);
+        let last = self.last(client);
+        self.silent_threads += usize::from(last == LastCallback::Unanswered);
+        self.unproven_threads += usize::from(last != LastCallback::Answered);
         self.make_ready(client);
-        Some(DequeuedCallback { client, callback, is_slow })
+        Some(DequeuedCallback { client, callback, last })
     }
 
-    fn finish(&mut self, client: Clientid, was_slow: bool, has_answered: bool) {
-        if has_answered {
-            if self.answering.len() >= ANSWERING_MAX {
-                self.answering.clear();
-            }
-            self.answering.insert(client);
-        } else {
-            self.answering.remove(&client);
+    fn finish(&mut self, client: Clientid, last: LastCallback, has_answered: bool) {
+        if self.answers.len() >= KNOWN_MAX {
+            self.answers.clear();
         }
-        self.end_one(client, was_slow);
+        self.answers.insert(client, has_answered);
+        self.end_one(client, last);
         self.make_ready(client);
     }
 
-    fn put_back(&mut self, client: Clientid, callback: C, was_slow: bool) {
+    fn put_back(&mut self, client: Clientid, callback: C, last: LastCallback) {
         if let Some(own) = self.callbacks.get_mut(&client) {
             own.waiting.push_front(callback);
         }
-        self.end_one(client, was_slow);
+        self.end_one(client, last);
         // Those in progress use the slots; if they have ended since, nobody else wakes it.
         if self.callbacks.get(&client).is_some_and(|own| own.in_progress == 0) {
             self.make_ready(client);
@@ -176,8 +205,9 @@ impl<C> Waiting<C> {
     }
 
     /// A callback in progress has ended.
-    fn end_one(&mut self, client: Clientid, was_slow: bool) {
-        self.slow_threads -= usize::from(was_slow);
+    fn end_one(&mut self, client: Clientid, last: LastCallback) {
+        self.silent_threads -= usize::from(last == LastCallback::Unanswered);
+        self.unproven_threads -= usize::from(last != LastCallback::Answered);
         if let Some(own) = self.callbacks.get_mut(&client) {
             own.in_progress -= 1;
             if own.in_progress == 0 && own.waiting.is_empty() {
@@ -190,6 +220,7 @@ impl<C> Waiting<C> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::LastCallback::{Answered, Unanswered, Unknown};
     use super::*;
 
     fn add(waiting: &mut Waiting<u64>, client: u64) {
@@ -203,24 +234,37 @@ mod tests {
     #[test]
     fn clients_that_have_not_answered_do_not_occupy_all_threads() {
         let mut waiting = Waiting::default();
+        let number = |threads| u64::try_from(threads).unwrap();
+        let (silent, unproven) = (number(THREADS_FOR_SILENT), number(THREADS_FOR_UNPROVEN));
         add(&mut waiting, 100);
         assert_eq!(take(&mut waiting), Some(100));
-        waiting.finish(Clientid(100), true, true);
-        let slow = u64::try_from(THREADS_FOR_SLOW).unwrap();
-        for client in 1..=2 * slow {
+        waiting.finish(Clientid(100), Unknown, true);
+        for client in 1..=silent + 1 {
+            add(&mut waiting, client);
+            assert_eq!(take(&mut waiting), Some(client));
+            waiting.finish(Clientid(client), Unknown, false);
+        }
+        // Those that have not answered leave threads to new clients.
+        (1..=silent + 1).for_each(|client| add(&mut waiting, client));
+        (1..=silent).for_each(|client| assert_eq!(take(&mut waiting), Some(client)));
+        assert_eq!(take(&mut waiting), None);
+        for client in 10..=10 + unproven - silent {
             add(&mut waiting, client);
         }
-        for client in 1..=slow {
+        for client in 10..10 + unproven - silent {
             assert_eq!(take(&mut waiting), Some(client));
         }
+        // New ones leave threads to those that have answered.
         assert_eq!(take(&mut waiting), None);
         add(&mut waiting, 100);
         let taken = waiting.take().unwrap();
-        assert_eq!(taken, DequeuedCallback { client: Clientid(100), callback: 100, is_slow: false });
-        waiting.finish(Clientid(1), true, false);
-        assert_eq!(take(&mut waiting), Some(slow + 1));
+        assert_eq!(taken, DequeuedCallback { client: Clientid(100), callback: 100, last: Answered });
+        waiting.finish(Clientid(1), Unanswered, false);
+        assert_eq!(take(&mut waiting), Some(silent + 1));
+        waiting.finish(Clientid(10), Unknown, true);
+        assert_eq!(take(&mut waiting), Some(10 + unproven - silent));
         // The one that does not answer any more is as slow as others.
-        waiting.finish(Clientid(100), false, false);
+        waiting.finish(Clientid(100), Answered, false);
         add(&mut waiting, 100);
         assert_eq!(take(&mut waiting), None);
     }
@@ -231,28 +275,28 @@ mod tests {
         (0..IN_PROGRESS_MAX + 3).for_each(|_| add(&mut waiting, 1));
         // It was never called.
         assert_eq!((take(&mut waiting), take(&mut waiting)), (Some(1), None));
-        waiting.finish(Clientid(1), true, true);
+        waiting.finish(Clientid(1), Unknown, true);
         for _ in 0..IN_PROGRESS_MAX {
             assert_eq!(take(&mut waiting), Some(1));
         }
         assert_eq!(take(&mut waiting), None);
         // It has one slot less: the callback waits until another one has ended.
-        waiting.put_back(Clientid(1), 1, false);
+        waiting.put_back(Clientid(1), 1, Answered);
         assert_eq!(take(&mut waiting), None);
         for _ in 1..IN_PROGRESS_MAX {
-            waiting.finish(Clientid(1), false, true);
+            waiting.finish(Clientid(1), Answered, true);
         }
         assert_eq!(take(&mut waiting), Some(1));
         // None of the others uses a slot any more: nobody has to wake it.
-        waiting.put_back(Clientid(1), 1, false);
+        waiting.put_back(Clientid(1), 1, Answered);
         for _ in 0..IN_PROGRESS_MAX {
             assert_eq!(take(&mut waiting), Some(1));
         }
         for _ in 0..IN_PROGRESS_MAX {
-            waiting.finish(Clientid(1), false, true);
+            waiting.finish(Clientid(1), Answered, true);
         }
         while take(&mut waiting).is_some() {
-            waiting.finish(Clientid(1), false, true);
+            waiting.finish(Clientid(1), Answered, true);
         }
         assert!(waiting.callbacks.is_empty() && waiting.ready.is_empty());
     }

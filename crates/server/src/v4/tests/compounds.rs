@@ -1,9 +1,10 @@
 //! The loop over operations: positions, limits, failures, versions, tags.
 
 use curt_proto::nfs4::{
-    Attribute, Availability, ChannelAttributes, CompoundEncoder, CompoundResults, GetattrArgs4,
-    HandlesNeeded, Nfs4Operation, NfsFh4, NfsStat4, PutfhArgs4, ReadArgs4, SequenceOk4, StableHow4, Stateid,
-    WriteArgs4, WriteOk4,
+    Attribute, Availability, BackchannelCtlArgs4, BindConnToSessionArgs4, BindConnToSessionOk4,
+    CallbackSecParms4, ChannelAttributes, ChannelDirFromClient, ChannelDirFromServer, CompoundEncoder,
+    CompoundResults, GetattrArgs4, HandlesNeeded, Nfs4Operation, NfsFh4, NfsStat4, PutfhArgs4, ReadArgs4,
+    SequenceOk4, StableHow4, Stateid, WriteArgs4, WriteOk4,
 };
 use curt_xdr::{Encode, Opaque, VarArray};
 
@@ -274,6 +275,35 @@ fn the_first_of_many_sessions_is_destroyed_over_their_connection() {
     let destroy = curt_proto::nfs4::DestroySessionArgs4 { session: sessions[0] };
     let reply = server.raw(user(0), &compound(1, &|compound| compound.push(&destroy)));
     assert_eq!(status_of(&reply), (NfsStat4::Ok, 1));
+}
+
+/// Its sessions have no credential of callbacks until BACKCHANNEL_CTL.
+#[test]
+fn a_backchannel_is_bound_only_if_callbacks_have_a_credential() {
+    let server = Server::new().connected();
+    let client = server.client("one");
+    let bind = |direction| {
+        let asked = BindConnToSessionArgs4 { session: client.session, direction, rdma: false };
+        let reply = server.raw(user(0), &compound(1, &|compound| compound.push(&asked)));
+        let mut results = CompoundResults::new(&reply).unwrap();
+        match results.header().status {
+            NfsStat4::Ok => {
+                let bound: BindConnToSessionOk4 = results.next(Nfs4Operation::BindConnToSession).unwrap();
+                Ok(bound.direction)
+            }
+            refused => Err(refused),
+        }
+    };
+    assert_eq!(bind(ChannelDirFromClient::ForeOrBoth), Ok(ChannelDirFromServer::Fore));
+    assert_eq!(bind(ChannelDirFromClient::Back), Err(NfsStat4::Inval));
+    assert_eq!(bind(ChannelDirFromClient::BackOrBoth), Err(NfsStat4::Inval));
+    let control = BackchannelCtlArgs4 {
+        callback_program: 9,
+        callback_security: VarArray::new(vec![CallbackSecParms4::None]).unwrap(),
+    };
+    assert_eq!(client.status(&|compound| compound.push(&control)), NfsStat4::Ok);
+    assert_eq!(bind(ChannelDirFromClient::ForeOrBoth), Ok(ChannelDirFromServer::Both));
+    assert_eq!(bind(ChannelDirFromClient::Back), Ok(ChannelDirFromServer::Back));
 }
 
 // SEMANTICS: stateful-7.

@@ -25,9 +25,9 @@ const WRITE: u32 = ShareAccess4::WRITE;
 const BOTH: u32 = ShareAccess4::BOTH;
 const LONG: Duration = Duration::from_secs(60);
 
-type Answer = fn() -> Result<NfsStat4, CallError>;
+pub(super) type Answer = fn() -> Result<NfsStat4, CallError>;
 
-const fn ok() -> Result<NfsStat4, CallError> {
+pub(super) const fn ok() -> Result<NfsStat4, CallError> {
     Ok(NfsStat4::Ok)
 }
 
@@ -37,8 +37,8 @@ const fn silent() -> Result<NfsStat4, CallError> {
 
 /// A recall as it arrived.
 #[derive(Debug, PartialEq, Eq)]
-struct Recalled {
-    stateid: Stateid,
+pub(super) struct Recalled {
+    pub(super) stateid: Stateid,
     object: FileHandle,
     /// The requests to which it refers.
     referring: Vec<ReferringCall>,
@@ -83,7 +83,7 @@ pub(super) fn bind_answering(client: &TestClient<'_>) {
 }
 
 /// Binds a backchannel to a client's session.
-fn bind(client: &TestClient<'_>, answer: Answer) -> mpsc::Receiver<Recalled> {
+pub(super) fn bind(client: &TestClient<'_>, answer: Answer) -> mpsc::Receiver<Recalled> {
     let (sender, calls) = mpsc::channel();
     let session = client.server.service.held.session(&client.session).unwrap();
     session.set_callback(123, crate::state::CallbackSecurity::None);
@@ -116,7 +116,7 @@ fn serving_exported(exported: crate::ExportDefinition) -> (Server, Arc<ScriptedT
     (Server::over(service), time)
 }
 
-fn create(client: &TestClient<'_>, name: &str) -> FileHandle {
+pub(super) fn create(client: &TestClient<'_>, name: &str) -> FileHandle {
     let opened = client.open(&client.files(), &creating(name, "maker", BOTH, 0)).unwrap();
     let close = CloseArgs4 { seqid: 0, stateid: opened.stateid };
     assert_eq!(client.at(&opened.handle, &|compound| compound.push(&close)), NfsStat4::Ok);
@@ -131,17 +131,17 @@ const fn delegation(opened: &super::test_client::Opened) -> Option<Stateid> {
     }
 }
 
-fn open_for(client: &TestClient<'_>, name: &str, access: u32) -> OpenDelegation<'static> {
+pub(super) fn open_for(client: &TestClient<'_>, name: &str, access: u32) -> OpenDelegation<'static> {
     client.open(&client.files(), &opening(name, "reader", access, 0)).unwrap().result.delegation
 }
 
 /// Opens a file, which has to be delegated.
-fn delegated(client: &TestClient<'_>, name: &str) -> Stateid {
+pub(super) fn delegated(client: &TestClient<'_>, name: &str) -> Stateid {
     let opened = client.open(&client.files(), &opening(name, "reader", READ, 0)).unwrap();
     delegation(&opened).unwrap_or_else(|| panic!("{:?}", opened.result.delegation))
 }
 
-fn give_back(client: &TestClient<'_>, file: &FileHandle, stateid: Stateid) -> NfsStat4 {
+pub(super) fn give_back(client: &TestClient<'_>, file: &FileHandle, stateid: Stateid) -> NfsStat4 {
     client.at(file, &|compound| compound.push(&DelegreturnArgs4 { stateid }))
 }
 
@@ -530,6 +530,74 @@ fn who_does_not_return_a_delegation_within_a_lease_loses_it_and_learns_of_it() {
         let counted = server.service.counters.snapshot();
         assert_eq!(counted.events.value(ServerCounter::DelegationsRevoked), 1);
     }
+}
+
+// SEMANTICS: stateful-12.
+#[test]
+fn a_recall_that_was_not_answered_is_repeated_when_the_client_can_be_called_again() {
+    let (server, time) = server();
+    let (holder, other) = (server.client("holder"), server.client("other"));
+    let lost = bind(&holder, silent);
+    let file = create(&holder, "file");
+    let stateid = delegated(&holder, "file");
+    assert_eq!(set_mode(&other, &file), NfsStat4::Delay);
+    assert_eq!(lost.recv_timeout(LONG).unwrap().stateid, stateid);
+    // Nobody asks for the file any more.
+    let session = server.service.held.session(&holder.session).unwrap();
+    while session.takes_callbacks() {
+        std::thread::yield_now();
+    }
+    let calls = bind(&holder, ok);
+    let until = Instant::now() + LONG;
+    let repeated = loop {
+        time.advance(Duration::from_millis(1));
+        server.service.expire_leases();
+        match calls.recv_timeout(Duration::from_millis(10)) {
+            Ok(repeated) => break repeated,
+            Err(_) => assert!(Instant::now() < until, "the recall was not repeated"),
+        }
+    };
+    assert_eq!((repeated.stateid, repeated.object), (stateid, file));
+}
+
+// SEMANTICS: stateful-8.
+#[test]
+fn a_delegation_is_reclaimed_unless_its_file_was_changed_before() {
+    let (directory, tree) = (tempfile::tempdir().unwrap(), super::test_client::memory(1));
+    let start = || {
+        let state = PersistentState::open(directory.path()).unwrap();
+        let vfs = Arc::<curt_vfs::MemoryVfs>::clone(&tree);
+        let exports = vec![crate::ExportDefinition::for_everyone(b"/srv/files".to_vec(), vfs, rules())];
+        let counters = Arc::new(ServerCounters::default());
+        let mut service = NfsService::new(Setup { state, exports, counters }).unwrap();
+        service.recover_clients().unwrap();
+        let service = Arc::new(service);
+        service.serve_callbacks().unwrap();
+        Server::over(service)
+    };
+    let server = start();
+    let holder = server.client("holder");
+    let _calls = bind(&holder, ok);
+    let files = ["kept", "changed"].map(|name| create(&holder, name));
+    for name in ["kept", "changed"] {
+        delegated(&holder, name);
+    }
+    drop(server);
+    // The clock of files has ticked.
+    std::thread::sleep(Duration::from_millis(20));
+    let server = start();
+    let holder = server.reclaiming_client("holder", super::test_client::channel());
+    let _calls = bind(&holder, ok);
+    let change = SetattrArguments {
+        object: NfsFh3::new(files[1].as_bytes()).unwrap(),
+        attributes: Sattr { mode: Some(0o600), ..Sattr::default() },
+        guard: None,
+    };
+    assert_eq!(v3(&server, 0, 1, NfsProcedure::Setattr, &change), NfsStat3::Ok);
+    let claim = OpenClaim::Previous(DelegationType::Read);
+    let reclaim = OpenArgs4 { claim, ..opening("", "reader", READ, 0) };
+    let reclaimed = files.map(|file| delegation(&holder.open(&file, &reclaim).unwrap()));
+    assert!(matches!(reclaimed, [Some(_), None]), "{reclaimed:?}");
 }
 
 // SEMANTICS: stateful-5.

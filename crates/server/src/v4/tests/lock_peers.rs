@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curt_observe::ServerCounters;
-use curt_proto::nfs4::{LockType4, NfsStat4, Stateid};
+use curt_proto::nfs4::{CloseArgs4, LockType4, NfsStat4, OpenDelegation, ShareAccess4, Stateid};
 use curt_proto::nlm4::{
-    self, NlmLock, NlmLockArguments, NlmProcedure, NlmResult, NlmStat4, NlmUnlockArguments,
+    self, NlmLock, NlmLockArguments, NlmProcedure, NlmResult, NlmShare, NlmShareAccess, NlmShareArguments,
+    NlmShareResult, NlmStat4, NlmUnlockArguments, ShareDeny,
 };
 use curt_rpc::clock::ScriptedTime;
 use curt_rpc::message::CallMessage;
@@ -17,6 +18,7 @@ use curt_types::FileHandle;
 use curt_xdr::{Encode, Opaque, decode_all};
 use parking_lot::Mutex;
 
+use super::delegations;
 use super::lock_callbacks::{accepted, bind, call};
 use super::locks::{BOTH, Failure, REST, is_denied, lock, locking, new_owner, test, unlock};
 use super::test_client::{Server, TestClient, creating, export, opening, rules, user};
@@ -72,6 +74,11 @@ fn server() -> (Server, Arc<Peers>, Arc<ScriptedTime>) {
 
 /// The status of a call of NLM by another host.
 fn nlm(server: &Server, procedure: NlmProcedure, arguments: &impl Encode) -> NlmStat4 {
+    decode_all::<NlmResult<'_>>(&nlm_call(server, procedure, arguments)).unwrap().status
+}
+
+/// The reply to a call of NLM by another host.
+fn nlm_call(server: &Server, procedure: NlmProcedure, arguments: &impl Encode) -> Vec<u8> {
     let mut encoded = Vec::new();
     arguments.encode(&mut encoded);
     let call = CallMessage {
@@ -85,7 +92,20 @@ fn nlm(server: &Server, procedure: NlmProcedure, arguments: &impl Encode) -> Nlm
     let mut reply = Vec::new();
     let (peer, local) = ("10.0.0.1:700".parse().unwrap(), "10.0.0.9:2049".parse().unwrap());
     server.service.call(&call, &mut CallContext::detached(peer, local), &mut reply).unwrap();
-    decode_all::<NlmResult<'_>>(&reply).unwrap().status
+    reply
+}
+
+fn nlm_share(server: &Server, file: &FileHandle, access: NlmShareAccess, deny: ShareDeny) -> NlmStat4 {
+    let share = NlmShare {
+        caller_name: Opaque::new(b"host").unwrap(),
+        fh: Opaque::new(file.as_bytes()).unwrap(),
+        oh: Opaque::new(b"owner").unwrap(),
+        access,
+        deny,
+    };
+    let asked = NlmShareArguments { cookie: Opaque::new(b"c").unwrap(), share, reclaim: false };
+    let reply = nlm_call(server, NlmProcedure::Share, &asked);
+    decode_all::<NlmShareResult<'_>>(&reply).unwrap().status
 }
 
 /// All bytes of a file.
@@ -148,6 +168,56 @@ fn hosts_of_nlm_and_clients_wait_for_each_other_in_one_queue() {
     assert_eq!(call(&calls).1, b"b");
     lock(&two, &file, &wait).unwrap();
     assert_eq!(nlm_lock(&server, &file, false), NlmStat4::Denied);
+}
+
+// SEMANTICS: stateful-9, stateful-11.
+#[test]
+fn a_host_locks_a_file_for_writing_when_its_delegations_are_back() {
+    let (server, _, time) = server();
+    let reader = server.client("reader");
+    let calls = delegations::bind(&reader, delegations::ok);
+    let file = delegations::create(&reader, "file");
+    let stateid = delegations::delegated(&reader, "file");
+    for _ in 0..2 {
+        assert_eq!(nlm_lock(&server, &file, true), NlmStat4::DeniedGracePeriod);
+    }
+    assert_eq!(calls.recv_timeout(Duration::from_secs(60)).unwrap().stateid, stateid);
+    assert_eq!(delegations::give_back(&reader, &file, stateid), NfsStat4::Ok);
+    assert_eq!(nlm_lock(&server, &file, true), NlmStat4::Granted);
+    // As long as it is locked, nobody is given another one.
+    time.advance(Duration::from_secs(60));
+    let opened = || delegations::open_for(&reader, "file", ShareAccess4::READ);
+    assert_eq!(opened(), OpenDelegation::None);
+    assert_eq!(nlm_unlock(&server, &file), NlmStat4::Granted);
+    assert!(matches!(opened(), OpenDelegation::Read { .. }));
+}
+
+// SEMANTICS: stateful-11.
+#[test]
+fn a_host_reserves_what_a_reader_does_not_know_of_when_its_delegation_is_back() {
+    let reserved = [
+        (NlmShareAccess::Read, ShareDeny::Read),
+        (NlmShareAccess::Write, ShareDeny::None),
+        (NlmShareAccess::Read, ShareDeny::None),
+    ];
+    for (number, (access, deny)) in reserved.into_iter().enumerate() {
+        let (server, _, _) = server();
+        let reader = server.client("reader");
+        let calls = delegations::bind(&reader, delegations::ok);
+        let file = delegations::create(&reader, "file");
+        let opened = reader.open(&reader.files(), &opening("file", "reader", ShareAccess4::READ, 0)).unwrap();
+        let OpenDelegation::Read { stateid, .. } = opened.result.delegation else { panic!("no delegation") };
+        let close = CloseArgs4 { seqid: 0, stateid: opened.stateid };
+        assert_eq!(reader.at(&file, &|compound| compound.push(&close)), NfsStat4::Ok);
+        let share = || nlm_share(&server, &file, access, deny);
+        if number < 2 {
+            assert_eq!(share(), NlmStat4::DeniedGracePeriod, "{number}");
+            assert_eq!(calls.recv_timeout(Duration::from_secs(60)).unwrap().stateid, stateid);
+            assert_eq!(delegations::give_back(&reader, &file, stateid), NfsStat4::Ok);
+        }
+        assert_eq!(share(), NlmStat4::Granted, "{number}");
+        assert!(calls.try_recv().is_err(), "{number}");
+    }
 }
 
 // SEMANTICS: stateful-9.

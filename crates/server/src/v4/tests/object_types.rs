@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use curt_proto::nfs4::NfsStat4::{Inval, Isdir, Nofilehandle, Notdir, Ok, Rofs, Symlink, WrongType, Xdev};
+use curt_proto::nfs4::NfsStat4::{
+    Attrnotsupp, Exist, Inval, Isdir, Nofilehandle, Notdir, Ok, Rofs, Symlink, WrongType, Xdev,
+};
 use curt_proto::nfs4::*;
 use curt_vfs::{Error, FaultPoint, MemoryOptions, MemoryVfs};
 use rustix::io::Errno;
@@ -158,6 +160,18 @@ fn the_pseudo_file_system_cannot_be_changed() {
     assert_eq!(fixture.on(&[], &create), Rofs);
     assert_eq!(fixture.on(&["deep"], &create), Rofs);
     assert_eq!(fixture.on(&[], &RemoveArgs4 { name: name("one") }), Rofs);
+    let unknown = Fattr4 { mask: Bitmap4::EMPTY.with(12), ..Fattr4::default() };
+    for (how, existing, new) in [
+        (CreateHow4::Unchecked(Fattr4::default()), Isdir, Rofs),
+        (CreateHow4::Unchecked(unknown), Attrnotsupp, Rofs),
+        (CreateHow4::Guarded(Fattr4::default()), Exist, Rofs),
+        (CreateHow4::Exclusive(Verifier4([1; 8])), Exist, Rofs),
+    ] {
+        let make =
+            |new| OpenArgs4 { how: OpenHow::Create(how), ..super::test_client::opening(new, "o", 3, 0) };
+        let statuses = (fixture.on(&[], &make("deep")), fixture.on(&[], &make("new")));
+        assert_eq!(statuses, (existing, new), "{how:?}");
+    }
     let rename = RenameArgs4 { from: name("one"), to: name("two") };
     assert_eq!(fixture.on_both(&[], &["deep"], &rename), Rofs);
     assert_eq!(fixture.on_both(&[], &["one"], &rename), Xdev);

@@ -228,6 +228,12 @@ fn files_are_created_in_each_way() {
     let times = fattr(&times, &mut bytes);
     let refused = how("times", CreateHow4::Exclusive41(Verifier4([1; 8]), times));
     assert_eq!(client.open(&root, &refused).unwrap_err(), NfsStat4::Inval);
+    // Setting a size would set the time that holds the verifier.
+    let size = AttributeValues { size: Some(0), ..AttributeValues::default() };
+    let mut bytes = Vec::new();
+    let size = fattr(&size, &mut bytes);
+    let refused = how("size", CreateHow4::Exclusive41(Verifier4([1; 8]), size));
+    assert_eq!(client.open(&root, &refused).unwrap_err(), NfsStat4::Inval);
     // Of an existing file, UNCHECKED sets only a size of zero, and that needs the right to write.
     let opened = client.open(&root, &creating("guarded", "writer", BOTH, 0)).unwrap();
     assert_eq!(write(&client, &opened.handle, opened.stateid, b"data"), Ok(4));
