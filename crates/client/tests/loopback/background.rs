@@ -32,11 +32,6 @@ fn wait_until(is_so: impl Fn() -> bool, otherwise: &str) {
     }
 }
 
-/// Waits until the client has sent a request that this is part of.
-fn wait_for(mounted: &BenchMount, request: &str) {
-    wait_until(|| mounted.sent().contains(request), "it is not sent");
-}
-
 #[test]
 fn the_session_is_maintained_while_all_threads_wait_for_the_server() {
     let world = World::new();
@@ -46,21 +41,8 @@ fn the_session_is_maintained_while_all_threads_wait_for_the_server() {
     threads.spawn(Box::new(move || ended.recv().unwrap_or_default()));
     mounted.put(&root(), mounted.client.root(), "file", 0o644, b"");
     mounted.sent();
-    wait_for(&mounted, "NFSv4.SEQUENCE 1");
+    wait_until(|| mounted.sent().contains("NFSv4.SEQUENCE 1"), "the file is not closed");
     drop(end);
-}
-
-#[test]
-fn files_that_are_released_before_their_data_are_sent_do_not_keep_them_from_being_sent() {
-    let world = World::new();
-    let mounted = world.mount_v4_on(Arc::new(BackgroundThreads::new(1)));
-    let op = || mounted.client.op(&root());
-    let (_, opened) =
-        ops::create(&op(), mounted.client.root(), b"file", 0o644, OpenFlags::writing()).unwrap();
-    ops::write(&op(), &opened.file, 0, b"x").unwrap();
-    mounted.sent();
-    ops::release(&mounted.client, &opened.file);
-    wait_for(&mounted, "NFSv4.WRITE 1");
 }
 
 /// A mount on threads, over a server that can call it, if it `is_called`, and how many opens it has
