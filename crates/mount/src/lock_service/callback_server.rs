@@ -147,8 +147,8 @@ impl SystemMonitor {
         }
     }
 
-    /// Has a host watched. Returns the monitor's state number, with which it notifies that host of a
-    /// restart.
+    /// Has a host watched. Returns the monitor's state number, with which it notifies that host of
+    /// a restart.
     pub(super) fn monitor(self, host: IpAddr) -> Option<i32> {
         let name = host.to_string();
         let arguments = MonArguments { id: monitored(&name), private: record_of(host) };

@@ -297,7 +297,7 @@ pub(super) struct HostLockService {
     /// When a grant from an unknown address had a server asked.
     unverified: Mutex<Option<Instant>>,
     state: i32,
-    /// That of the system's monitor, if it watches the servers; otherwise 0.
+    /// The state number of the system's monitor, if it watches the servers; otherwise 0.
     system_state: AtomicI32,
     /// Where the system's monitor does not notify servers of a restart of this host.
     host: Option<HostState>,

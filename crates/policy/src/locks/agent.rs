@@ -7,7 +7,7 @@ use curt_types::{ByteRange, Fault};
 
 use super::{
     cancelled::CancelledOwners,
-    deadlock::{WaitEdges, WaitGraph, is_deadlock},
+    deadlock::{QueuedBefore, WaitEdges, WaitGraph, is_deadlock},
     events::{
         GrantedCallback, LocalLockOwner, LocalLockRequest, LockAction, LockCallId, LockError, LockFileId,
         LockOpenId, LockOptions, LockProcedure, LockReply, LockRequestId, LockServerCall, LockTest,
@@ -17,7 +17,7 @@ use super::{
     ranges::LockRanges,
     table::{
         FileLockTable, LocalWaiterState, LockReclaim, LockRelease, LockWaiter, ReleasePhase, RequestStatus,
-        conflict,
+        conflict, whole_for_flock,
     },
 };
 use crate::time::MonotonicTime;
@@ -994,31 +994,5 @@ impl LockAgent {
             self.changed.push_back((file, range));
         }
         self.answer(release.caller, Ok(()));
-    }
-}
-
-/// A waiter that was looked at, while nothing has changed since. Thousands may wait behind it: each
-/// of them is compared with it alone.
-struct QueuedBefore {
-    request: LocalLockRequest,
-    /// The owners that it waits for, when they are known.
-    awaited: Option<BTreeSet<LocalLockOwner>>,
-}
-
-impl QueuedBefore {
-    /// Whether a later request that waits keeps waiting for this one.
-    fn precedes(&mut self, later: &LocalLockRequest, graph: &WaitGraph<'_>) -> bool {
-        let first = &self.request;
-        later.wait && first.range.overlaps(later.range) && conflict(later, first.owner, first.lock_type) && {
-            let awaited = || graph.awaited(first, WaitEdges::LocksAndWaiters);
-            !self.awaited.get_or_insert_with(awaited).contains(&later.owner)
-        }
-    }
-}
-
-fn whole_for_flock(request: LocalLockRequest) -> LocalLockRequest {
-    match request.owner {
-        LocalLockOwner::Flock(_) => LocalLockRequest { range: ByteRange::WHOLE, ..request },
-        LocalLockOwner::Posix(_) => request,
     }
 }

@@ -88,3 +88,22 @@ impl WaitGraph<'_> {
 pub(super) fn is_deadlock(request: &LocalLockRequest, awaited: &BTreeSet<LocalLockOwner>) -> bool {
     request.wait && matches!(request.owner, LocalLockOwner::Posix(_)) && awaited.contains(&request.owner)
 }
+
+/// A waiter that was looked at, while nothing has changed since. Thousands may wait behind it: each
+/// of them is compared with it alone.
+pub(super) struct QueuedBefore {
+    pub(super) request: LocalLockRequest,
+    /// The owners that it waits for, when they are known.
+    pub(super) awaited: Option<BTreeSet<LocalLockOwner>>,
+}
+
+impl QueuedBefore {
+    /// Whether a later request that waits keeps waiting for this one.
+    pub(super) fn precedes(&mut self, later: &LocalLockRequest, graph: &WaitGraph<'_>) -> bool {
+        let first = &self.request;
+        later.wait && first.range.overlaps(later.range) && conflict(later, first.owner, first.lock_type) && {
+            let awaited = || graph.awaited(first, WaitEdges::LocksAndWaiters);
+            !self.awaited.get_or_insert_with(awaited).contains(&later.owner)
+        }
+    }
+}

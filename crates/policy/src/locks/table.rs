@@ -48,7 +48,7 @@ pub(super) struct LockWaiter {
     pub(super) state: LocalWaiterState,
     /// Whether the caller still waits for the answer.
     pub(super) is_awaited: bool,
-    /// Polls instead of blocking at the server, because another request of its owner has to pass it.
+    /// Polls instead of blocking at the server: another request of its owner has to pass it.
     pub(super) only_polls: bool,
     /// The server called back before it replied.
     pub(super) was_called_back: bool,
@@ -393,5 +393,13 @@ impl FileLockTable {
             holder.ranges.parts(range).iter().all(|(_, held)| *held > Some(request.lock_type))
         };
         self.holders.get(&request.owner).is_some_and(holds)
+    }
+}
+
+/// A request of flock(2) is for the whole file.
+pub(super) fn whole_for_flock(request: LocalLockRequest) -> LocalLockRequest {
+    match request.owner {
+        LocalLockOwner::Flock(_) => LocalLockRequest { range: ByteRange::WHOLE, ..request },
+        LocalLockOwner::Posix(_) => request,
     }
 }

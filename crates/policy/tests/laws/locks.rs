@@ -222,9 +222,9 @@ fn an_upgrade_and_a_downgrade_are_one_lock_each_and_never_an_unlock() {
     mount.serve();
     assert_eq!(mount.answers(), [(2, OK)]);
     mount.lock(3, process(1), READ, bytes(5, 200));
-    assert_eq!(mount.asked(), [(process(1), bytes(100, 200), lock(READ, false))], "what it lacks first");
+    assert_eq!(mount.asked(), [(process(1), bytes(100, 200), repeated(READ))], "what it lacks first");
     mount.reply(LockReply::Granted);
-    assert_eq!(mount.asked(), [(process(1), bytes(5, 99), lock(READ, false))]);
+    assert_eq!(mount.asked(), [(process(1), bytes(5, 99), repeated(READ))]);
     assert_eq!(mount.held(process(1)), LockRanges::of(bytes(0, 99), WRITE));
     mount.reply(LockReply::Granted);
     let mut expected = LockRanges::of(bytes(0, 4), WRITE);
@@ -940,13 +940,13 @@ fn a_grant_that_was_on_its_way_when_the_server_restarted_is_asked_for_again() {
     // So are the parts that were granted before.
     mount.lock(2, process(1), READ, bytes(5, 19));
     mount.reply(LockReply::Granted);
-    assert_eq!(mount.asked(), [(process(1), bytes(5, 9), lock(READ, false))]);
+    assert_eq!(mount.asked(), [(process(1), bytes(5, 9), repeated(READ))]);
     let actions = mount.agent.server_restarted(LockRequestId(501));
     mount.act(actions);
     mount.reply(LockReply::Granted);
     // What became weaker at the server before is not reclaimed as it was.
     assert_eq!(mount.held(process(1)).parts(bytes(0, 9))[1], (bytes(5, 9), Some(READ)));
-    assert_eq!(mount.asked(), [(process(1), bytes(5, 19), lock(READ, false))]);
+    assert_eq!(mount.asked(), [(process(1), bytes(5, 19), repeated(READ))]);
 }
 
 #[test]

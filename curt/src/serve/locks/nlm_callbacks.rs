@@ -5,8 +5,8 @@
 //! waiting for a reply: most hosts send none. Each call is bounded in time. A host that cannot be
 //! called is not tried again for a while, in which its callbacks fail at once; half of the threads
 //! are for hosts that could be called last time, and one of the others for hosts that were not
-//! called yet. Results of asynchronous requests to such hosts leave it to callbacks: their addresses
-//! may be forged.
+//! called yet. Results of asynchronous requests to such hosts leave it to callbacks: their
+//! addresses may be forged.
 //! One thread always waits for calls. It starts others, because threads that a serving thread
 //! started would have its restrictions.
 //!
@@ -82,8 +82,8 @@ struct PeerQueue {
     hosts: HashMap<CallsTo, PeerHost>,
     /// Hosts with calls, none of which is being made.
     ready: VecDeque<CallsTo>,
-    /// Threads that call hosts that were not called yet, and that make calls that are expected to be
-    /// slow.
+    /// Threads that call hosts that were not called yet, and that make calls that are expected to
+    /// be slow.
     new: usize,
     slow: usize,
     /// Results that wait.

@@ -311,8 +311,8 @@ impl NlmClient {
 
     /// The server is in no grace period, so that a lock cannot be reclaimed. It was not restarted,
     /// or that is too long ago. If another owner could have the lock, it is lost. If not, it is
-    /// this owner's if the server grants it once more: knfsd does not name the holder. A server that
-    /// does would have named this owner of a write lock, so it was another's before.
+    /// this owner's if the server grants it once more: knfsd does not name the holder. A server
+    /// that does would have named this owner of a write lock, so it was another's before.
     fn is_still_held(&self, calls: NlmCalls<'_>, file: &FileHandle, lock: &WireLock) -> LockAnswer {
         let wanted = WireLock { owner: TESTER, lock_type: LockType::Write, ..*lock };
         let lost = LockReply::Refused(LockError::NoLocks);
