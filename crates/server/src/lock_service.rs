@@ -215,10 +215,22 @@ impl LockService {
         }
         let account = self.account(request.owner.client);
         self.record(&account)?;
-        Ok(self.run(self.shard(file), |table, callbacks| {
+        Ok(self.try_lock(file, request, &account, opened, now))
+    }
+
+    /// `None`: the file is not locked by anybody, and was not opened.
+    fn try_lock(
+        &self,
+        file: &LockFile,
+        request: &LockRequest<'_>,
+        account: &Arc<ClientAccount>,
+        opened: &mut Option<Option<Box<dyn KernelLocks>>>,
+        now: Instant,
+    ) -> Option<LockOutcome> {
+        self.run(self.shard(file), |table, callbacks| {
             let local = if table.has(file) { None } else { opened.take()? };
-            Some(table.lock(file, request, &account, local, now, callbacks))
-        }))
+            Some(table.lock(file, request, account, local, now, callbacks))
+        })
     }
 
     fn grace_denial(&self, request: &LockRequest<'_>) -> Option<LockDenial> {
@@ -236,9 +248,14 @@ impl LockService {
         open_locks: impl Fn() -> Result<Option<Box<dyn KernelLocks>>, Fault>,
         now: Instant,
     ) -> Result<LockOutcome, Fault> {
+        if let Some(denial) = self.grace_denial(request) {
+            return Ok(LockOutcome::Denied(denial));
+        }
+        let account = self.account(request.owner.client);
+        self.record(&account)?;
         let mut opened = None;
         loop {
-            if let Some(outcome) = self.lock_with(file, request, &mut opened, now)? {
+            if let Some(outcome) = self.try_lock(file, request, &account, &mut opened, now) {
                 return Ok(outcome);
             }
             // No shard is locked, because opening may wait for a disk.
