@@ -323,8 +323,15 @@ impl NlmClient {
             (LockTestReply::Held(_), before) => match self.lock(calls, file, lock, LockMode::Try)? {
                 LockReply::Denied | LockReply::Kept | LockReply::Blocked => Ok(lost),
                 LockReply::Granted if lock.lock_type == LockType::Write => {
-                    let (_, holder) = self.find_holder(calls, file, &wanted)?;
-                    Ok(if holder == before { LockReply::Granted } else { lost })
+                    match self.find_holder(calls, file, &wanted) {
+                        Ok((LockTestReply::Held(_), holder)) if holder == before => Ok(LockReply::Granted),
+                        Ok((LockTestReply::Grace, _)) => Ok(LockReply::Grace),
+                        // Not asked again: this owner would be named now.
+                        _ => {
+                            self.unlock(calls, file, lock.owner, lock.range)?;
+                            Ok(lost)
+                        }
+                    }
                 }
                 reply => Ok(reply),
             },
