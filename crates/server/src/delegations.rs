@@ -362,11 +362,19 @@ impl<'r> NfsRequest<'r, '_> {
         kind: ChangeKind,
         modified: Modified<'_, 'r>,
     ) -> Result<FileChange<'r>, Fault> {
-        let service = self.service;
-        if service.held.delegations.is_held(file, self.client) {
+        if self.service.held.delegations.is_held(file, self.client) {
             self.check_modified(modified)?;
         }
-        service.begin_change(file, self.client, kind).ok_or_else(|| {
+        self.begin_allowed_change(file, kind)
+    }
+
+    /// As [`Self::begin_change`], of what the caller is known to be allowed.
+    pub(crate) fn begin_allowed_change(
+        &mut self,
+        file: &FileKey,
+        kind: ChangeKind,
+    ) -> Result<FileChange<'r>, Fault> {
+        self.service.begin_change(file, self.client, kind).ok_or_else(|| {
             self.recall = Some(RecallInProgress { file: *file, by: self.client });
             Fault::Jukebox
         })

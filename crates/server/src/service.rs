@@ -156,7 +156,7 @@ pub struct NfsService {
     pub(crate) server_owner: [u8; 16],
     started: Instant,
     /// The time of files that are changed in this run, or a later one.
-    pub(crate) began: Timestamp,
+    began: Timestamp,
 }
 
 impl NfsService {
@@ -224,6 +224,15 @@ impl NfsService {
         };
         service.replace_exports(exports)?;
         Ok(service)
+    }
+
+    /// Whether a file with this ctime may have been changed in this run. Some file systems keep
+    /// whole seconds, or every other.
+    pub(crate) fn may_be_of_this_run(&self, ctime: Timestamp) -> bool {
+        match ctime.parts() {
+            (seconds, 0) => seconds + 2 > self.began.seconds(),
+            _ => ctime >= self.began,
+        }
     }
 
     /// Replaces the exports atomically for all later requests; on an error the old ones stay.

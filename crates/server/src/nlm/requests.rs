@@ -147,7 +147,7 @@ impl<'r, 'c> NlmRequest<'r, 'c> {
         target: &VerifiedHandle<'r>,
         kind: ChangeKind,
     ) -> Result<FileChange<'r>, LockRefusal> {
-        self.request.begin_change(target, kind).map_err(|fault| match fault {
+        self.request.begin_allowed_change(&target.file_key(), kind).map_err(|fault| match fault {
             Fault::Jukebox if self.request.wait(&mut None, 0) => LockRefusal::Call(CallFailure::NoReply),
             Fault::Jukebox => NlmStat4::DeniedGracePeriod.into(),
             fault => fault.into(),
@@ -260,8 +260,12 @@ fn locked(call: &mut NlmRequest<'_, '_>, arguments: &NlmLockArguments<'_>, monit
         return Err(NlmStat4::DeniedGracePeriod.into());
     }
     // A client that has a delegation keeps its locks for reading to itself.
-    let change =
-        if exclusive && !reclaim { Some(call.begin_change(&target, ChangeKind::Data)?) } else { None };
+    // In the grace period it is refused.
+    let change = if exclusive && !reclaim && !call.service().is_in_grace() {
+        Some(call.begin_change(&target, ChangeKind::Data)?)
+    } else {
+        None
+    };
     let host = call.begin_host(lock.caller_name.bytes(), monitoring)?;
     if monitoring == Monitoring::Yes {
         let LockOwner { process, name, .. } = call.owner(&lock);

@@ -179,8 +179,8 @@ impl NfsService {
         let arguments = CallbackArguments::Recall { stateid: *stateid, file: handle, granted_by };
         let (is_delivered, has_answered) = match self.call_client(*client, &arguments)? {
             Delivery::Answered(NfsStat4::Ok, _) => (true, true),
-            Delivery::Answered(..) => (false, true),
-            Delivery::TooLarge | Delivery::Unanswered | Delivery::Undelivered => (false, false),
+            Delivery::Answered(..) | Delivery::TooLarge => (false, true),
+            Delivery::Unanswered | Delivery::Undelivered => (false, false),
         };
         if !is_delivered {
             probe!(NfsdDelegation { fhandle: handle_hash(handle.as_bytes()), reason: "not answered" });

@@ -152,8 +152,8 @@ fn write(client: &TestClient<'_>, file: &FileHandle, stateid: Stateid) -> NfsSta
     })
 }
 
-fn set_mode(client: &TestClient<'_>, file: &FileHandle) -> NfsStat4 {
-    let values = AttributeValues { mode: Some(0o600), ..AttributeValues::default() };
+pub(super) fn set_mode(client: &TestClient<'_>, file: &FileHandle, mode: u32) -> NfsStat4 {
+    let values = AttributeValues { mode: Some(mode), ..AttributeValues::default() };
     let mut bytes = Vec::new();
     values.encode_values(values.present(), &mut bytes);
     let attributes = Fattr4 { mask: values.present(), values: Opaque::new(&bytes).unwrap() };
@@ -264,7 +264,7 @@ fn every_change_by_another_client_recalls_first() {
         ("WRITE that bypasses", &|client| {
             write(client, &client.walk(&["srv", "files", "file"]).unwrap(), Stateid::READ_BYPASS)
         }),
-        ("SETATTR", &|client| set_mode(client, &client.walk(&["srv", "files", "file"]).unwrap())),
+        ("SETATTR", &|client| set_mode(client, &client.walk(&["srv", "files", "file"]).unwrap(), 0o600)),
         ("REMOVE", &|client| {
             client.at(&client.files(), &|compound| compound.push(&RemoveArgs4 { name: component("file") }))
         }),
@@ -380,12 +380,12 @@ fn a_clients_own_changes_recall_only_others() {
     let calls = (bind(&one, ok), bind(&two, ok));
     let file = create(&one, "file");
     let stateid = delegated(&one, "file");
-    assert_eq!(set_mode(&one, &file), NfsStat4::Ok);
+    assert_eq!(set_mode(&one, &file, 0o600), NfsStat4::Ok);
     let of_two = delegated(&two, "file");
-    assert_eq!(set_mode(&one, &file), NfsStat4::Delay);
+    assert_eq!(set_mode(&one, &file, 0o600), NfsStat4::Delay);
     assert_eq!(calls.1.recv_timeout(LONG).unwrap().stateid, of_two);
     assert_eq!(give_back(&two, &file, of_two), NfsStat4::Ok);
-    assert_eq!(set_mode(&one, &file), NfsStat4::Ok);
+    assert_eq!(set_mode(&one, &file, 0o600), NfsStat4::Ok);
     let writes = one.open(&one.files(), &opening("file", "writer", BOTH, 0)).unwrap();
     assert_eq!(write(&one, &file, writes.stateid), NfsStat4::Ok);
     assert!(calls.0.try_recv().is_err());
@@ -427,7 +427,7 @@ fn a_delegation_is_for_reading_its_file_by_its_client() {
     assert_eq!(give_back(&one, &file, Stateid { seqid: 7, ..stateid }), NfsStat4::BadStateid);
     // Whoever has a delegation opens by it, also while it is recalled.
     let claim = |claim| OpenArgs4 { claim, ..opening("file", "reader", READ, 0) };
-    assert_eq!(set_mode(&two, &file), NfsStat4::Delay);
+    assert_eq!(set_mode(&two, &file, 0o600), NfsStat4::Delay);
     let by_name = claim(OpenClaim::DelegateCur(stateid, component("file")));
     let of_other = claim(OpenClaim::DelegateCur(stateid, component("other")));
     assert_eq!(status(one.open(&one.files(), &by_name)), NfsStat4::Ok);
@@ -447,9 +447,9 @@ fn a_file_whose_delegation_was_recalled_gets_none_for_some_time() {
     let _calls = bind(&holder, ok);
     let file = create(&holder, "file");
     let stateid = delegated(&holder, "file");
-    assert_eq!(set_mode(&other, &file), NfsStat4::Delay);
+    assert_eq!(set_mode(&other, &file, 0o600), NfsStat4::Delay);
     assert_eq!(give_back(&holder, &file, stateid), NfsStat4::Ok);
-    assert_eq!(set_mode(&other, &file), NfsStat4::Ok);
+    assert_eq!(set_mode(&other, &file, 0o600), NfsStat4::Ok);
     assert_eq!(open_for(&holder, "file", READ), OpenDelegation::None);
     time.advance(Duration::from_secs(29));
     assert_eq!(open_for(&holder, "file", READ), OpenDelegation::None);
@@ -472,7 +472,7 @@ fn a_recall_refers_to_the_open_whose_reply_may_not_have_arrived() {
         if !is_last {
             holder.run(&|_| {});
         }
-        assert_eq!(set_mode(&other, &file), NfsStat4::Delay);
+        assert_eq!(set_mode(&other, &file, 0o600), NfsStat4::Delay);
         let recalled = calls.recv_timeout(LONG).unwrap();
         assert_eq!(recalled.stateid, stateid);
         assert_eq!(recalled.referring.len(), usize::from(is_last));
@@ -505,18 +505,18 @@ fn who_does_not_return_a_delegation_within_a_lease_loses_it_and_learns_of_it() {
         let calls = bind(&holder, answer);
         let file = create(&holder, "file");
         let stateid = delegated(&holder, "file");
-        assert_eq!(set_mode(&other, &file), NfsStat4::Delay);
+        assert_eq!(set_mode(&other, &file, 0o600), NfsStat4::Delay);
         calls.recv_timeout(LONG).unwrap();
         for _ in 0..89 {
             time.advance(Duration::from_secs(1));
             let _ = (flags(&holder), flags(&other));
             server.service.expire_leases();
-            assert_eq!(set_mode(&other, &file), NfsStat4::Delay);
+            assert_eq!(set_mode(&other, &file, 0o600), NfsStat4::Delay);
         }
         time.advance(Duration::from_secs(1));
         let _ = flags(&holder);
         server.service.expire_leases();
-        assert_eq!(set_mode(&other, &file), NfsStat4::Ok);
+        assert_eq!(set_mode(&other, &file, 0o600), NfsStat4::Ok);
         let revoked = SequenceStatusFlags::RECALLABLE_STATE_REVOKED;
         assert_eq!(flags(&holder) & revoked, revoked);
         let read = ReadArgs4 { stateid, offset: 0, count: 1 };
@@ -540,7 +540,7 @@ fn a_recall_that_was_not_answered_is_repeated_when_the_client_can_be_called_agai
     let lost = bind(&holder, silent);
     let file = create(&holder, "file");
     let stateid = delegated(&holder, "file");
-    assert_eq!(set_mode(&other, &file), NfsStat4::Delay);
+    assert_eq!(set_mode(&other, &file, 0o600), NfsStat4::Delay);
     assert_eq!(lost.recv_timeout(LONG).unwrap().stateid, stateid);
     // Nobody asks for the file any more.
     let session = server.service.held.session(&holder.session).unwrap();
@@ -618,7 +618,7 @@ fn a_client_whose_lease_has_expired_keeps_its_delegations_until_somebody_wants_t
     pass(200);
     assert_eq!(tested(&holder, stateid), NfsStat4::Ok);
     pass(91);
-    assert_eq!(set_mode(&other, &file), NfsStat4::Ok);
+    assert_eq!(set_mode(&other, &file, 0o600), NfsStat4::Ok);
     assert!(calls.try_recv().is_err(), "nobody waits for such a client");
 }
 
@@ -629,10 +629,10 @@ fn the_delegations_of_a_client_that_is_removed_are_in_nobodys_way() {
     let _calls = bind(&holder, ok);
     let file = create(&holder, "file");
     delegated(&holder, "file");
-    assert_eq!(set_mode(&other, &file), NfsStat4::Delay);
+    assert_eq!(set_mode(&other, &file, 0o600), NfsStat4::Delay);
     let id = server.service.clients().iter().find(|client| client.name == "holder").unwrap().id;
     assert!(server.service.expire_client(id));
-    assert_eq!(set_mode(&other, &file), NfsStat4::Ok);
+    assert_eq!(set_mode(&other, &file, 0o600), NfsStat4::Ok);
     server.service.replace_exports(Vec::new()).unwrap();
 }
 
@@ -660,7 +660,7 @@ fn a_change_waits_for_the_delegation_and_other_calls_of_its_connection_do_not() 
         let status;
         (other, status) = std::thread::scope(|scope| {
             let changes = scope.spawn(|| {
-                let status = set_mode(&other, &file);
+                let status = set_mode(&other, &file, 0o600);
                 (other, status)
             });
             assert_eq!(calls.recv_timeout(LONG).unwrap().stateid, stateid);
@@ -685,7 +685,7 @@ fn a_change_waits_a_quarter_of_a_second_for_a_client_that_does_not_answer() {
         let file = create(&holder, name);
         let stateid = delegated(&holder, name);
         let began = Instant::now();
-        assert_eq!(set_mode(&other, &file), NfsStat4::Delay);
+        assert_eq!(set_mode(&other, &file, 0o600), NfsStat4::Delay);
         assert!(began.elapsed() >= Duration::from_millis(250), "{name}: {:?}", began.elapsed());
         let counted = waits(&server);
         // What has an effect already is not executed again.
@@ -701,7 +701,7 @@ fn a_change_waits_a_quarter_of_a_second_for_a_client_that_does_not_answer() {
         assert_eq!((status, waits(&server)), (NfsStat4::Delay, counted));
         assert_eq!(other.walk(&["srv", "files", "untouched"]), Err(NfsStat4::Noent));
         assert_eq!(give_back(&holder, &file, stateid), NfsStat4::Ok);
-        assert_eq!(set_mode(&other, &file), NfsStat4::Ok);
+        assert_eq!(set_mode(&other, &file, 0o600), NfsStat4::Ok);
     }
 }
 
@@ -744,7 +744,7 @@ fn directories_are_delegated_on_request_until_others_change_their_names() {
                 compound.push(&LinkArgs4 { name: component("second") });
             })
         }),
-        ("SETATTR", &|client| set_mode(client, &client.files())),
+        ("SETATTR", &|client| set_mode(client, &client.files(), 0o600)),
     ];
     for (what, change) in changes {
         let setup = Setup {
@@ -767,7 +767,7 @@ fn directories_are_delegated_on_request_until_others_change_their_names() {
         // Its own changes, and those that are none, recall nothing.
         assert_eq!(make(&holder, "own"), NfsStat4::Ok);
         assert_eq!(make(&other, "own"), NfsStat4::Ok);
-        assert_eq!(set_mode(&other, &file), NfsStat4::Ok);
+        assert_eq!(set_mode(&other, &file, 0o600), NfsStat4::Ok);
         assert!(calls.try_recv().is_err());
         assert_eq!(change(&other), NfsStat4::Delay, "{what}");
         assert_eq!(calls.recv_timeout(LONG).unwrap().stateid, stateid, "{what}");

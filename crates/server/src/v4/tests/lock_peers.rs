@@ -74,11 +74,11 @@ fn server() -> (Server, Arc<Peers>, Arc<ScriptedTime>) {
 
 /// The status of a call of NLM by another host.
 fn nlm(server: &Server, procedure: NlmProcedure, arguments: &impl Encode) -> NlmStat4 {
-    decode_all::<NlmResult<'_>>(&nlm_call(server, procedure, arguments)).unwrap().status
+    decode_all::<NlmResult<'_>>(&nlm_call(server, 0, procedure, arguments)).unwrap().status
 }
 
 /// The reply to a call of NLM by another host.
-fn nlm_call(server: &Server, procedure: NlmProcedure, arguments: &impl Encode) -> Vec<u8> {
+fn nlm_call(server: &Server, uid: u32, procedure: NlmProcedure, arguments: &impl Encode) -> Vec<u8> {
     let mut encoded = Vec::new();
     arguments.encode(&mut encoded);
     let call = CallMessage {
@@ -86,7 +86,7 @@ fn nlm_call(server: &Server, procedure: NlmProcedure, arguments: &impl Encode) -
         program: nlm4::PROGRAM,
         version: nlm4::VERSION,
         procedure: procedure.number(),
-        credential: user(0),
+        credential: user(uid),
         arguments: &encoded,
     };
     let mut reply = Vec::new();
@@ -95,7 +95,14 @@ fn nlm_call(server: &Server, procedure: NlmProcedure, arguments: &impl Encode) -
     reply
 }
 
-fn nlm_share(server: &Server, file: &FileHandle, access: NlmShareAccess, deny: ShareDeny) -> NlmStat4 {
+/// `uid` may read the file.
+fn nlm_share(
+    server: &Server,
+    uid: u32,
+    file: &FileHandle,
+    access: NlmShareAccess,
+    deny: ShareDeny,
+) -> NlmStat4 {
     let share = NlmShare {
         caller_name: Opaque::new(b"host").unwrap(),
         fh: Opaque::new(file.as_bytes()).unwrap(),
@@ -104,7 +111,7 @@ fn nlm_share(server: &Server, file: &FileHandle, access: NlmShareAccess, deny: S
         deny,
     };
     let asked = NlmShareArguments { cookie: Opaque::new(b"c").unwrap(), share, reclaim: false };
-    let reply = nlm_call(server, NlmProcedure::Share, &asked);
+    let reply = nlm_call(server, uid, NlmProcedure::Share, &asked);
     decode_all::<NlmShareResult<'_>>(&reply).unwrap().status
 }
 
@@ -196,20 +203,21 @@ fn a_host_locks_a_file_for_writing_when_its_delegations_are_back() {
 #[test]
 fn a_host_reserves_what_a_reader_does_not_know_of_when_its_delegation_is_back() {
     let reserved = [
-        (NlmShareAccess::Read, ShareDeny::Read),
-        (NlmShareAccess::Write, ShareDeny::None),
-        (NlmShareAccess::Read, ShareDeny::None),
+        (1000, NlmShareAccess::Read, ShareDeny::Read),
+        (0, NlmShareAccess::Write, ShareDeny::None),
+        (1000, NlmShareAccess::Read, ShareDeny::None),
     ];
-    for (number, (access, deny)) in reserved.into_iter().enumerate() {
+    for (number, (uid, access, deny)) in reserved.into_iter().enumerate() {
         let (server, _, _) = server();
         let reader = server.client("reader");
         let calls = delegations::bind(&reader, delegations::ok);
         let file = delegations::create(&reader, "file");
+        assert_eq!(delegations::set_mode(&reader, &file, 0o644), NfsStat4::Ok);
         let opened = reader.open(&reader.files(), &opening("file", "reader", ShareAccess4::READ, 0)).unwrap();
         let OpenDelegation::Read { stateid, .. } = opened.result.delegation else { panic!("no delegation") };
         let close = CloseArgs4 { seqid: 0, stateid: opened.stateid };
         assert_eq!(reader.at(&file, &|compound| compound.push(&close)), NfsStat4::Ok);
-        let share = || nlm_share(&server, &file, access, deny);
+        let share = || nlm_share(&server, uid, &file, access, deny);
         if number < 2 {
             assert_eq!(share(), NlmStat4::DeniedGracePeriod, "{number}");
             assert_eq!(calls.recv_timeout(Duration::from_secs(60)).unwrap().stateid, stateid);
