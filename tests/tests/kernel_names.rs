@@ -51,7 +51,7 @@ fn script(options: &str, text: &str) -> Result<()> {
 #[test]
 fn after_a_directory_was_closed_here_nobody_else_sees_a_name_below() -> Result<()> {
     script(
-        "kernelnames=2",
+        "kernelnames=3",
         r"
         closes() { local begun=${EPOCHREALTIME/./}; chmod 700 $1; (( ${EPOCHREALTIME/./} - begun > 1000000 )) || echo 'no name was cached'; }
         makes one; knows one; [[ -z $(closes $m/one) ]]; is_all_refused one
