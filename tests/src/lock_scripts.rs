@@ -96,8 +96,8 @@ print("END")
 
 /// Processes that add rows to a database in transactions, with SQLite's usual limit on waits (5 s).
 /// Arguments: the database, their number, and for how many seconds. Prints how many transactions
-/// were refused before SQLite had waited that long, and after (it retries without a queue, so a busy
-/// machine has some), and the longest one.
+/// were refused before SQLite had waited that long, how many after (it polls, so a busy machine has
+/// some), and the longest one.
 pub const DATABASE: &str = r#"
 import os, sqlite3, sys, time
 path, processes, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
