@@ -38,7 +38,7 @@ impl NfsService {
             let clients = last.clients.into_iter();
             let clients = clients.map(|(owner, principal)| RecordedClient { owner, principal }).collect();
             let until = self.uptime().saturating_add(grace);
-            self.held.delegations.know_changes(until);
+            self.held.delegations.track_changes(until);
             self.held.grace.begin(clients, until);
         }
         Ok(())

@@ -35,8 +35,9 @@ const SHARDS: usize = 64;
 const PLACES: usize = 1 << 14;
 /// How long a file gets no delegation after a recall.
 const PAUSE: Duration = Duration::from_secs(30);
-/// How long changes are of known files after a delegation was refused because of one that was not.
-const ATTENTION: Duration = Duration::from_secs(1);
+/// How long the files of changes are tracked after a delegation was refused because of a change of
+/// an unknown file.
+const TRACKED_FOR: Duration = Duration::from_secs(1);
 /// Maximum number of holders of one file: a change recalls them all.
 const HOLDERS_MAX: usize = 1024;
 
@@ -193,9 +194,9 @@ pub(crate) struct DelegationTable {
     changes: Box<[AtomicU32]>,
     /// Number of changes in progress of files that are not known. SeqCst: see `count`.
     changes_of_any: AtomicU32,
-    /// Nanoseconds until which new changes are of known files, though there is no delegation.
+    /// Nanoseconds until which the files of new changes are tracked, though there is no delegation.
     /// Relaxed: a change that sees an old value delays a delegation.
-    known_until: AtomicU64,
+    tracked_until: AtomicU64,
     /// Nanoseconds of the last recall by place, plus one; 0 if there was none. Relaxed: written and
     /// read with a shard locked; files of another shard with this place may see an old value.
     last_recalls: Box<[AtomicU64]>,
@@ -222,7 +223,7 @@ impl Default for DelegationTable {
             recalled: AtomicUsize::new(0),
             changes: (0..PLACES).map(|_| AtomicU32::new(0)).collect(),
             changes_of_any: AtomicU32::new(0),
-            known_until: AtomicU64::new(0),
+            tracked_until: AtomicU64::new(0),
             last_recalls: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
             observer: OnceLock::new(),
         }
@@ -238,7 +239,7 @@ impl DelegationTable {
     /// Begins a change of a file that need not be known, because no client has a delegation, and
     /// none was about to get one.
     pub(crate) fn begin_change_of_any(&self, now: Duration) -> Option<FileChange<'_>> {
-        if nanoseconds(now) < self.known_until.load(Ordering::Relaxed) {
+        if nanoseconds(now) < self.tracked_until.load(Ordering::Relaxed) {
             return None;
         }
         self.changes_of_any.fetch_add(1, Ordering::SeqCst);
@@ -246,9 +247,9 @@ impl DelegationTable {
         self.is_empty().then_some(change)
     }
 
-    /// Lets new changes be of known files until then, so that they delay only delegations of these.
-    pub(crate) fn know_changes(&self, until: Duration) {
-        self.known_until.fetch_max(nanoseconds(until), Ordering::Relaxed);
+    /// Tracks the files of new changes until then, so that they delay only delegations of these.
+    pub(crate) fn track_changes(&self, until: Duration) {
+        self.tracked_until.fetch_max(nanoseconds(until), Ordering::Relaxed);
     }
 
     fn is_empty(&self) -> bool {
@@ -360,7 +361,7 @@ impl DelegationTable {
         let shard = &mut *self.shards[place % SHARDS].lock();
         let is_any_changed = self.changes_of_any.load(Ordering::SeqCst) > 0;
         if is_any_changed {
-            self.know_changes(now + ATTENTION);
+            self.track_changes(now + TRACKED_FOR);
         }
         let is_changed = is_any_changed || self.changes[place % PLACES].load(Ordering::SeqCst) > 0;
         let present = shard.files.get(file);
