@@ -331,10 +331,15 @@ impl ShareTable {
         self.shard(file).lock().get(file).is_some_and(|shares| shares.access.write > 0)
     }
 
+    /// Whether any open denies I/O.
+    pub(crate) fn has_denials(&self) -> bool {
+        self.denying.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether an open of another owner denies this I/O. `own` is the mode of the caller's own
     /// open; none for I/O without one, such as that of NFSv3.
     pub(crate) fn denies_io(&self, file: &FileKey, own: Option<ShareMode>, io: IoDirection) -> bool {
-        if self.denying.load(Ordering::Relaxed) == 0 {
+        if !self.has_denials() {
             return false;
         }
         let shard = self.shard(file).lock();

@@ -1,6 +1,8 @@
 //! OPEN, CLOSE, OPEN_DOWNGRADE, and I/O with stateids.
 
-use curt_proto::nfs3::{NfsProcedure, NfsStat3, ReadArguments};
+use curt_proto::nfs3::{
+    CreateArguments, CreateHow, DirOpArgs, Filename, NfsProcedure, NfsStat3, ReadArguments, Sattr,
+};
 use curt_proto::nfs4::{
     Attribute, AttributeValues, CloseArgs4, CompoundResults, CreateArgs4, CreateHow4, CreateType4, Fattr4,
     GetattrArgs4, Nfs4Operation, NfsFh4, NfsStat4, NfsTime4, NoDelegation, OpenArgs4, OpenClaim,
@@ -132,8 +134,18 @@ fn denials_hold_between_owners_clients_and_versions_until_close() {
     assert_eq!(read(&two, file, Stateid::ANONYMOUS), Ok(Vec::new()));
     assert_eq!(v3_write(&server, file), NfsStat3::Jukebox);
     assert_eq!(v3_read(&server, file), NfsStat3::Ok);
+    // So does a creation that truncates what exists.
+    let empty = Sattr { size: Some(0), ..Sattr::default() };
+    let create = |how| v3_create(&server, &root, how);
+    assert_eq!(write(&one, file, opened.stateid, b"data"), Ok(4));
+    assert_eq!(create(CreateHow::Unchecked(empty)), NfsStat3::Jukebox);
+    assert_eq!(create(CreateHow::Guarded(empty)), NfsStat3::Exist);
+    assert_eq!(create(CreateHow::Unchecked(Sattr::default())), NfsStat3::Ok);
+    assert_eq!(read(&one, file, opened.stateid), Ok(b"data".to_vec()));
     assert_eq!(close(&one, file, opened.stateid), NfsStat4::Ok);
     assert_eq!(v3_write(&server, file), NfsStat3::Ok);
+    assert_eq!(create(CreateHow::Unchecked(empty)), NfsStat3::Ok);
+    assert_eq!(read(&two, file, Stateid::ANONYMOUS), Ok(Vec::new()));
     let denies_reading = two.open(&root, &opening("file", "other", BOTH, READ)).unwrap();
     assert_eq!(v3_read(&server, file), NfsStat3::Jukebox);
     assert_eq!(close(&two, file, denies_reading.stateid), NfsStat4::Ok);
@@ -177,6 +189,12 @@ fn v3_write(server: &Server, file: &FileHandle) -> NfsStat3 {
         data,
     };
     v3(server, NfsProcedure::Write, &arguments)
+}
+
+/// CREATE of "file".
+fn v3_create(server: &Server, directory: &FileHandle, how: CreateHow) -> NfsStat3 {
+    let place = DirOpArgs { directory: v3_handle(directory), name: Filename::new(b"file").unwrap() };
+    v3(server, NfsProcedure::Create, &CreateArguments { place, how })
 }
 
 #[test]
