@@ -5,6 +5,7 @@
 //! file. A client's states stay locked while the table decides a request for it. So a lock is never
 //! granted to a state that has ended.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use curt_proto::nfs4::{Clientid, Stateid};
@@ -32,6 +33,10 @@ pub(crate) trait ClientLocks: Send + Sync {
 
     /// Releases the locks of a client in all files, and takes its requests out of the queues.
     fn release_client(&self, client: Clientid);
+
+    /// The clients with locks for which others wait. Of several whose locks are in the way of one
+    /// waiter, there may be one only.
+    fn clients_waited_for(&self) -> HashSet<Clientid>;
 }
 
 /// An owner's locks of one file, based on one open.

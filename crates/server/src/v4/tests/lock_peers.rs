@@ -260,3 +260,41 @@ fn an_expired_client_keeps_its_locks_until_somebody_wants_one() {
         assert_eq!(lost, Err(Failure::Status(NfsStat4::Badsession)), "{who}");
     }
 }
+
+// SEMANTICS: stateful-9.
+#[test]
+fn who_waits_for_a_lock_gets_it_when_the_lease_of_its_holder_ends() {
+    for is_host in [true, false] {
+        let (server, peers, time) = server();
+        let (one, file, stateid) = holder(&server, "one");
+        // Nobody waits for what the third client has locked.
+        let other = server.client("other");
+        let opened = other.open(&other.files(), &creating("other", "o", BOTH, 0)).unwrap();
+        let asked = locking(LockType4::Write, 0, REST, new_owner(opened.stateid, b"a"));
+        let kept = lock(&other, &opened.handle, &asked).unwrap();
+        time.advance(Duration::from_secs(89));
+        let two = server.client("two");
+        let calls = bind(&two, |asked| Ok(accepted(asked)));
+        let open = two.open(&two.files(), &opening("file", "o", BOTH, 0)).unwrap().stateid;
+        let wait = locking(LockType4::WriteWait, 0, 8, new_owner(open, b"b"));
+        if is_host {
+            assert_eq!(nlm_lock(&server, &file, true), NlmStat4::Blocked);
+        } else {
+            assert!(is_denied(&lock(&two, &file, &wait)));
+        }
+        server.service.expire_leases();
+        assert_eq!((server.service.clients().len(), peers.granted()), (3, 0), "the lease has not ended");
+        time.advance(Duration::from_secs(2));
+        server.service.expire_leases();
+        assert_eq!(server.service.clients().len(), 2);
+        if is_host {
+            assert_eq!(peers.granted(), 1);
+        } else {
+            assert_eq!(call(&calls).1, b"b");
+            lock(&two, &file, &wait).unwrap();
+        }
+        let lost = unlock(&one, &file, stateid, 0, REST);
+        assert_eq!(lost, Err(Failure::Status(NfsStat4::Badsession)));
+        unlock(&other, &opened.handle, kept, 0, REST).unwrap();
+    }
+}
