@@ -22,9 +22,10 @@ use crate::state::SlotInUse;
 const REPLY_MAX: usize = 64 << 10;
 /// The bytes of an accepted reply before the results.
 const REPLY_HEADER: usize = 24;
-/// The bytes of a failed operation's result: its number and its status. SETATTR adds an empty
-/// bitmap.
-pub(super) const FAILED_RESULT: usize = 12;
+/// The bytes of an operation's number and status.
+const RESULT_HEADER: usize = 8;
+/// The most bytes of a failed operation's result: SETATTR adds an empty bitmap.
+pub(super) const FAILED_RESULT: usize = RESULT_HEADER + 4;
 
 /// The context of a compound's operations.
 pub(crate) struct Compound<'r, 'c> {
@@ -141,7 +142,7 @@ const fn is_auxiliary(operation: Nfs4Operation) -> bool {
 /// Ends the result of an operation that has failed. It begins at `at`, with its header.
 pub(super) fn end_failed(operation: Nfs4Operation, failure: OpFailure, at: usize, reply: &mut Vec<u8>) {
     if matches!(failure, OpFailure::Status(_)) {
-        reply.truncate(at + 8);
+        reply.truncate(at + RESULT_HEADER);
         if operation == Nfs4Operation::Setattr {
             // Its result has the attributes that were set, whatever its status.
             0_u32.encode(reply);
@@ -172,7 +173,8 @@ impl<'r> Compound<'r, '_> {
             }
             self.position += 1;
             let outcome = match outcome {
-                Ok(()) | Err(OpFailure::WithBody(_)) => self.check_size(reply).and(outcome),
+                Ok(()) => self.check_size(reply, self.next_result_min(arguments)),
+                Err(OpFailure::WithBody(_)) => self.check_size(reply, 0).and(outcome),
                 Err(OpFailure::Status(_)) => outcome,
             };
             let status = outcome.map_or_else(OpFailure::status, |()| NfsStat4::Ok);
@@ -337,9 +339,19 @@ impl<'r> Compound<'r, '_> {
         REPLY_HEADER + reply.len() - self.start + self.attached
     }
 
-    /// Refuses a reply that is larger than the session allows.
-    fn check_size(&self, reply: &[u8]) -> Outcome {
-        if self.used(reply) > self.reply_max() { Err(self.too_big().into()) } else { Ok(()) }
+    /// The least size of the result of the operation that follows: that of its failure.
+    fn next_result_min(&self, arguments: &Decoder<'_>) -> usize {
+        if self.position == self.operations {
+            return 0;
+        }
+        let is_setattr = arguments.clone().u32() == Ok(Nfs4Operation::Setattr.number());
+        if is_setattr { FAILED_RESULT } else { RESULT_HEADER }
+    }
+
+    /// Refuses a reply that, with the bytes that will be appended at least, is larger than the
+    /// session allows.
+    fn check_size(&self, reply: &[u8], appended: usize) -> Outcome {
+        if self.used(reply) + appended > self.reply_max() { Err(self.too_big().into()) } else { Ok(()) }
     }
 
     /// The status of an operation whose result has no room in the reply.

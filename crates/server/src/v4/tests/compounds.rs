@@ -3,8 +3,8 @@
 use curt_proto::nfs4::{
     Attribute, Availability, BackchannelCtlArgs4, BindConnToSessionArgs4, BindConnToSessionOk4,
     CallbackSecParms4, ChannelAttributes, ChannelDirFromClient, ChannelDirFromServer, CompoundEncoder,
-    CompoundResults, GetattrArgs4, HandlesNeeded, Nfs4Operation, NfsFh4, NfsStat4, PutfhArgs4, ReadArgs4,
-    SequenceOk4, StableHow4, Stateid, WriteArgs4, WriteOk4,
+    CompoundResults, Fattr4, GetattrArgs4, HandlesNeeded, Nfs4Operation, NfsFh4, NfsStat4, PutfhArgs4,
+    ReadArgs4, SequenceOk4, SetattrArgs4, StableHow4, Stateid, WriteArgs4, WriteOk4,
 };
 use curt_xdr::{Encode, Opaque, VarArray};
 
@@ -202,6 +202,39 @@ fn the_sessions_limits_are_exact() {
         });
         let expected = if caches { NfsStat4::RepTooBigToCache } else { NfsStat4::RepTooBig };
         assert_eq!(status, expected);
+    }
+}
+
+/// The result of the operation that fails for want of room has room itself.
+#[test]
+fn no_reply_is_larger_than_the_session_allows() {
+    let server = Server::new();
+    let large = server.client("large");
+    let root = large.files();
+    let reads = |compound: &mut CompoundEncoder<'_>| {
+        compound.push(&PutfhArgs4 { object: NfsFh4::from(&root) });
+        let attributes = Attribute::set(&[Attribute::Owner, Attribute::Fileid]);
+        compound.push(&GetattrArgs4 { attributes });
+        compound.bare(Nfs4Operation::Getfh);
+    };
+    let sets = |compound: &mut CompoundEncoder<'_>| {
+        reads(compound);
+        compound.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes: Fattr4::default() });
+    };
+    let ways: [&dyn Fn(&mut CompoundEncoder<'_>); 2] = [&reads, &sets];
+    for (way, operations) in ways.into_iter().enumerate() {
+        let whole = 24 + large.run(operations).len();
+        for limit in (128..400).step_by(4) {
+            let client = server.client_with(&format!("{way} {limit}"), channel(limit, 0, 8));
+            let reply = client.run(operations);
+            let limit = usize::try_from(limit).unwrap();
+            assert!(24 + reply.len() <= limit, "{way}: {} bytes of {limit}", 24 + reply.len());
+            // The last operation is also refused if the longest of its results has no room.
+            let fits = limit >= whole + if way == 1 { 16 } else { 0 };
+            assert!(!fits || status_of(&reply).0 == NfsStat4::Ok, "{way}: {limit}");
+            assert!(limit >= whole || status_of(&reply).0 == NfsStat4::RepTooBig, "{way}: {limit}");
+        }
+        assert!(whole < 380, "all limits were tried: {whole}");
     }
 }
 
