@@ -19,6 +19,7 @@ pub mod lock_scripts;
 pub mod locker;
 pub mod mountstats;
 pub mod network;
+pub mod nfs4_client;
 pub mod process;
 pub mod prometheus;
 pub mod random;

@@ -314,6 +314,54 @@ fn linux_reclaims_its_opens_after_the_server_was_killed() -> Result<()> {
     Ok(())
 }
 
+/// After the last RECLAIM_COMPLETE others wait half a second at most. Without one they wait for the
+/// lease, and without a client that had anything open for nothing.
+// SEMANTICS: stateful-8.
+#[test]
+fn the_grace_period_ends_when_it_can() -> Result<()> {
+    const LEASE: Duration = Duration::from_secs(10);
+    const AT_MOST: Duration = Duration::from_millis(500);
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let mut server = CurtServe::start(&network, &export, &["--lease", "10"])?;
+    let clients = |what: &str| {
+        let clients = program("reclaiming-clients")?.display().to_string();
+        let address = format!("{}:{}", curt_tests::network::ADDRESS, CurtServe::PORT);
+        let printed = network.shell(&format!("{clients} {address} {} {what}", export.display()), MINUTES)?;
+        if what == "open" {
+            return Ok((Duration::ZERO, false));
+        }
+        let (waited, is_refused) = printed.trim().split_once(' ').context("a time and a flag")?;
+        anyhow::Ok((Duration::from_millis(waited.parse()?), is_refused.parse::<bool>()?))
+    };
+    let mut restart = || {
+        server.kill()?;
+        let begun = Instant::now();
+        server.restart(&network)?;
+        anyhow::Ok((begun, Instant::now()))
+    };
+    restart()?;
+    ensure!(!clients("0")?.1, "an OPEN was refused, although nobody had anything to reclaim");
+    // A busy machine may delay the server or a client once.
+    let mut waits = Vec::new();
+    for _ in 0..3 {
+        clients("open")?;
+        restart()?;
+        let (waited, _) = clients("2")?;
+        println!("the grace period ended {waited:?} after the last RECLAIM_COMPLETE");
+        waits.push(waited);
+    }
+    waits.sort_unstable();
+    ensure!(waits[1] <= AT_MOST, "{waits:?}");
+    clients("open")?;
+    let (killed, started) = restart()?;
+    let (_, is_refused) = clients("1")?;
+    let (least, most) = (killed.elapsed(), started.elapsed());
+    println!("with one client absent it ended {most:?} after the start");
+    ensure!(is_refused && least >= LEASE && most <= LEASE + AT_MOST, "{least:?}, {most:?}");
+    Ok(())
+}
+
 /// The Linux client learns by SECINFO that one export takes AUTH_NONE only, and goes there with it.
 /// With several connections it goes through all of them, and leaves nothing behind.
 #[test]
