@@ -37,7 +37,7 @@ pub(super) fn open<'r>(
     }
     compound.request.service.begin_open(compound.slot()?.client(), is_reclaim)?;
     let found = find(compound, current, &asked, mode)?;
-    let FoundFile { object, is_new, directory, set, resize } = found;
+    let FoundFile { object, is_new, directory, mut set, resize } = found;
     let target = object.exported_or(NfsStat4::Isdir)?;
     let status = ops::getattr(&mut compound.request, target)?;
     if status.kind != FileKind::Regular {
@@ -66,10 +66,15 @@ pub(super) fn open<'r>(
     };
     let granted: OpenGranted = service.open_state(slot.client(), &request)?;
     if let Some(size) = resize {
-        let set = SetAttributes { size: Some(size), ..SetAttributes::default() };
-        if let Err(fault) = ops::setattr(&mut compound.request, target, &set, None).value {
-            service.held.withdraw_open(slot.client(), &granted);
-            return Err(fault.into());
+        let sized = SetAttributes { size: Some(size), ..SetAttributes::default() };
+        match ops::setattr(&mut compound.request, target, &sized, None).value {
+            Ok(()) => {}
+            // An error would say that nothing was created.
+            Err(_) if is_new => set = set.without(Attribute::set(&[Attribute::Size])),
+            Err(fault) => {
+                service.held.withdraw_open(slot.client(), &granted);
+                return Err(fault.into());
+            }
         }
     }
     drop(change);
@@ -367,7 +372,11 @@ fn create<'r>(
     if let (Some(_), Object::Exported(target)) = (verifier, &found.object)
         && set.values != SetAttributes::default()
     {
-        attributes = set_created(request, target, &set.values)?;
+        match set_created(request, target, &set.values) {
+            Ok(after) => attributes = after,
+            // The file is there; the client learns that they are not set.
+            Err(_) => set.mask = Bitmap4::EMPTY,
+        }
     }
     let verifier_mask = if verifier.is_some() { VERIFIER_ATTRIBUTES } else { Bitmap4::EMPTY };
     let mask = attributes.map_or(set.mask, |attributes| set.applied_to(&attributes));

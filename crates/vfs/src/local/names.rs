@@ -284,7 +284,11 @@ impl LocalVfs {
             }
             (None, None) => open(name, new)?,
         };
-        self.set_rest(caller, file.as_fd(), &set)?;
+        if let Err(error) = self.set_rest(caller, file.as_fd(), &set) {
+            // A retry would find the file and fail in another way.
+            let _gone = rustix::fs::unlinkat(parent, name, AtFlags::empty());
+            return Err(error);
+        }
         let node = self.node(file.as_fd())?;
         Ok((CreatedNode { node, new: true }, file))
     }

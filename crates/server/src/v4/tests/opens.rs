@@ -6,13 +6,13 @@ use curt_proto::nfs3::{
 use curt_proto::nfs4::{
     Attribute, AttributeValues, CloseArgs4, CompoundResults, CreateArgs4, CreateHow4, CreateType4, Fattr4,
     GetattrArgs4, Nfs4Operation, NfsFh4, NfsStat4, NfsTime4, NoDelegation, OpenArgs4, OpenClaim,
-    OpenDelegation, OpenDowngradeArgs4, OpenHow, PutfhArgs4, ReadArgs4, ReadOk4, RemoveArgs4, SetTime4,
-    SetattrArgs4, ShareAccess4, SpecData4, StableHow4, Stateid, Verifier4, WriteArgs4, WriteOk4,
+    OpenDelegation, OpenDowngradeArgs4, OpenHow, OpenOk4, PutfhArgs4, ReadArgs4, ReadOk4, RemoveArgs4,
+    SetTime4, SetattrArgs4, ShareAccess4, SpecData4, StableHow4, Stateid, Verifier4, WriteArgs4, WriteOk4,
 };
 use curt_types::FileHandle;
 use curt_xdr::{Encode, Opaque};
 
-use super::fixture::Fixture;
+use super::fixture::{Fixture, go};
 use super::test_client::{Server, TestClient, creating, opening, rules, user};
 use crate::ExportRules;
 
@@ -265,6 +265,30 @@ fn files_are_created_in_each_way() {
     let truncated = client.open(&root, &truncating(WRITE)).unwrap();
     assert_eq!(truncated.result.attributes_set, Attribute::set(&[Attribute::Size]));
     assert_eq!(read(&client, &opened.handle, opened.stateid), Ok(Vec::new()));
+}
+
+/// ext4 has no files of this size, the tree in memory has.
+// SEMANTICS: stateful-16.
+#[test]
+fn an_open_that_cannot_set_the_size_of_a_new_file_creates_none_or_says_so() {
+    Fixture::with_each_tree(|fixture| {
+        let (values, mut bytes) =
+            (AttributeValues { size: Some(1 << 60), ..AttributeValues::default() }, Vec::new());
+        let large = fattr(&values, &mut bytes);
+        let open = |name, how| OpenArgs4 { how: OpenHow::Create(how), ..opening(name, "owner", WRITE, 0) };
+        let guarded = || fixture.on(&["one"], &open("guarded", CreateHow4::Guarded(large)));
+        let is_limited = guarded() == NfsStat4::Fbig;
+        assert_eq!(guarded(), if is_limited { NfsStat4::Fbig } else { NfsStat4::Exist });
+        let unchecked = open("unchecked", CreateHow4::Unchecked(large));
+        let reply = fixture.run(|compound| {
+            go(compound, &["one"]);
+            compound.push(&unchecked);
+        });
+        assert_eq!(reply.status(), NfsStat4::Ok);
+        let opened: OpenOk4<'_> = reply.after(1).next(Nfs4Operation::Open).unwrap();
+        let set = opened.attributes_set.contains(Attribute::Size.number());
+        assert_eq!(set, !is_limited);
+    });
 }
 
 #[test]
