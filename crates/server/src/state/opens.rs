@@ -172,8 +172,8 @@ pub(super) struct ClientStates {
     is_gone: bool,
     is_reclaim_complete: bool,
     pub(super) states: HashMap<u64, StateRecord>,
-    /// The open of each owner and file.
-    opens: HashMap<(u64, FileKey), u64>,
+    /// The open of each owner of each file that is open.
+    opens: HashMap<FileKey, HashMap<u64, u64>>,
     owners: HashMap<Arc<[u8]>, OpenOwner>,
     /// The delegation of each file.
     delegations: HashMap<FileKey, u64>,
@@ -211,8 +211,8 @@ impl ClientStates {
 
     /// Whether an open of `file` denies the requested access.
     pub(super) fn denies(&self, file: &FileKey, wanted: WantedAccess) -> bool {
-        let opens = self.opens.iter().filter(|((_, open), _)| open == file);
-        let mut records = opens.filter_map(|(_, number)| self.states.get(number));
+        let opens = self.opens.get(file).into_iter().flat_map(HashMap::values);
+        let mut records = opens.filter_map(|number| self.states.get(number));
         records.any(|record| match &record.kind {
             StateKind::Open(open) => wanted.is_denied_by(open.mode),
             StateKind::Locks(_) | StateKind::Delegation(_) => false,
@@ -308,7 +308,12 @@ impl ClientStates {
     /// Removes an open from the indexes, and returns its mode.
     fn end_open(&mut self, open: &OpenState) -> ShareMode {
         if let Some(owner) = self.owners.get_mut(&open.owner) {
-            self.opens.remove(&(owner.number, open.file));
+            if let Some(of_file) = self.opens.get_mut(&open.file) {
+                of_file.remove(&owner.number);
+                if of_file.is_empty() {
+                    self.opens.remove(&open.file);
+                }
+            }
             owner.opens -= 1;
             if owner.opens == 0 {
                 self.owners.remove(&open.owner);
@@ -415,7 +420,7 @@ impl ServerState {
         self.admits(client, states, asked.is_reclaim)?;
         let pin = asked.pin.clone();
         let owner = states.owners.get(asked.owner).map(|owner| owner.number);
-        let present = owner.and_then(|owner| states.opens.get(&(owner, asked.file)).copied());
+        let present = owner.and_then(|owner| states.opens.get(&asked.file)?.get(&owner).copied());
         if let Some(number) = present
             && let Some(record) = states.states.get_mut(&number)
             && let StateKind::Open(open) = &mut record.kind
@@ -440,7 +445,7 @@ impl ServerState {
         };
         let owner = states.owners.entry(Arc::clone(&name)).or_insert(OpenOwner { number, opens: 0 });
         owner.opens += 1;
-        states.opens.insert((owner.number, asked.file), number);
+        states.opens.entry(asked.file).or_default().insert(owner.number, number);
         let opened = OpenedModes::default().with(asked.mode);
         let locks = HashMap::new();
         let open = OpenState {
