@@ -229,6 +229,11 @@ impl NfsService {
                     self.held.check_callback_path(client);
                     // The call may have arrived, if there was no reply.
                     outcome = Delivery::Unanswered;
+                    // The thread has waited long enough for this client. Another connection is tried
+                    // by its next callback.
+                    if matches!(sent, Err(CallError::TimedOut { .. })) {
+                        break;
+                    }
                 }
             }
         }
