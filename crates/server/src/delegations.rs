@@ -280,7 +280,7 @@ impl NfsService {
                 drop(service.begin_change(&file, None, ChangeKind::Local(waits)));
             }
         };
-        match target.vfs().lease(&target.node, watcher, Box::new(broken)) {
+        match target.vfs().lease(&target.caller(), &target.node, watcher, Box::new(broken)) {
             Ok(Some(lease)) => Ok(LocalChanges::Lease(lease)),
             Ok(None) => Ok(LocalChanges::Ignored),
             Err(Error::Os(Errno::AGAIN)) => Err(DelegationRefusal::Contention),
@@ -336,7 +336,7 @@ impl<'r> NfsRequest<'r, '_> {
             return Ok(Some(change));
         }
         // What cannot be looked up is not changed either.
-        let Ok(found) = ops::find(self, directory, name).value else { return Ok(None) };
+        let Ok(found) = ops::find_object(self, directory, name).value else { return Ok(None) };
         let file = FileKey { node: found.handle, ..directory.file_key() };
         let node = match kind {
             ChangeKind::Data | ChangeKind::Local(_) => &found.handle,
