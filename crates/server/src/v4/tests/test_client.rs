@@ -153,7 +153,6 @@ impl Server {
                 procedure: 1,
                 credential: &credential,
                 arguments: &Encoded(arguments),
-                bulk: &[],
                 results_max: 1 << 20,
             };
             return transport.call(&request, &Interrupt::never()).unwrap().results().to_vec();
