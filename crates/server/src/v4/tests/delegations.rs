@@ -643,7 +643,7 @@ fn connected() -> Server {
     server.connected()
 }
 
-fn waits(server: &Server) -> u64 {
+pub(super) fn waits(server: &Server) -> u64 {
     server.service.counters.snapshot().events.value(ServerCounter::DelegationWaits)
 }
 
