@@ -11,6 +11,7 @@ use curt_proto::nlm4::{
     self, NlmCancelArguments, NlmLock, NlmLockArguments, NlmNotify, NlmProcedure, NlmResult, NlmShare,
     NlmShareAccess, NlmShareArguments, NlmShareResult, NlmStat4, NlmUnlockArguments, ShareDeny,
 };
+use curt_rpc::client::CallArguments;
 use curt_rpc::clock::ScriptedTime;
 use curt_rpc::message::{CallMessage, ProcedureId};
 use curt_rpc::server::{CallContext, RpcService as _};
@@ -271,7 +272,7 @@ fn a_host_gets_nothing_that_it_gave_up_while_delegations_were_recalled() {
     let server = server_of(vec![export("/srv/files", 1, rules)]).0.connected();
     let reader = server.client("reader");
     let calls = delegations::bind(&reader, delegations::ok);
-    let ask = |procedure: NlmProcedure, arguments: &(dyn Encode + Sync)| {
+    let ask = |procedure: NlmProcedure, arguments: &dyn CallArguments| {
         let procedure = procedure.number();
         let target = ProcedureId { program: nlm4::PROGRAM, version: nlm4::VERSION, procedure };
         server.call_connected(target, user(0), arguments)

@@ -14,8 +14,8 @@ use curt_proto::nfs4::{
 };
 use curt_rpc::auth::{AuthSys, AuthSysCredential, AuthSysGids, MachineName, OpaqueAuth, RpcCredential};
 use curt_rpc::client::{
-    Interrupt, NoTransportEvents, PortSource, RpcRequest, ServerName, TcpOptions, TcpTransport,
-    Transport as _,
+    CallArguments, Interrupt, NoTransportEvents, PortSource, RpcRequest, ServerName, TcpOptions,
+    TcpTransport, Transport as _,
 };
 use curt_rpc::message::{CallMessage, ProcedureId};
 use curt_rpc::server::{CallContext, Limits, RpcServer, RpcServerHandle, RpcService as _};
@@ -156,7 +156,7 @@ impl Server {
         &self,
         target: ProcedureId,
         credential: OpaqueAuth<'_>,
-        arguments: &(dyn Encode + Sync),
+        arguments: &dyn CallArguments,
     ) -> Vec<u8> {
         let (transport, _) = self.connection.as_ref().unwrap();
         let credential = match credential {
