@@ -123,7 +123,7 @@ fn lease_and_read(mark: impl Fn()) {
     let how = FetchOptions { sendfile: false, wait: true };
     let mut lease_and_read = |file| {
         leases.push(vfs.lease(&FsCred::ROOT, file, &watcher, Box::new(|| ())).unwrap());
-        vfs.fetch(&FsCred::ROOT, file, 0, 100, how, &mut data).unwrap().value.unwrap();
+        vfs.fetch(&FsCred::ROOT, file, 0, 4, how, &mut data).unwrap().value.unwrap();
     };
     // One-time calls are not part of a file's cost.
     lease_and_read(&files[0]);

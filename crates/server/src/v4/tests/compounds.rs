@@ -224,7 +224,7 @@ fn a_session_with_small_replies_removes_files_and_opens_none() {
         client.caches.set(caches);
         let too_big = if caches { NfsStat4::RepTooBigToCache } else { NfsStat4::RepTooBig };
         let remove = |name: &str| {
-            let remove = curt_proto::nfs4::RemoveArgs4 { name: Opaque::new(name.as_bytes()).unwrap() };
+            let remove = RemoveArgs4 { name: Opaque::new(name.as_bytes()).unwrap() };
             client.at(&root, &|compound| compound.push(&remove))
         };
         assert_eq!(remove("missing"), NfsStat4::Noent, "20 bytes more fit");
@@ -315,7 +315,7 @@ fn a_repeated_compound_has_the_same_reply_and_no_second_effect() {
     let client = server.client("one");
     client.caches.set(true);
     let root = client.files();
-    let remove = curt_proto::nfs4::RemoveArgs4 { name: Opaque::new(b"file").unwrap() };
+    let remove = RemoveArgs4 { name: Opaque::new(b"file").unwrap() };
     client.open(&root, &creating("file", "owner", 1, 0)).unwrap();
     let operations = |compound: &mut CompoundEncoder<'_>| {
         compound.push(&PutfhArgs4 { object: NfsFh4::from(&root) });
