@@ -240,8 +240,8 @@ impl Drop for LocalLease {
         // Before the descriptor is closed, whose number may be used again then.
         self.leases.remove(self.file.as_raw_fd());
         let Some((node, caches)) = &self.shared else { return };
-        // A READ in progress may still use the open file description. If this thread may not end the
-        // lease before, it ends with that.
+        // A READ in progress may still use the open file description. The lease ends with it if
+        // this thread may not end the lease before.
         sys::end_lease(self.file.as_fd());
         if let Some(caches) = caches.upgrade() {
             caches.file_cache.release(node);
@@ -371,7 +371,7 @@ mod tests {
             is_shared
         };
         assert!((0..100).any(|_| is_shared()), "the lease's descriptor is read");
-        // No two leases are on one open file description, also if a READ has opened the file before.
+        // No two leases are on one open file description, also if a READ has opened the file.
         read(&FsCred::ROOT, true);
         let (first, second) = (take(&FsCred::ROOT), take(&FsCred::ROOT));
         drop(first);

@@ -1,5 +1,5 @@
-//! Number of system calls of listings, and of a lease and the read after it. Needs only a directory; without permission to trace it
-//! prints this and ends.
+//! Number of system calls of listings, and of a lease and the read after it. Needs only a
+//! directory; without permission to trace it prints this and ends.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
