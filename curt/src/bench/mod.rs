@@ -47,7 +47,7 @@ enum BenchCommand {
     /// Do one of the works of `curt bench wall` below a directory; runs as the process that is
     /// measured
     #[command(hide = true)]
-    WallWork { work: wall::WallWork, phase: wall::WorkPhase, directory: PathBuf },
+    WallWork { work: wall::WallWork, phase: wall::WorkPhase, part: u64, directory: PathBuf },
     /// Make the repository of `curt bench wall` below a directory
     #[command(hide = true)]
     WallRepository { directory: PathBuf },
@@ -94,7 +94,9 @@ fn bench(bench: &BenchCommand) -> Result<bool> {
         BenchCommand::Lock(arguments) => lock::run(arguments),
         BenchCommand::LockWork(work) => lock::work(work).map(|()| true),
         BenchCommand::Wall(arguments) => wall::run(arguments),
-        BenchCommand::WallWork { work, phase, directory } => work.run(*phase, directory).map(|()| true),
+        BenchCommand::WallWork { work, phase, part, directory } => {
+            work.run(*phase, *part, directory).map(|()| true)
+        }
         BenchCommand::WallRepository { directory } => wall::make_repository(directory).map(|()| true),
         BenchCommand::ListTree { directory, count } => list::make_tree(directory, *count),
         BenchCommand::Perform { workload, directory, pause, pages } => {

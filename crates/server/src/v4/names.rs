@@ -181,7 +181,9 @@ pub(super) fn find<'r>(
                 None => None,
             };
             let Some(root) = root else {
-                let attributes = Some(target.exported(node.attributes));
+                // What has just lost its name has to be asked whether it still exists.
+                let is_named = node.attributes.nlink > 0;
+                let attributes = is_named.then(|| target.exported(node.attributes));
                 return Ok(FoundName { object: child(request, target, &node, name)?, attributes });
             };
             root

@@ -400,9 +400,9 @@ fn set_created<'r>(
     changed.value.map(|()| changed.attributes.after)
 }
 
-/// Whether an existing object is a regular file that the caller may open. With `owner_may` the owner always may: of a file
-/// that it opens by its handle, it may have lost the right since it looked the name up, and keeps
-/// it as with a local descriptor.
+/// Whether an existing object is a regular file that the caller may open. With `owner_may` the
+/// owner always may: of a file that it opens by its handle, it may have lost the right since it
+/// looked the name up, and keeps it as with a local descriptor.
 fn check_existing(
     request: &mut NfsRequest<'_, '_>,
     target: &VerifiedHandle<'_>,

@@ -240,8 +240,8 @@ impl Drop for LocalLease {
         // Before the descriptor is closed, whose number may be used again then.
         self.leases.remove(self.file.as_raw_fd());
         let Some((node, caches)) = &self.shared else { return };
-        // A READ in progress may still use the open file description. If this thread may not end the
-        // lease before, it ends with that.
+        // A READ in progress may still use the open file description. The lease ends with it if
+        // this thread may not end the lease before.
         sys::end_lease(self.file.as_fd());
         if let Some(caches) = caches.upgrade() {
             caches.file_cache.release(node);
@@ -292,8 +292,10 @@ mod tests {
     use std::fs::{self, File, OpenOptions};
     use std::os::unix::fs::OpenOptionsExt as _;
 
+    use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+
     use super::*;
-    use crate::{LocalOptions, Vfs as _};
+    use crate::{FetchOptions, FetchResult, LocalOptions, Vfs as _};
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -318,8 +320,7 @@ mod tests {
         assert!(!lease.is_broken());
         drop(File::open(&path).unwrap());
         assert!(broken.try_recv().is_err(), "readers do not break it");
-        let nonblocking = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&path);
-        assert_eq!(nonblocking.unwrap_err().raw_os_error(), Some(libc::EWOULDBLOCK));
+        assert_eq!(open_to_write(&path).unwrap_err().raw_os_error(), Some(libc::EWOULDBLOCK));
         broken.recv_timeout(LONG).unwrap();
         assert!(lease.is_broken());
         std::thread::scope(|scope| {
@@ -339,6 +340,60 @@ mod tests {
         full.leases_max = 0;
         let refused = vfs.take_lease(&FsCred::ROOT, &found.handle, &full, Box::new(|| {})).err().unwrap();
         assert!(matches!(refused, Error::Os(Errno::MFILE)), "{refused}");
+    }
+
+    /// Opens a file for writing, unless a process has a lease on it.
+    fn open_to_write(path: &std::path::Path) -> std::io::Result<File> {
+        OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path)
+    }
+
+    #[test]
+    fn a_lease_ends_when_it_is_dropped_whoever_reads_the_file() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, vec![7; 1 << 16]).unwrap();
+        let vfs = LocalVfs::open(directory.path(), &LocalOptions::default()).unwrap();
+        let file = vfs.lookup(&FsCred::ROOT, &vfs.root(), b"file").value.unwrap().handle;
+        let watcher = LeaseWatcher::start().unwrap();
+        let take = |caller: &FsCred<'_>| vfs.take_lease(caller, &file, &watcher, Box::new(|| {})).unwrap();
+        let read = |caller: &FsCred<'_>, sendfile| {
+            let how = FetchOptions { sendfile, wait: true };
+            vfs.fetch(caller, &file, 0, 1 << 16, how, &mut Vec::new()).unwrap().value.unwrap()
+        };
+        // The cache may close the descriptor on a busy machine before it is used.
+        let is_shared = || {
+            let lease = take(&FsCred::ROOT);
+            let FetchResult::FileRange(sent) = read(&FsCred::ROOT, true) else { panic!("it is large") };
+            let is_shared = watcher.leases.table.lock().by_descriptor.contains_key(&sent.file.as_raw_fd());
+            assert!(open_to_write(&path).is_err());
+            drop(lease);
+            drop(open_to_write(&path).unwrap());
+            is_shared
+        };
+        assert!((0..100).any(|_| is_shared()), "the lease's descriptor is read");
+        // No two leases are on one open file description, also if a READ has opened the file.
+        read(&FsCred::ROOT, true);
+        let (first, second) = (take(&FsCred::ROOT), take(&FsCred::ROOT));
+        drop(first);
+        assert!(open_to_write(&path).is_err(), "there is another lease");
+        drop(second);
+        drop(open_to_write(&path).unwrap());
+        if vfs.only_user().is_some() {
+            return;
+        }
+        // A thread that may neither take nor end a lease on the file.
+        let ends_by_close = || {
+            let caller = FsCred::new(1000, 1000, &[]);
+            let lease = take(&caller);
+            read(&caller, false);
+            vfs.identity.switch_to(&caller).unwrap();
+            let sets = capabilities(None).unwrap();
+            let effective = sets.effective.difference(CapabilitySet::LEASE);
+            set_capabilities(None, CapabilitySets { effective, ..sets }).unwrap();
+            drop(lease);
+        };
+        std::thread::scope(|scope| scope.spawn(ends_by_close).join().unwrap());
+        drop(open_to_write(&path).unwrap());
     }
 
     #[test]

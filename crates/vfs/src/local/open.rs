@@ -65,9 +65,9 @@ impl LocalVfs {
     }
 
     /// Opens a regular file for a lease, for a caller that may read it, and sets this thread's
-    /// credentials to the caller. What the cache does not have is added to it, because the caller is
-    /// about to read. A cached file is opened once more: another lease may be on its open file
-    /// description.
+    /// credentials to the caller. A file that is not cached is added to the cache, because the
+    /// caller is about to read. A cached file is opened once more: another lease may be on its open
+    /// file description.
     pub(super) fn open_for_lease(
         &self,
         caller: &FsCred<'_>,

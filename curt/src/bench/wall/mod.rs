@@ -324,11 +324,11 @@ impl<'a> WallTestbed<'a> {
 
     fn measure(&mut self, work: WallWork, place: &Place) -> Result<Measured> {
         match place {
-            Place::Local => self.perform(work, self.top, || Ok((0, 0))),
+            Place::Local => self.perform(work, self.top, |_| Ok((0, 0))),
             Place::Loop => {
                 let target = tempfile::Builder::new().prefix("curt-loop-").tempdir()?;
                 let bare = BareLoop::start(self.top, target.path())?;
-                let measured = self.perform(work, target.path(), || Ok((0, bare.requests())));
+                let measured = self.perform(work, target.path(), |_| Ok((0, bare.requests())));
                 bare.end()?;
                 measured
             }
@@ -339,32 +339,40 @@ impl<'a> WallTestbed<'a> {
                     .filter(|part| !part.is_empty())
                     .collect();
                 let mounted = self.world.mount(version, &options.join(","))?;
-                let measured = self.perform(work, mounted.directory(), || counts(&mounted));
+                let measured = self.perform(work, mounted.directory(), |work| counts(&mounted, work));
                 mounted.end()?;
                 measured
             }
         }
     }
 
-    /// Prepares and does it below `top`; the counts are those that `counts` grows by meanwhile.
+    /// Prepares and does each part of it below `top`; the counts are those that `counts` grows by
+    /// while the parts are done.
     fn perform(
         &self,
         work: WallWork,
         top: &Path,
-        counts: impl Fn() -> Result<(u64, u64)>,
+        counts: impl Fn(WallWork) -> Result<(u64, u64)>,
     ) -> Result<Measured> {
-        let part = |phase: &str| -> Result<WorkDone> {
-            let mut command = child(&["wall-work", &work.name(), phase]);
+        let run = |phase: &str, part: u64| -> Result<WorkDone> {
+            let mut command = child(&["wall-work", &work.name(), phase, &part.to_string()]);
             let said = run_child(command.arg(top))?;
             serde_json::from_slice(&said).context("unexpected output of the measured process")
         };
-        if work.needs_preparation() {
-            part("prepare")?;
+        let mut all = Measured { done: WorkDone { seconds: 0.0, wrong: 0 }, requests: 0, fuse_requests: 0 };
+        for part in 0..work.parts() {
+            if work.needs_preparation() {
+                run("prepare", part)?;
+            }
+            let before = counts(work)?;
+            let done = run("perform", part)?;
+            let after = counts(work)?;
+            all.done.seconds += done.seconds;
+            all.done.wrong += done.wrong;
+            all.requests += after.0 - before.0;
+            all.fuse_requests += after.1 - before.1;
         }
-        let before = counts()?;
-        let done = part("perform")?;
-        let after = counts()?;
-        Ok(Measured { done, requests: after.0 - before.0, fuse_requests: after.1 - before.1 })
+        Ok(all)
     }
 }
 
@@ -383,8 +391,9 @@ fn places(arguments: &WallArguments) -> Vec<Place> {
 }
 
 /// The requests that a mount has sent, and those that the kernel has sent to it.
-fn counts(mounted: &MountProcess) -> Result<(u64, u64)> {
-    let report = mounted.report_at_rest()?;
+fn counts(mounted: &MountProcess, work: WallWork) -> Result<(u64, u64)> {
+    // Between the parts of a work names would become too old.
+    let report = if work.parts() > 1 { mounted.report()? } else { mounted.report_at_rest()? };
     Ok((report.counters.requests.total(), report.fuse.values().sum()))
 }
 
