@@ -34,6 +34,7 @@ pub(super) fn topics() -> Vec<Topic> {
     vec![
         Topic { title: "Clients", rows: of_clients() },
         Topic { title: "Sessions", rows: of_sessions() },
+        Topic { title: "Requests in a session", rows: of_requests() },
         Topic { title: "The grace period", rows: of_grace() },
         Topic { title: "Conflicts", rows: of_conflicts() },
         Topic { title: "User 1000, with objects of the superuser", rows: of_permissions() },
@@ -94,20 +95,13 @@ fn of_clients() -> Vec<Row> {
     rows
 }
 
-/// CREATE_SESSION, SEQUENCE, BIND_CONN_TO_SESSION, BACKCHANNEL_CTL, DESTROY_SESSION.
+/// CREATE_SESSION, BIND_CONN_TO_SESSION, BACKCHANNEL_CTL, DESTROY_SESSION.
 fn of_sessions() -> Vec<Row> {
     let server = Server::new();
-    let fore = ChannelAttributes {
-        request_max: 2000,
-        response_max: 600,
-        response_cached_max: 300,
-        operations_max: 8,
-        ..channel()
-    };
-    let client = server.client_with("one", fore.clone());
-    let session = client.session;
+    let client = server.client("one");
+    let (session, unknown, fore) = (client.session, SessionId([7; 16]), channel());
     let id = server.service.held.session(&session).unwrap().client.id;
-    let create = |clientid, sequence: u32, flags, fore: &ChannelAttributes, uid| {
+    let create = |clientid, sequence: u32, flags, fore: &ChannelAttributes| {
         let arguments = CreateSessionArgs4 {
             clientid,
             sequence: SequenceId(sequence),
@@ -117,16 +111,57 @@ fn of_sessions() -> Vec<Row> {
             callback_program: 123,
             callback_security: VarArray::default(),
         };
-        sent(&server, uid, &|compound| compound.push(&arguments))
+        sent(&server, 0, &|compound| compound.push(&arguments))
     };
     let tiny = ChannelAttributes { request_max: 20, ..channel() };
     let mut rows = vec![
-        ("CREATE_SESSION of an unknown client", create(Clientid(5), 1, 0, &fore, 0)),
-        ("CREATE_SESSION with a sequence id that is not the next", create(id, 9, 0, &fore, 0)),
-        ("CREATE_SESSION repeated", create(id, 1, 0, &fore, 0)),
-        ("CREATE_SESSION with unknown flags", create(id, 2, 8, &fore, 0)),
-        ("CREATE_SESSION with requests of 20 bytes", create(id, 2, 0, &tiny, 0)),
+        ("CREATE_SESSION of an unknown client", create(Clientid(5), 1, 0, &fore)),
+        ("CREATE_SESSION with a sequence id that is not the next", create(id, 9, 0, &fore)),
+        ("CREATE_SESSION repeated", create(id, 1, 0, &fore)),
+        ("CREATE_SESSION with unknown flags", create(id, 2, 8, &fore)),
+        ("CREATE_SESSION with requests of 20 bytes", create(id, 2, 0, &tiny)),
     ];
+    let bind = |session, direction| {
+        let arguments = BindConnToSessionArgs4 { session, direction, rdma: false };
+        sent(&server, 0, &|compound| compound.push(&arguments))
+    };
+    let destroy = |session| sent(&server, 0, &|compound| compound.push(&DestroySessionArgs4 { session }));
+    let handle = |bytes| Opaque::new(bytes).unwrap();
+    let gss = CallbackGssHandles { service: 1, from_server: handle(b"a"), from_client: handle(b"b") };
+    let callback_security = VarArray::new(vec![CallbackSecParms4::Gss(gss)]).unwrap();
+    let control = BackchannelCtlArgs4 { callback_program: 9, callback_security };
+    rows.extend([
+        ("BIND_CONN_TO_SESSION for requests", bind(session, ChannelDirFromClient::Fore)),
+        (
+            "BIND_CONN_TO_SESSION, back only, without a callback credential",
+            bind(session, ChannelDirFromClient::Back),
+        ),
+        ("BIND_CONN_TO_SESSION of an unknown session", bind(unknown, ChannelDirFromClient::Fore)),
+        ("BACKCHANNEL_CTL with RPCSEC_GSS only", client.status(&|compound| compound.push(&control))),
+        (
+            "DESTROY_SESSION beside other operations",
+            sent(&server, 0, &|compound| {
+                compound.push(&DestroySessionArgs4 { session });
+                compound.bare(Nfs4Operation::Putrootfh);
+            }),
+        ),
+        ("DESTROY_SESSION", destroy(session)),
+        ("DESTROY_SESSION of one that has ended", destroy(session)),
+    ]);
+    rows
+}
+
+/// SEQUENCE, and the limits of a session.
+fn of_requests() -> Vec<Row> {
+    let server = Server::new();
+    let fore = ChannelAttributes {
+        request_max: 2000,
+        response_max: 600,
+        response_cached_max: 300,
+        operations_max: 8,
+        ..channel()
+    };
+    let session = server.client_with("one", fore).session;
     let (root, sequence) = (Nfs4Operation::Putrootfh, |number: u32| SequenceArgs4 {
         session,
         // RECLAIM_COMPLETE was the first.
@@ -149,10 +184,12 @@ fn of_sessions() -> Vec<Row> {
         (0..5).for_each(|_| compound.push(&GetattrArgs4 { attributes: everything }));
     };
     let long = TestStateidArgs4 { stateids: VarArray::new(vec![Stateid::ANONYMOUS; 200]).unwrap() };
-    let unknown = SessionId([7; 16]);
     let cached = SequenceArgs4 { cache_this: true, ..sequence(4) };
-    rows.extend([
-        ("SEQUENCE of an unknown session", run(SequenceArgs4 { session: unknown, ..sequence(2) }, &roots(1))),
+    vec![
+        (
+            "SEQUENCE of an unknown session",
+            run(SequenceArgs4 { session: SessionId([7; 16]), ..sequence(2) }, &roots(1)),
+        ),
         (
             "SEQUENCE of a slot that is not there",
             run(SequenceArgs4 { slot: SlotId(9), ..sequence(2) }, &roots(1)),
@@ -177,35 +214,7 @@ fn of_sessions() -> Vec<Row> {
         ("a reply larger than the session allows to be cached", run(cached, &large)),
         ("a reply larger than the session allows", run(sequence(5), &large)),
         ("PUTROOTFH without SEQUENCE", sent(&server, 0, &roots(1))),
-    ]);
-    let bind = |session, direction| {
-        let arguments = BindConnToSessionArgs4 { session, direction, rdma: false };
-        sent(&server, 0, &|compound| compound.push(&arguments))
-    };
-    let destroy = |session| sent(&server, 0, &|compound| compound.push(&DestroySessionArgs4 { session }));
-    let handle = |bytes| Opaque::new(bytes).unwrap();
-    let gss = CallbackGssHandles { service: 1, from_server: handle(b"a"), from_client: handle(b"b") };
-    let callback_security = VarArray::new(vec![CallbackSecParms4::Gss(gss)]).unwrap();
-    let control = BackchannelCtlArgs4 { callback_program: 9, callback_security };
-    rows.extend([
-        ("BIND_CONN_TO_SESSION for requests", bind(session, ChannelDirFromClient::Fore)),
-        (
-            "BIND_CONN_TO_SESSION, back only, without a callback credential",
-            bind(session, ChannelDirFromClient::Back),
-        ),
-        ("BIND_CONN_TO_SESSION of an unknown session", bind(unknown, ChannelDirFromClient::Fore)),
-        ("BACKCHANNEL_CTL with RPCSEC_GSS only", run(sequence(6), &|compound| compound.push(&control))),
-        (
-            "DESTROY_SESSION beside other operations",
-            sent(&server, 0, &|compound| {
-                compound.push(&DestroySessionArgs4 { session });
-                compound.bare(root);
-            }),
-        ),
-        ("DESTROY_SESSION", destroy(session)),
-        ("DESTROY_SESSION of one that has ended", destroy(session)),
-    ]);
-    rows
+    ]
 }
 
 fn set(
