@@ -22,6 +22,7 @@ use curt_vfs::{Error, NodeHandle};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
+use crate::nlm::DeferredRequest;
 use crate::ops;
 use crate::request::{NfsRequest, VerifiedHandle};
 use crate::service::NfsService;
@@ -45,6 +46,8 @@ pub(crate) struct WaitedCall {
     pub(crate) slot: Option<SlotInUse>,
     /// Number of operations that were counted.
     pub(crate) counted: u32,
+    /// What the NLM host that sent it can give up.
+    deferred: Option<Arc<DeferredRequest>>,
 }
 
 /// The recalls for which a request has to wait.
@@ -280,7 +283,7 @@ impl NfsService {
                 drop(service.begin_change(&file, None, ChangeKind::Local(waits)));
             }
         };
-        match target.vfs().lease(&target.node, watcher, Box::new(broken)) {
+        match target.vfs().lease(&target.caller(), &target.node, watcher, Box::new(broken)) {
             Ok(Some(lease)) => Ok(LocalChanges::Lease(lease)),
             Ok(None) => Ok(LocalChanges::Ignored),
             Err(Error::Os(Errno::AGAIN)) => Err(DelegationRefusal::Contention),
@@ -336,7 +339,7 @@ impl<'r> NfsRequest<'r, '_> {
             return Ok(Some(change));
         }
         // What cannot be looked up is not changed either.
-        let Ok(found) = ops::find(self, directory, name).value else { return Ok(None) };
+        let Ok(found) = ops::find_object(self, directory, name).value else { return Ok(None) };
         let file = FileKey { node: found.handle, ..directory.file_key() };
         let node = match kind {
             ChangeKind::Data | ChangeKind::Local(_) => &found.handle,
@@ -402,7 +405,8 @@ impl<'r> NfsRequest<'r, '_> {
         }
         let Some(call) = self.context.defer() else { return false };
         service.counters.count(ServerCounter::DelegationWaits);
-        let waited = WaitedCall { deadline, slot: slot.take(), counted };
+        let deferred = self.deferred.clone();
+        let waited = WaitedCall { deadline, slot: slot.take(), counted, deferred };
         let key = service.waiting_calls.insert(WaitingCall { file, call, waited });
         // They may have come back before it waited.
         if !service.held.delegations.is_held(&file, by) {
@@ -414,5 +418,6 @@ impl<'r> NfsRequest<'r, '_> {
     /// The call has waited until now.
     pub(crate) fn has_waited(&mut self, waited: &WaitedCall) {
         self.deadline = Some(waited.deadline);
+        self.deferred.clone_from(&waited.deferred);
     }
 }

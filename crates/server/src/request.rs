@@ -14,6 +14,7 @@ use crate::authorisation_cache::{Authorisation, AuthorisationCache};
 use crate::delegations::RecallInProgress;
 use crate::exports::{Export, ExportRules};
 use crate::file_handle::HandleContents;
+use crate::nlm::DeferredRequest;
 use crate::ops::{self, BothAttributes, BothOp, FoundObject, OpResult, PostOp, WccOp};
 use crate::replay::ExecutionWindow;
 use crate::service::NfsService;
@@ -61,6 +62,8 @@ pub(crate) struct NfsRequest<'r, 'c> {
     pub(crate) recall: Option<RecallInProgress>,
     /// When it waits no longer, if it has waited.
     pub(crate) deadline: Option<Instant>,
+    /// What its host can give up, if it has waited or is about to.
+    pub(crate) deferred: Option<Arc<DeferredRequest>>,
 }
 
 impl<'r, 'c> NfsRequest<'r, 'c> {
@@ -69,7 +72,16 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
         credential: &'r OpaqueAuth<'r>,
         context: &'r mut CallContext<'c>,
     ) -> Self {
-        Self { service, credential, context, repeated: None, client: None, recall: None, deadline: None }
+        Self {
+            service,
+            credential,
+            context,
+            repeated: None,
+            client: None,
+            recall: None,
+            deadline: None,
+            deferred: None,
+        }
     }
 }
 

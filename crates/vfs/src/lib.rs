@@ -202,6 +202,13 @@ pub trait Vfs: Send + Sync {
         (self.may_block() == MayBlock::Never).then(|| self.lookup(caller, directory, name))
     }
 
+    /// The object of a name that the tree remembers, as [`Vfs::lookup`] would return it now. It does
+    /// not wait, and costs less than a look-up. `None`: the name has to be looked up.
+    fn lookup_remembered(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> Option<VfsNode> {
+        let _ = (caller, directory, name);
+        None
+    }
+
     /// The rights in `asked` that the caller has. Rights that do not apply to the type of `node`
     /// are not granted, nor are changes of a read-only file system. The owner exception of READ and
     /// WRITE does not apply here.
@@ -356,12 +363,13 @@ pub trait Vfs: Send + Sync {
     /// Limits and properties of the file system at `node` (FSINFO and PATHCONF), as they are.
     fn limits(&self, node: &NodeHandle) -> PostOpResult<Limits>;
 
-    /// A lease on a regular file: `broken` is called, on the watcher's thread, when a process of
+    /// A lease on a regular file that the caller may read: `broken` is called, on the watcher's thread, when a process of
     /// this machine opens the file for writing or truncates it. The process waits until the lease
     /// is dropped. `EAGAIN`: a process has the file open for writing; other errors: there are no
     /// leases of this file. `None`: no process of this machine can write it.
     fn lease(
         &self,
+        _caller: &FsCred<'_>,
         _node: &NodeHandle,
         _watcher: &LeaseWatcher,
         _broken: LeaseBroken,

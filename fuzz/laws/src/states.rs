@@ -77,7 +77,7 @@ struct AcceptedRecalls;
 impl Backchannel for AcceptedRecalls {
     fn call(&self, request: &RpcRequest<'_>, _: Duration) -> Result<CallReply, CallError> {
         let mut arguments = Vec::new();
-        request.arguments.encode(&mut arguments);
+        request.copy_arguments(&mut arguments);
         let decoder = &mut Decoder::new(&arguments);
         decoder.get::<CallbackHeader<'_>>().expect("a header");
         decoder.get::<CallbackOperation>().expect("CB_SEQUENCE");

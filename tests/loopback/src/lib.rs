@@ -9,7 +9,7 @@ use std::time::Duration;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_rpc::message::{CallDecodeError, CallMessage, encode_call_header};
 use curt_rpc::server::{Backchannel, CallContext, CallFailure, RpcService};
-use curt_xdr::{DecodeError, put_fixed};
+use curt_xdr::DecodeError;
 
 /// When the hook of a [`LoopbackTransport`] is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,8 +87,7 @@ fn record(xid: &AtomicU32, request: &RpcRequest<'_>) -> Vec<u8> {
         request.procedure,
         request.credential,
     );
-    request.arguments.encode(&mut record);
-    put_fixed(&mut record, request.bulk);
+    request.copy_arguments(&mut record);
     record
 }
 
@@ -199,7 +198,6 @@ mod tests {
             procedure: 1,
             credential: &RpcCredential::None,
             arguments: &arguments,
-            bulk: &[],
             results_max: 100,
         };
         let reply = transport.call(&request, &Interrupt::never()).unwrap();

@@ -132,7 +132,6 @@ fn call(transport: &TcpTransport, operations: &dyn Fn(&mut CompoundEncoder<'_>))
         procedure: 1,
         credential: &credential,
         arguments: &Encoded(&arguments),
-        bulk: &[],
         results_max: 1 << 16,
     };
     Ok(transport.call(&request, &Interrupt::never())?.results().to_vec())

@@ -376,7 +376,6 @@ fn ask_root(protocol: &NfsV3) -> Result<MountedRoot, InProcessServerError> {
         procedure: mount3::MountProcedure::Mount.number(),
         credential: &credential,
         arguments: &path,
-        bulk: &[],
         results_max: MOUNT_RESULTS_MAX,
     };
     let transport = protocol.rpc().transport();

@@ -75,7 +75,6 @@ impl Server {
             procedure: mount3::MountProcedure::Mount.number(),
             credential: &RpcCredential::None,
             arguments: &path,
-            bulk: &[],
             results_max: 4096,
         };
         let reply = self.life.read().call(&request, &Interrupt::never()).unwrap();

@@ -296,7 +296,7 @@ impl Transport for Forgetful {
         let listing = [nfs3::NfsProcedure::Readdir.number(), nfs3::NfsProcedure::ReaddirPlus.number()];
         if listing.contains(&request.procedure) {
             let mut arguments = Vec::new();
-            curt_xdr::Encode::encode(request.arguments, &mut arguments);
+            request.copy_arguments(&mut arguments);
             let handle = u32::from_be_bytes(*arguments.first_chunk().unwrap()) as usize;
             let cookie = &arguments[4 + handle.next_multiple_of(4)..][..8];
             if cookie != [0; 8] && self.forgets.load(Relaxed) {

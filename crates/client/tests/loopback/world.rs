@@ -442,7 +442,6 @@ fn root_handle(service: &Arc<NfsService>) -> FileHandle {
         procedure: mount3::MountProcedure::Mount.number(),
         credential: &RpcCredential::None,
         arguments: &path,
-        bulk: &[],
         results_max: 4096,
     };
     let reply = loopback.call(&request, &Interrupt::never()).unwrap();

@@ -301,10 +301,24 @@ pub(super) struct HostLockService {
     system_state: AtomicI32,
     /// Where the system's monitor does not notify servers of a restart of this host.
     host: Option<HostState>,
+    send_notice: SendNotice,
     callbacks: Mutex<Option<NlmCallbackServer>>,
     can_be_called: AtomicBool,
     is_monitor: AtomicBool,
     progress: (Mutex<ServiceProgress>, Condvar),
+}
+
+/// Notifies a server of a restart of this host, with its state number. Returns whether the server
+/// has replied.
+type SendNotice = Box<dyn Fn(IpAddr, i32) -> bool + Send + Sync>;
+
+/// The locks of a mount when its servers are to be watched.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LocksOfMount {
+    /// It joins, and locks later.
+    NoneYet,
+    /// It was registered before.
+    MayExist,
 }
 
 /// How far a service is.
@@ -353,6 +367,7 @@ impl HostLockService {
             state: host.as_ref().map_or(first_number, HostState::number),
             system_state: AtomicI32::new(0),
             host,
+            send_notice: Box::new(send_notice),
             callbacks: Mutex::default(),
             can_be_called: AtomicBool::new(false),
             is_monitor: AtomicBool::new(false),
@@ -378,7 +393,7 @@ impl HostLockService {
         self.is_monitor.store(is_monitor, Relaxed);
         *self.callbacks.lock() = callbacks;
         if let Some(own) = self.own() {
-            self.watch(own);
+            self.watch(own, LocksOfMount::NoneYet);
         }
         self.set_progress(ServiceProgress::Serves);
         self.notify_all_mounts();
@@ -434,25 +449,31 @@ impl HostLockService {
         }
     }
 
-    /// Has the servers of a mount watched. A server that is still to be notified of an earlier
-    /// restart of this host is notified before, because it frees the locks of this host then.
-    fn watch(&self, mount: &RegisteredMount) {
+    /// Has the servers of a mount watched.
+    fn watch(&self, mount: &RegisteredMount, locks: LocksOfMount) {
         let monitor = self.callbacks.lock().as_ref().and_then(NlmCallbackServer::system_monitor);
-        self.watch_by(monitor, mount);
+        self.watch_by(monitor, mount, locks);
     }
 
-    fn watch_by(&self, monitor: Option<SystemMonitor>, mount: &RegisteredMount) {
-        let Some(monitor) = monitor else {
-            self.system_state.store(0, Relaxed);
-            if let Some(host) = &self.host {
-                let tell = |server, number| self.is_monitor.load(Relaxed) && send_notice(server, number);
-                mount.servers.iter().take(1).for_each(|server| host.note(*server, tell));
-            }
-            return;
-        };
+    /// The notice of an earlier restart of this host frees its locks at the server. So a server gets
+    /// it before the first mount locks there, or never; from the system's monitor, if there is one.
+    fn watch_by(&self, monitor: Option<SystemMonitor>, mount: &RegisteredMount, locks: LocksOfMount) {
+        if let Some(host) = &self.host {
+            let may_notify =
+                monitor.is_none() && locks == LocksOfMount::NoneYet && self.is_monitor.load(Relaxed);
+            let tell = |server, number| may_notify && (self.send_notice)(server, number);
+            host.note(&mount.servers, tell);
+        }
+        let Some(monitor) = monitor else { return self.system_state.store(0, Relaxed) };
         for state in mount.servers.iter().filter_map(|server| monitor.monitor(*server)) {
             self.system_state.store(state, Relaxed);
         }
+    }
+
+    /// Has the servers of all mounts watched by another monitor.
+    fn watch_all_by(&self, monitor: Option<SystemMonitor>) {
+        self.own().into_iter().for_each(|own| self.watch_by(monitor, own, LocksOfMount::MayExist));
+        self.others().iter().for_each(|other| self.watch_by(monitor, &other.mount, LocksOfMount::MayExist));
     }
 
     /// The state number that mounts lock with: that of whoever notifies their servers of a restart.
@@ -467,7 +488,7 @@ impl HostLockService {
     /// have locks there, or its monitor does it.
     fn tell_restart(&self) {
         if let Some(host) = self.host.as_ref().filter(|_| self.is_monitor.load(Relaxed)) {
-            host.tell_restart(send_notice);
+            host.tell_restart(&self.send_notice);
         }
     }
 
@@ -512,7 +533,7 @@ impl HostLockService {
         stream.set_read_timeout(None)?;
         let (progress, changed) = &self.progress;
         changed.wait_while(&mut progress.lock(), |progress| *progress == ServiceProgress::Starts);
-        self.watch(&mount);
+        self.watch(&mount, LocksOfMount::NoneYet);
         let remote = Arc::new(RemoteMount {
             mount,
             stream: Mutex::new(stream),
@@ -561,22 +582,21 @@ impl HostLockService {
     /// rpc.statd may have been started.
     fn check_registration(&self) {
         let mut callbacks = self.callbacks.lock();
-        let monitor = callbacks.as_ref().and_then(NlmCallbackServer::system_monitor);
+        let monitor_before = callbacks.as_ref().and_then(NlmCallbackServer::system_monitor);
         let can_be_called = callbacks.as_mut().is_some_and(NlmCallbackServer::keep_registered);
-        let is_monitor = callbacks.as_ref().is_some_and(NlmCallbackServer::is_monitor);
-        let is_other_monitor = callbacks.as_ref().and_then(NlmCallbackServer::system_monitor) != monitor;
+        let is_monitor = can_be_called && callbacks.as_ref().is_some_and(NlmCallbackServer::is_monitor);
+        let monitor = callbacks.as_ref().and_then(NlmCallbackServer::system_monitor);
         drop(callbacks);
         self.is_monitor.store(is_monitor, Relaxed);
-        if is_other_monitor {
+        if monitor != monitor_before {
             info!(is_monitor, "the status monitor of this host has changed");
-            self.own().into_iter().for_each(|own| self.watch(own));
-            self.others().iter().for_each(|other| self.watch(&other.mount));
+            self.watch_all_by(monitor);
         }
         let has_changed = self.can_be_called.swap(can_be_called, Relaxed) != can_be_called;
         if has_changed {
             info!(can_be_called, "whether servers can call back has changed");
         }
-        if has_changed || is_other_monitor {
+        if has_changed || monitor != monitor_before {
             self.notify_all_mounts();
         }
     }
@@ -782,12 +802,46 @@ mod tests {
     fn mounts_lock_with_the_number_of_the_monitor_that_watches_their_servers() {
         let (service, remote, _there) = service();
         assert_eq!(service.state_of_mounts(), 1);
-        service.watch_by(Some(monitor(0, 77)), &remote.mount);
+        service.watch_by(Some(monitor(0, 77)), &remote.mount, LocksOfMount::NoneYet);
         assert_eq!(service.state_of_mounts(), 77);
-        service.watch_by(Some(monitor(1, 79)), &remote.mount);
+        service.watch_by(Some(monitor(1, 79)), &remote.mount, LocksOfMount::NoneYet);
         assert_eq!(service.state_of_mounts(), 77, "it does not watch the server");
-        service.watch_by(None, &remote.mount);
+        service.watch_by(None, &remote.mount, LocksOfMount::NoneYet);
         assert_eq!(service.state_of_mounts(), 1);
+    }
+
+    #[test]
+    fn a_server_is_notified_of_a_restart_before_a_mount_locks_there_or_never() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path().join("nsm");
+        let open = |boot| HostState::open_in(&directory, boot, 1).unwrap();
+        let servers: [IpAddr; 2] = ["10.0.0.1".parse().unwrap(), "10.0.0.9".parse().unwrap()];
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let restarted = |boots: [&'static str; 2]| {
+            servers.into_iter().for_each(|server| open(boots[0]).note(&[server], |_, _| false));
+            let (mut service, remote, there) = service();
+            let noted = Arc::clone(&told);
+            service.host = Some(open(boots[1]));
+            service.send_notice = Box::new(move |server, _| {
+                noted.lock().push(server);
+                true
+            });
+            (service, remote, there)
+        };
+        // The system's monitor watches a mount's server, and ends while the mount has locks.
+        let (service, remote, _there) = restarted(["a", "b"]);
+        service.watch_by(Some(monitor(0, 77)), &remote.mount, LocksOfMount::NoneYet);
+        service.watch_all_by(None);
+        service.tell_restart();
+        assert!(told.lock().is_empty(), "they would free the locks");
+        // A mount joins a service that is the monitor.
+        let (service, remote, _there) = restarted(["b", "c"]);
+        service.watch_by(None, &remote.mount, LocksOfMount::NoneYet);
+        assert_eq!(*told.lock(), [servers[0]]);
+        service.tell_restart();
+        assert_eq!(*told.lock(), servers, "no mount locks at the other one");
+        service.watch_by(None, &remote.mount, LocksOfMount::NoneYet);
+        assert_eq!(told.lock().len(), 2, "once");
     }
 
     /// A service whose own mount has other servers, and a mount of `10.0.0.1` with the other end
@@ -812,6 +866,7 @@ mod tests {
             state: 1,
             system_state: AtomicI32::new(0),
             host: None,
+            send_notice: Box::new(|server, _| panic!("{server} is notified")),
             callbacks: Mutex::default(),
             can_be_called: AtomicBool::new(true),
             is_monitor: AtomicBool::new(true),

@@ -68,7 +68,7 @@ impl HostState {
         }
     }
 
-    fn open_in(directory: &Path, boot: &str, first: i32) -> io::Result<Self> {
+    pub(super) fn open_in(directory: &Path, boot: &str, first: i32) -> io::Result<Self> {
         record::create_directory(directory)?;
         let path = directory.join("state");
         let mut kept = match fs::read_to_string(&path) {
@@ -90,34 +90,37 @@ impl HostState {
         self.kept.lock().number
     }
 
-    /// A mount of this server is about to lock. It is notified of a later restart, and of an
-    /// earlier one now or not at all: later it would free the new locks.
-    pub(super) fn note(&self, server: IpAddr, tell: impl Fn(IpAddr, i32) -> bool) {
-        let notice = NoticeInProgress::begin(self, server);
-        let (is_untold, number) = {
-            let kept = self.kept.lock();
-            (kept.untold.contains(&server), kept.number)
-        };
-        let is_told = is_untold && tell(server, number);
-        let mut kept = self.kept.lock();
-        let before = kept.clone();
-        if kept.untold.remove(&server) && !is_told {
-            warn!(%server, "locks from before this host's restart may stay at the server: it received no notice");
+    /// A mount of a server is about to lock at the first of these addresses. The server is notified
+    /// of a later restart there, and of an earlier one at any of them now or not at all: later it
+    /// would free the new locks.
+    pub(super) fn note(&self, servers: &[IpAddr], tell: impl Fn(IpAddr, i32) -> bool) {
+        for (position, server) in servers.iter().enumerate() {
+            let notice = NoticeInProgress::begin(self, *server);
+            let (is_untold, number) = {
+                let kept = self.kept.lock();
+                (kept.untold.contains(server), kept.number)
+            };
+            let is_told = is_untold && tell(*server, number);
+            let mut kept = self.kept.lock();
+            let before = kept.clone();
+            if kept.untold.remove(server) && !is_told {
+                warn!(%server, "locks from before this host's restart may stay at the server: it received no notice");
+            }
+            if position == 0 && kept.servers.len() < SERVERS_MAX {
+                kept.servers.insert(*server);
+            }
+            if *kept != before {
+                self.write_or_warn(&kept);
+            }
+            drop(notice);
         }
-        if kept.servers.len() < SERVERS_MAX {
-            kept.servers.insert(server);
-        }
-        if *kept != before {
-            self.write_or_warn(&kept);
-        }
-        drop(notice);
     }
 
-    /// Whether a server may be notified of an earlier restart, now or later.
-    pub(super) fn may_be_notified(server: IpAddr) -> bool {
+    /// Whether one of these servers may be notified of an earlier restart, now or later.
+    pub(super) fn may_be_notified(mut servers: impl Iterator<Item = IpAddr>) -> bool {
         let Some(boot) = boot() else { return false };
         let kept = fs::read_to_string(Path::new(DIRECTORY).join("state")).unwrap_or_default();
-        SavedHostState::parse(&kept).is_some_and(|kept| kept.is_untold(&boot, server))
+        SavedHostState::parse(&kept).is_some_and(|kept| servers.any(|server| kept.is_untold(&boot, server)))
     }
 
     /// Notifies the servers of earlier boots' mounts. `tell` returns whether that is done.
@@ -276,18 +279,18 @@ mod tests {
         let first = open("a");
         assert_eq!(first.number(), 101);
         let is_not_told = |server, _| panic!("{server}");
-        [1, 2, 3].into_iter().for_each(|last| first.note(address(last), is_not_told));
+        [1, 2, 3].into_iter().for_each(|last| first.note(&[address(last)], is_not_told));
         assert_eq!(told(&open("a"), &[1, 2, 3]), [], "it is the same boot");
         let second = open("b");
         assert_eq!(second.number(), 103);
         assert_eq!(told(&second, &[1]), [1, 2, 3].map(|last| (address(last), 103)));
         // A mount of this boot locks at one of them: it is told before, or never.
         let attempts = Mutex::new(Vec::new());
-        second.note(address(3), |server, number| {
+        second.note(&[address(3)], |server, number| {
             attempts.lock().push((server, number));
             false
         });
-        second.note(address(3), is_not_told);
+        second.note(&[address(3)], is_not_told);
         assert_eq!(attempts.into_inner(), [(address(3), 103)]);
         assert_eq!(told(&open("b"), &[2]), [(address(2), 103)]);
         assert_eq!(told(&second, &[]), [(address(2), 103)]);
@@ -296,11 +299,28 @@ mod tests {
     }
 
     #[test]
+    fn a_server_is_told_at_none_of_its_addresses_once_a_mount_locks_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path().join("nsm");
+        let open = |boot| HostState::open_in(&directory, boot, 100).unwrap();
+        [1, 2].into_iter().for_each(|last| open("a").note(&[address(last)], |_, _| false));
+        let second = open("b");
+        let told = Mutex::new(Vec::new());
+        second.note(&[address(3), address(1)], |server, _| {
+            told.lock().push(server);
+            true
+        });
+        assert_eq!(told.into_inner(), [address(1)]);
+        second.tell_restart(|server, _| server == address(2) || panic!("{server}"));
+        assert_eq!(second.kept.lock().servers, BTreeSet::from([address(3)]));
+    }
+
+    #[test]
     fn no_mount_locks_while_its_server_is_being_told_of_a_restart() {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path().join("nsm");
         let open = |boot| HostState::open_in(&directory, boot, 100).unwrap();
-        open("a").note(address(1), |_, _| false);
+        open("a").note(&[address(1)], |_, _| false);
         let saved = || SavedHostState::parse(&fs::read_to_string(directory.join("state")).unwrap()).unwrap();
         assert!(saved().is_untold("b", address(1)), "no service has begun yet");
         assert!(!saved().is_untold("a", address(1)) && !saved().is_untold("b", address(2)));
@@ -318,7 +338,7 @@ mod tests {
                 });
             });
             begun.wait();
-            second.note(address(1), |_, _| {
+            second.note(&[address(1)], |_, _| {
                 notices.fetch_add(1, Relaxed);
                 true
             });
@@ -341,7 +361,7 @@ mod tests {
         }
         let state = HostState::open_in(&directory, "b", 7).unwrap();
         for number in 0..1000_u32 {
-            state.note(IpAddr::from((number + 1).to_be_bytes()), |_, _| false);
+            state.note(&[IpAddr::from((number + 1).to_be_bytes())], |_, _| false);
         }
         assert_eq!(state.kept.lock().servers.len(), SERVERS_MAX);
         let last = HostState::open_in(&directory, "c", 7).unwrap();

@@ -112,7 +112,8 @@ impl NlmHost for LockHost {
             }
         }
         let is_registered = self.with(|host| host.mount.is_registered.load(Relaxed)).unwrap_or(false);
-        if is_registered || !HostState::may_be_notified(server) {
+        let servers = self.others.iter().copied().chain([server]);
+        if is_registered || !HostState::may_be_notified(servers) {
             return Preparation::Done;
         }
         Preparation::NotYet

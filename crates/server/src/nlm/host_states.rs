@@ -12,6 +12,8 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -19,14 +21,23 @@ use crate::state::locks::LockFile;
 
 /// Maximum number of later state numbers; the oldest is dropped for another one.
 const STATES_MAX: usize = 4;
-/// Maximum number of files and owners that are kept for one of them.
-const LOCKED_MAX: usize = 1024;
+/// Maximum number of files and owners that are kept for one of them: that of the owners that a
+/// client can have.
+const LOCKED_MAX: usize = 1 << 16;
+/// Maximum number that is kept for all hosts: about 16 MiB. For one number no more are kept than are
+/// left for others.
+const LOCKED_ALL_MAX: usize = 1 << 20;
+
+/// The number of files and owners that are kept for all hosts. Relaxed: the limit may be exceeded by
+/// as many requests as run at once.
+pub(super) type LockedCount = Arc<AtomicUsize>;
 
 /// The state numbers of a host.
 #[derive(Debug, Default)]
 pub(super) struct HostStates {
     known: Mutex<KnownStateNumbers>,
     hashing: RandomState,
+    all: LockedCount,
 }
 
 #[derive(Debug, Default)]
@@ -48,6 +59,41 @@ struct LaterState {
     /// Hashes of the file and owner of these LOCKs. On a collision the locks of the second pair are
     /// kept.
     locked: HashSet<u64>,
+    /// Whether these are all.
+    is_complete: bool,
+    all: LockedCount,
+}
+
+impl LaterState {
+    fn new(state: i32, all: &LockedCount) -> Self {
+        Self { state, locked: HashSet::new(), is_complete: true, all: Arc::clone(all) }
+    }
+
+    fn insert(&mut self, hash: u64) {
+        if !self.is_complete || self.locked.contains(&hash) {
+            return;
+        }
+        let left = LOCKED_ALL_MAX.saturating_sub(self.all.load(Ordering::Relaxed));
+        self.is_complete = self.locked.len() < LOCKED_MAX.min(left);
+        if self.is_complete {
+            self.all.fetch_add(1, Ordering::Relaxed);
+            self.locked.insert(hash);
+        } else {
+            // Without the others they tell nothing.
+            self.forget();
+        }
+    }
+
+    fn forget(&mut self) {
+        self.all.fetch_sub(self.locked.len(), Ordering::Relaxed);
+        self.locked = HashSet::new();
+    }
+}
+
+impl Drop for LaterState {
+    fn drop(&mut self) {
+        self.forget();
+    }
 }
 
 /// Whose locks of which file.
@@ -59,6 +105,11 @@ pub(super) struct HostLockKey<'a> {
 }
 
 impl HostStates {
+    /// The numbers of a host that has not locked yet.
+    pub(super) fn new(all: LockedCount) -> Self {
+        Self { all, ..Self::default() }
+    }
+
     /// Notes a LOCK, before it is granted.
     pub(super) fn locks(&self, state: i32, locked: HostLockKey<'_>) {
         let mut known = self.known.lock();
@@ -75,14 +126,10 @@ impl HostStates {
             if known.others.len() >= STATES_MAX {
                 known.others.remove(0);
             }
-            known.others.push(LaterState { state, locked: HashSet::new() });
+            known.others.push(LaterState::new(state, &self.all));
             known.others.len() - 1
         });
-        let other = &mut known.others[place];
-        // One more than the maximum: it is not known what was locked since.
-        if other.locked.len() <= LOCKED_MAX {
-            other.locked.insert(self.hashing.hash_one(locked));
-        }
+        known.others[place].insert(self.hashing.hash_one(locked));
     }
 
     /// The number in the last LOCK; 0: unknown.
@@ -104,7 +151,7 @@ impl HostStates {
     pub(super) fn precedes_restart(&self, state: i32, locked: HostLockKey<'_>) -> bool {
         let known = self.known.lock();
         let Some(other) = known.others.iter().find(|other| other.state == state) else { return true };
-        other.locked.len() <= LOCKED_MAX && !other.locked.contains(&self.hashing.hash_one(locked))
+        other.is_complete && !other.locked.contains(&self.hashing.hash_one(locked))
     }
 
     /// The locks from before the restart are free. Returns `false` if they are not, because it was
@@ -113,7 +160,7 @@ impl HostStates {
         let mut known = self.known.lock();
         known.first = state;
         let others = std::mem::take(&mut known.others);
-        others.iter().all(|other| other.state != state || other.locked.len() <= LOCKED_MAX)
+        others.iter().all(|other| other.state != state || other.is_complete)
     }
 }
 
@@ -167,12 +214,37 @@ mod tests {
             states.locks(state, locked(1));
         }
         assert_eq!(states.known.lock().others.len(), STATES_MAX);
-        for process in 0..2000 {
-            states.locks(100, locked(process));
-        }
-        assert_eq!(states.known.lock().others[STATES_MAX - 1].locked.len(), LOCKED_MAX + 1);
+        let is_freed = |process| states.precedes_restart(100, locked(process));
+        let limit = u32::try_from(LOCKED_MAX).expect("a small number");
+        (0..limit).for_each(|process| states.locks(100, locked(process)));
         assert!(states.begin_restart(100));
-        assert!(!states.precedes_restart(100, locked(u32::MAX)), "too many to tell");
+        assert!(is_freed(u32::MAX) && !is_freed(0) && !is_freed(limit - 1));
+        states.locks(100, locked(limit));
+        assert!(!is_freed(u32::MAX), "too many to tell");
         assert!(!states.end_restart(100));
+        assert_eq!(states.all.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn what_is_kept_for_all_hosts_is_bounded() {
+        let (all, file) = (LockedCount::default(), file(1));
+        let locked = |process| HostLockKey { file: &file, process, name: b"" };
+        let hosts: Vec<_> = (0..32).map(|_| HostStates::new(Arc::clone(&all))).collect();
+        let lock = |states: &HostStates| {
+            states.locks(1, locked(0));
+            (0..1 << 16).for_each(|process| states.locks(3, locked(process)));
+        };
+        hosts.iter().for_each(lock);
+        assert!(all.load(Ordering::Relaxed) <= LOCKED_ALL_MAX);
+        let is_complete = |states: &HostStates| states.precedes_restart(3, locked(u32::MAX));
+        let complete = hosts.iter().filter(|states| is_complete(states)).count();
+        assert!((15..hosts.len()).contains(&complete), "{complete}");
+        // A host that has locked less is told apart, and those that have ended leave room.
+        let other = HostStates::new(Arc::clone(&all));
+        other.locks(1, locked(0));
+        (0..1000).for_each(|process| other.locks(3, locked(process)));
+        assert!(is_complete(&other));
+        drop(hosts);
+        assert_eq!(all.load(Ordering::Relaxed), 1000);
     }
 }

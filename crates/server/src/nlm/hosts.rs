@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, RwLock};
 
-use super::host_states::HostStates;
+use super::host_states::{HostStates, LockedCount};
 use crate::state_directory::{LOCALS_MAX, MonitoredHost, MonitoredHosts, PersistentState, StateError};
 
 /// Maximum number of hosts with locks at one time, and of hosts in the list.
@@ -111,6 +111,7 @@ pub(super) struct HostTable {
     wanted: Mutex<Vec<WantedRecord>>,
     /// The list; locked only by who writes it.
     list: Mutex<MonitoredHosts>,
+    locked_since_restarts: LockedCount,
 }
 
 /// A host that is to be recorded.
@@ -188,7 +189,7 @@ impl HostTable {
         let known = KnownHost { locals: ArrayVec::new(), latest: None, listing: Listing::No };
         let host = Arc::new(Host {
             name: name.to_vec(),
-            states: HostStates::default(),
+            states: HostStates::new(Arc::clone(&self.locked_since_restarts)),
             wants: AtomicBool::new(false),
             known: Mutex::new(known),
         });

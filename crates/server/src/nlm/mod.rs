@@ -6,6 +6,7 @@
 //! while a host is called, and no serving thread waits for one. A lock or reservation is reclaimed
 //! only by a host that was in the list when this run began.
 
+mod deferred;
 mod host_states;
 mod hosts;
 mod monitor;
@@ -31,6 +32,7 @@ use curt_types::Fault;
 use curt_xdr::{Decode, Encode, decode_all};
 use parking_lot::Mutex;
 
+pub(crate) use deferred::DeferredRequest;
 pub(crate) use monitor::call as call_monitor;
 pub use outgoing_calls::{GrantId, GrantedCallOutcome, GrantedLock, LockPeers, PeerCall, PeerCallKind};
 pub use restart::{HostToNotify, LockServing, RestartNotices};
@@ -39,6 +41,7 @@ use crate::lock_service::LockCallbacks;
 use crate::service::NfsService;
 use crate::state::locks::{LockCallback, LockClient};
 use crate::state_directory::PersistentState;
+use deferred::DeferredRequests;
 use hosts::{HostRecordError, HostTable, known_local};
 use requests::{Monitoring, NlmRequest};
 use shares::HostShares;
@@ -53,6 +56,7 @@ pub(crate) struct LockManager {
     serving: OnceLock<LockServing>,
     hosts: HostTable,
     shares: Mutex<HostShares>,
+    deferred: DeferredRequests,
 }
 
 impl LockManager {
@@ -225,6 +229,7 @@ fn decoded<'a, T: Decode<'a>>(call: &CallMessage<'a>) -> Result<T, CallFailure> 
 impl NfsService {
     /// Frees all locks and reservations of a host.
     fn release_host(&self, host: IpAddr) {
+        self.lock_manager.deferred.end_all_of(host);
         self.lock_manager.shares.lock().release_host(&self.held.shares, host, None);
         self.locks.release_client(LockClient::Host(host), self.clock.now());
         self.end_without_shares(host);

@@ -18,6 +18,7 @@ use curt_rpc::server::{CallContext, CallFailure};
 use curt_types::{Access, ByteRange, Fault, FileKind, LockType};
 use curt_xdr::{Encode, Opaque};
 
+use super::deferred::{DeferredRequest, WantedFromFile};
 use super::host_states::HostLockKey;
 use super::hosts::{Host, known_local};
 use super::shares::{NoShare, ShareOwner};
@@ -139,19 +140,39 @@ impl<'r, 'c> NlmRequest<'r, 'c> {
         if is_allowed { Ok(()) } else { Err(Fault::Acces.into()) }
     }
 
-    /// Recalls the delegations of others that do not know of a lock or a reservation. No other one
-    /// is granted as long as the result exists. The call waits for them, and then its host repeats
-    /// it as in the grace period: every other denial would reach a process.
+    /// Recalls the delegations of others that do not know of a lock or a reservation of `owner`
+    /// (`oh`). No other one is granted as long as the result exists. The call waits for them, and
+    /// then its host repeats it as in the grace period: every other denial would reach a process.
+    /// So it does, if it still wants to, after it has given the request up.
     fn begin_change(
         &mut self,
         target: &VerifiedHandle<'r>,
         kind: ChangeKind,
+        owner: &[u8],
+        wanted: WantedFromFile,
     ) -> Result<FileChange<'r>, LockRefusal> {
-        self.request.begin_allowed_change(&target.file_key(), kind).map_err(|fault| match fault {
-            Fault::Jukebox if self.request.wait(&mut None, 0) => LockRefusal::Call(CallFailure::NoReply),
-            Fault::Jukebox => NlmStat4::DeniedGracePeriod.into(),
+        let file = target.file_key();
+        if self.request.deferred.as_ref().is_some_and(|deferred| deferred.has_ended()) {
+            return Err(NlmStat4::DeniedGracePeriod.into());
+        }
+        self.request.begin_allowed_change(&file, kind).map_err(|fault| match fault {
+            Fault::Jukebox => {
+                let asked = || DeferredRequest::new(self.host(), owner, file, wanted);
+                if self.request.deferred.is_none() {
+                    self.request.deferred = Some(self.service().lock_manager.deferred.insert(asked()));
+                }
+                match self.request.wait(&mut None, 0) {
+                    true => LockRefusal::Call(CallFailure::NoReply),
+                    false => NlmStat4::DeniedGracePeriod.into(),
+                }
+            }
             fault => fault.into(),
         })
+    }
+
+    /// The host releases what an owner (`oh`) may wait for. Returns whether it does.
+    fn end_deferred(&self, owner: &[u8], file: &FileKey, released: WantedFromFile) -> bool {
+        self.service().lock_manager.deferred.end(self.host(), owner, file, released)
     }
 
     /// The host, before it gets a lock or a reservation. If it has to be recorded, the thread hands
@@ -262,7 +283,8 @@ fn locked(call: &mut NlmRequest<'_, '_>, arguments: &NlmLockArguments<'_>, monit
     // A client that has a delegation keeps its locks for reading to itself.
     // In the grace period it is refused.
     let change = if exclusive && !reclaim && !call.service().is_in_grace() {
-        Some(call.begin_change(&target, ChangeKind::Data)?)
+        let wanted = WantedFromFile::Lock { svid: lock.svid, range };
+        Some(call.begin_change(&target, ChangeKind::Data, lock.oh.bytes(), wanted)?)
     } else {
         None
     };
@@ -326,6 +348,10 @@ fn cancelled(call: &mut NlmRequest<'_, '_>, arguments: &NlmCancelArguments<'_>) 
     let range = lock.range().ok_or(Fault::Fbig)?;
     let (owner, lock_type) = (call.owner(lock), lock_type(arguments.exclusive));
     let service = call.service();
+    let wanted = WantedFromFile::Lock { svid: lock.svid, range };
+    if call.end_deferred(lock.oh.bytes(), &target.file_key(), wanted) {
+        return Ok(NlmStat4::Granted);
+    }
     match service.locks.cancel(&target, &owner, lock_type, range, service.clock.now()) {
         CancelOutcome::Cancelled => Ok(NlmStat4::Granted),
         CancelOutcome::NotWaiting => Ok(NlmStat4::Denied),
@@ -355,6 +381,7 @@ fn unlocked(call: &mut NlmRequest<'_, '_>, arguments: &NlmUnlockArguments<'_>) -
         Err(error) => return Err(error),
     };
     let range = lock.range().ok_or(Fault::Fbig)?;
+    call.end_deferred(lock.oh.bytes(), &file, WantedFromFile::Lock { svid: lock.svid, range });
     service.locks.unlock(&file, &call.owner(lock), range, service.clock.now())?;
     Ok(NlmStat4::Granted)
 }
@@ -384,7 +411,7 @@ fn shared(call: &mut NlmRequest<'_, '_>, arguments: &NlmShareArguments<'_>) -> D
     let kind = if bits.contains(ShareBits::WRITE) { ChangeKind::Data } else { ChangeKind::Attributes };
     let is_unknown_to_readers = bits.contains(ShareBits::WRITE) || mode.deny.contains(ShareBits::READ);
     let change = if is_unknown_to_readers && !arguments.reclaim {
-        Some(call.begin_change(&target, kind)?)
+        Some(call.begin_change(&target, kind, share.oh.bytes(), WantedFromFile::Share)?)
     } else {
         None
     };
@@ -416,9 +443,10 @@ pub(super) fn unshare(
 
 fn unshared(call: &mut NlmRequest<'_, '_>, arguments: &NlmShareArguments<'_>) -> Done {
     let target = call.resolve(arguments.share.fh)?;
-    let service = call.service();
+    let (service, file, owner) = (call.service(), target.file_key(), arguments.share.oh.bytes());
+    call.end_deferred(owner, &file, WantedFromFile::Share);
     let mut shares = service.lock_manager.shares.lock();
-    shares.unshare(&service.held.shares, &target.file_key(), call.host(), arguments.share.oh.bytes());
+    shares.unshare(&service.held.shares, &file, call.host(), owner);
     drop(shares);
     service.end_without_shares(call.host());
     Ok(NlmStat4::Granted)

@@ -69,6 +69,7 @@ impl NfsService {
     /// those that were requested with the new state number. Ignored if it has said so before, with
     /// the same number.
     pub fn host_restarted(&self, host: IpAddr, state: i32) {
+        self.lock_manager.deferred.end_all_of(host);
         // It is unknown if it had no locks since this server's start.
         let Some(known) = self.lock_manager.hosts.find(host) else { return };
         if known.states.begin_restart(state) {

@@ -1,7 +1,7 @@
 //! Slots: each request of a session is executed once (RFC 8881 section 2.10.6).
 //!
 //! Invariants: a slot executes one request at a time; a repetition with the same contents gets the
-//! same reply, one with other contents an error; no other request reads or changes the reply.
+//! same reply, one with another fingerprint an error; no other request reads or changes the reply.
 
 use std::{hash::BuildHasher as _, sync::Arc, sync::atomic::Ordering, time::Duration};
 
@@ -9,6 +9,9 @@ use curt_proto::nfs4::{SequenceId, SessionId, SlotId};
 use parking_lot::Mutex;
 
 use super::{Client, GrantingCall, Principal, ServerState, Session, StateFault};
+
+/// The bytes at either end of a large request that its fingerprint covers.
+pub(super) const FINGERPRINT_END: usize = 4096;
 
 /// The arguments of SEQUENCE.
 #[derive(Clone, Copy, Debug)]
@@ -203,9 +206,19 @@ impl Drop for SlotInUse {
 
 impl ServerState {
     /// The hash of a request and its principal. It distinguishes a repetition from another request
-    /// with its sequence id.
+    /// with its sequence id (RFC 8881 section 2.10.6.1.3.1, which requires no check of all bytes).
+    ///
+    /// Of a request that is larger than both ends together, it covers these and the length: the
+    /// operations are at the ends, with the data of a WRITE between them. Only a client that
+    /// violates the protocol reuses a sequence id for other data.
     pub(crate) fn fingerprint(&self, principal: Principal, contents: &[u8]) -> u64 {
-        self.fingerprints.hash_one((principal, contents))
+        let length = contents.len();
+        let (first, last) = if length > 2 * FINGERPRINT_END {
+            (&contents[..FINGERPRINT_END], &contents[length - FINGERPRINT_END..])
+        } else {
+            (contents, &[][..])
+        };
+        self.fingerprints.hash_one((principal, length, first, last))
     }
 
     /// Whether a request is the last of its slot, so that its reply may not have arrived.

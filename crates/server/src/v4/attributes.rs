@@ -268,14 +268,19 @@ fn decimal(id: u32, digits: &mut [u8; DIGITS_MAX]) -> OpaqueLimited<'_> {
     }
 }
 
-/// Passes the values of the wanted attributes of an object to `consume`.
+/// Passes the values of the wanted attributes of an object to `consume`. The tree is asked for what
+/// is not in `known`.
 pub(super) fn values<R>(
     request: &mut NfsRequest<'_, '_>,
     object: &Object<'_>,
+    known: Option<Attributes>,
     wanted: RequestedAttributes,
     consume: impl FnOnce(&AttributeValues<'_>) -> R,
 ) -> Result<R, OpFailure> {
-    let attributes = names::attributes(request, object)?;
+    let attributes = match known {
+        Some(known) => known,
+        None => names::attributes(request, object)?,
+    };
     let facts = FileSystemFacts::query(request, object, wanted)?;
     let mounted_on_fileid = if wanted.contains(Attribute::MountedOnFileid) {
         names::mounted_on_fileid(object, attributes.fileid)
@@ -292,10 +297,11 @@ pub(super) fn values<R>(
 pub(super) fn append(
     request: &mut NfsRequest<'_, '_>,
     object: &Object<'_>,
+    known: Option<Attributes>,
     wanted: RequestedAttributes,
     reply: &mut Vec<u8>,
 ) -> Outcome {
-    values(request, object, wanted, |values| values.encode(wanted.mask(), reply))
+    values(request, object, known, wanted, |values| values.encode(wanted.mask(), reply))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use curt_proto::nfs4::{Availability, Nfs4Operation, NfsStat4, Position, Stateid,
 use curt_rpc::auth::AuthStatus;
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure};
+use curt_types::Attributes;
 use curt_xdr::{Decoder, Encode, put_opaque};
 
 use super::object::Object;
@@ -39,6 +40,9 @@ pub(crate) struct Compound<'r, 'c> {
     /// The arguments of COMPOUND as sent.
     pub(crate) arguments: &'r [u8],
     current: Option<Object<'r>>,
+    /// The attributes of the current filehandle's object, if the last operations have returned
+    /// them: see [`keeps_attributes`].
+    current_attributes: Option<Attributes>,
     saved: Option<Object<'r>>,
     /// The current stateid (RFC 8881 section 16.2.3.1.2).
     pub(crate) current_stateid: Option<Stateid>,
@@ -90,6 +94,7 @@ pub(super) fn call(
         position: 0,
         arguments: call.arguments,
         current: None,
+        current_attributes: None,
         saved: None,
         current_stateid: None,
         saved_stateid: None,
@@ -137,6 +142,18 @@ pub(super) fn call(
 const fn is_auxiliary(operation: Nfs4Operation) -> bool {
     use Nfs4Operation::{Getattr, Getfh, Putfh, Putrootfh, Restorefh, Savefh};
     matches!(operation, Getattr | Getfh | Putfh | Putrootfh | Restorefh | Savefh)
+}
+
+/// Whether the attributes that an operation before this one has returned are still used after it.
+///
+/// RFC 8881 section 16.2.3 promises no isolation of a compound: requests of others may take effect
+/// between any two of its operations, or between none. So an operation may return the attributes of
+/// an earlier instant within the same compound, as if it were executed at that instant. This holds
+/// while the operations in between change nothing, do not wait for a disk or a client, and promise
+/// nothing about later changes, as OPEN does with a delegation. Everything else queries anew.
+const fn keeps_attributes(operation: Nfs4Operation) -> bool {
+    use Nfs4Operation::{Getattr, Getfh, Nverify, Savefh, Verify};
+    matches!(operation, Getattr | Getfh | Nverify | Savefh | Verify)
 }
 
 /// Ends the result of an operation that has failed. It begins at `at`, with its header.
@@ -249,6 +266,9 @@ impl<'r> Compound<'r, '_> {
         if properties.changes && self.slot.is_some() && self.room(reply) < result_max {
             return Err(self.too_big().into());
         }
+        if !keeps_attributes(operation) {
+            self.current_attributes = None;
+        }
         let at = reply.len();
         let outcome = table::function(operation)(self, arguments, reply);
         debug_assert!(
@@ -285,12 +305,24 @@ impl<'r> Compound<'r, '_> {
     /// Sets the current filehandle; there is no current stateid until an operation returns one.
     pub(crate) fn set_current(&mut self, object: Object<'r>) {
         self.current = Some(object);
+        self.current_attributes = None;
         self.current_stateid = None;
+    }
+
+    /// Keeps the attributes of the current filehandle's object that an operation has returned.
+    pub(crate) const fn keep_attributes(&mut self, attributes: Option<Attributes>) {
+        self.current_attributes = attributes;
+    }
+
+    /// Those attributes.
+    pub(crate) const fn kept_attributes(&self) -> Option<Attributes> {
+        self.current_attributes
     }
 
     /// After SECINFO, there is no current filehandle (RFC 8881 section 2.6.3.1.1.8).
     pub(crate) fn consume_current(&mut self) {
         self.current = None;
+        self.current_attributes = None;
         self.current_stateid = None;
     }
 

@@ -139,37 +139,55 @@ pub(super) fn visible<'r>(
     Ok(None)
 }
 
+/// The object of a name.
+pub(super) struct FoundName<'r> {
+    pub(super) object: Object<'r>,
+    /// Its attributes, if the look-up has returned them.
+    pub(super) attributes: Option<Attributes>,
+}
+
 /// Looks up a name in a directory.
 pub(super) fn lookup<'r>(
     request: &mut NfsRequest<'r, '_>,
     directory: &Object<'r>,
     name: &[u8],
 ) -> Result<Object<'r>, OpFailure> {
-    match directory {
+    find(request, directory, name).map(|found| found.object)
+}
+
+/// As [`lookup`], with the attributes that are known then.
+pub(super) fn find<'r>(
+    request: &mut NfsRequest<'r, '_>,
+    directory: &Object<'r>,
+    name: &[u8],
+) -> Result<FoundName<'r>, OpFailure> {
+    check(name)?;
+    let crossed = match directory {
         Object::WrongFlavor(handle) => {
-            check(name)?;
-            mounted_below(request, handle, name)?.ok_or(OpFailure::Status(NfsStat4::Wrongsec))
+            mounted_below(request, handle, name)?.ok_or(OpFailure::Status(NfsStat4::Wrongsec))?
         }
         Object::Pseudo(node) => {
-            check(name)?;
             let found = node.directory().children.iter().find(|(_, own)| *own == name);
             let id = *found.ok_or(OpFailure::Status(NfsStat4::Noent))?.0;
-            visible(request, node, id)?.ok_or(OpFailure::Status(NfsStat4::Noent))
+            visible(request, node, id)?.ok_or(OpFailure::Status(NfsStat4::Noent))?
         }
         Object::Exported(target) => {
-            check(name)?;
-            let found = ops::find(request, target, name);
+            let found = ops::find_object(request, target, name);
             let node = found
                 .value
                 .map_err(|error| not_a_directory(Fault::from(error), found.attributes.as_ref()))?;
-            if let Some(id) = target.export().child_at(&node.handle)
-                && let Some(root) = export_root(request, id)?
-            {
-                return Ok(root);
-            }
-            child(request, target, &node, name)
+            let root = match target.export().child_at(&node.handle) {
+                Some(id) => export_root(request, id)?,
+                None => None,
+            };
+            let Some(root) = root else {
+                let attributes = Some(target.exported(node.attributes));
+                return Ok(FoundName { object: child(request, target, &node, name)?, attributes });
+            };
+            root
         }
-    }
+    };
+    Ok(FoundName { object: crossed, attributes: None })
 }
 
 /// The root of the export that is mounted at a name in a directory, whose own export refuses the

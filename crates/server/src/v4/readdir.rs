@@ -190,7 +190,7 @@ impl<'r> ReaddirEncoder<'_, 'r, '_, '_> {
         let wanted = self.wanted;
         let encoder = &mut self.encoder;
         let described = found.and_then(|object| {
-            attributes::values(self.request, &object, wanted, |values| {
+            attributes::values(self.request, &object, None, wanted, |values| {
                 let values = AttributeValues { mounted_on_fileid: Some(mounted_on_fileid), ..*values };
                 encoder.push(cookie, name, |out| values.encode(wanted.mask(), out))
             })

@@ -66,11 +66,12 @@ impl Vfs for LocalVfs {
 
     fn lease(
         &self,
+        caller: &FsCred<'_>,
         node: &NodeHandle,
         watcher: &LeaseWatcher,
         broken: LeaseBroken,
     ) -> Result<Option<Box<dyn FileLease>>, Error> {
-        self.take_lease(node, watcher, broken).map(Some)
+        self.take_lease(caller, node, watcher, broken).map(Some)
     }
 
     fn lookup(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> PostOpResult<VfsNode> {
@@ -104,6 +105,10 @@ impl Vfs for LocalVfs {
                 (!unknown).then_some(found)
             }
         }
+    }
+
+    fn lookup_remembered(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> Option<VfsNode> {
+        self.find_remembered(caller, directory, name)
     }
 
     fn access(&self, caller: &FsCred<'_>, node: &NodeHandle, asked: Access) -> PostOpResult<Access> {

@@ -24,12 +24,12 @@ use curt_proto::nlm4::{
 use curt_proto::nsm::{self, NsmProcedure, StateChange};
 use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{
-    CallError, CallReply, Interrupt, NoTransportEvents, PortSource, RecoveryMode, RpcRequest, ServerName,
-    TcpOptions, TcpTransport, Transport, TransportEvents,
+    CallArguments, CallError, CallReply, Interrupt, NoTransportEvents, PortSource, RecoveryMode, RpcRequest,
+    ServerName, TcpOptions, TcpTransport, Transport, TransportEvents,
 };
 use curt_rpc::message::ProcedureId;
 use curt_types::{ByteRange, Fault, FileHandle, LockType};
-use curt_xdr::{Decode, DecodeError, Encode, Opaque, decode_all};
+use curt_xdr::{Decode, DecodeError, Opaque, decode_all};
 use parking_lot::Mutex;
 
 use super::portmap;
@@ -398,7 +398,7 @@ impl NlmClient {
         &self,
         calls: NlmCalls<'_>,
         procedure: NlmProcedure,
-        arguments: &(dyn Encode + Sync),
+        arguments: &dyn CallArguments,
         cookie: [u8; COOKIE_BYTES],
         missing: LockReply,
     ) -> LockAnswer {
@@ -416,7 +416,7 @@ impl NlmClient {
         &self,
         calls: NlmCalls<'_>,
         procedure: NlmProcedure,
-        arguments: &(dyn Encode + Sync),
+        arguments: &dyn CallArguments,
     ) -> Result<CallReply, NoNlm> {
         let transport = self.transport(calls.caller.interrupt)?;
         let outgoing = CallSpec {
@@ -424,7 +424,6 @@ impl NlmClient {
             version: VERSION,
             procedure: procedure.number(),
             arguments,
-            bulk: &[],
             results_max: RESULTS_MAX,
             jukebox: None,
             status_at: STATUS_AT,
@@ -567,7 +566,7 @@ fn call_alone(
     address: IpAddr,
     kind: ServiceKind,
     target: ProcedureId,
-    arguments: &(dyn Encode + Sync),
+    arguments: &dyn CallArguments,
     timeout: Duration,
 ) -> Result<(), MountError> {
     let never = Interrupt::never();
@@ -583,8 +582,7 @@ fn call_alone(
     };
     let transport = TcpTransport::connect(options, Arc::new(NoTransportEvents), &never).map_err(failed)?;
     let credential = &RpcCredential::None;
-    let request =
-        RpcRequest { program, version, procedure, credential, arguments, bulk: &[], results_max: 0 };
+    let request = RpcRequest { program, version, procedure, credential, arguments, results_max: 0 };
     transport.call(&request, &never).map(drop).map_err(failed)
 }
 

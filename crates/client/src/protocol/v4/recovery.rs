@@ -22,10 +22,11 @@ use curt_types::FileHandle;
 use curt_xdr::{Opaque, VarArray};
 
 use super::{
-    NfsV4, attributes, callback,
-    compound::{Append, CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
+    NfsV4, attributes, callback, change,
+    compound::{Append, CompoundRequest, OWN_OPERATIONS_MAX},
     delegation::DelegationToReclaim,
     open::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
+    question,
     results::{Results, fault, is_revoked, optional, outcome},
     server_traits::{ServerFeature, ServerIdentity},
     session::{MESSAGE_MIN, RecoveryStep, SLOTS_MAX, SessionGeneration},
@@ -353,25 +354,13 @@ impl NfsV4 {
             return Ok(StepProgress::Done);
         }
         let complete = ReclaimCompleteArgs4 { one_file_system: false };
-        let request = CompoundRequest {
-            caller,
-            operation: Nfs4Operation::ReclaimComplete,
-            append: &|operations, _| {
-                operations.push(&complete);
-                // A server may have another lease when it is restarted.
-                operations.bare(Nfs4Operation::Putrootfh);
-                operations.push(&GetattrArgs4 { attributes: attributes::LEASE });
-            },
-            main: 0,
-            open: None,
-            lock: None,
-            results_max: OPEN_RESULTS_MAX,
-            sink: None,
-            may_piggyback: true,
-            opens: None,
-            operations: OWN_OPERATIONS_MAX,
-            keeps_reply: true,
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            operations.push(&complete);
+            // A server may have another lease when it is restarted.
+            operations.bare(Nfs4Operation::Putrootfh);
+            operations.push(&GetattrArgs4 { attributes: attributes::LEASE });
         };
+        let request = change(caller, Nfs4Operation::ReclaimComplete, 0, &append);
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(StepProgress::Done) };
         let mut results = self.decoded(reply.results())?;
         match self.decoded(outcome(results.next::<()>(Nfs4Operation::ReclaimComplete)))? {
@@ -410,20 +399,8 @@ impl NfsV4 {
             operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
             operations.push(&arguments);
         };
-        let request = CompoundRequest {
-            caller: RpcCaller { credential: &open.credential, interrupt },
-            operation: Nfs4Operation::Open,
-            append: &append,
-            main: 1,
-            open: None,
-            lock: None,
-            results_max: OPEN_RESULTS_MAX,
-            sink: None,
-            may_piggyback: true,
-            opens: None,
-            operations: OWN_OPERATIONS_MAX,
-            keeps_reply: true,
-        };
+        let caller = RpcCaller { credential: &open.credential, interrupt };
+        let request = change(caller, Nfs4Operation::Open, 1, &append);
         let is_recovery = matches!(claim, OpenClaim::Previous(_));
         let wants_delegation = matches!(claim, OpenClaim::Previous(DelegationType::Read));
         let _opening = wants_delegation.then(|| self.delegations.begin_opening());
@@ -512,18 +489,10 @@ impl NfsV4 {
             }
         };
         let request = CompoundRequest {
-            caller: RpcCaller { credential, interrupt },
-            operation: Nfs4Operation::Open,
-            append: &append,
             main: 1,
-            open: None,
-            lock: None,
             results_max: 2 * OPEN_RESULTS_MAX * batch.len(),
-            sink: None,
             may_piggyback: false,
-            opens: None,
-            operations: OWN_OPERATIONS_MAX,
-            keeps_reply: false,
+            ..question(RpcCaller { credential, interrupt }, Nfs4Operation::Open, &append)
         };
         let _opening = self.delegations.begin_opening();
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(None) };
@@ -619,20 +588,8 @@ impl NfsV4 {
             let stateids = held.iter().map(|(_, stateid)| newest(stateid)).collect();
             let arguments =
                 TestStateidArgs4 { stateids: VarArray::new(stateids).unwrap_or_else(|_| empty()) };
-            let request = CompoundRequest {
-                caller,
-                operation: Nfs4Operation::TestStateid,
-                append: &|operations, _| operations.push(&arguments),
-                main: REPEATABLE,
-                open: None,
-                lock: None,
-                results_max: OPEN_RESULTS_MAX,
-                sink: None,
-                may_piggyback: true,
-                opens: None,
-                operations: OWN_OPERATIONS_MAX,
-                keeps_reply: false,
-            };
+            let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| operations.push(&arguments);
+            let request = question(caller, Nfs4Operation::TestStateid, &append);
             let Some(reply) = self.send_in_recovery(&request)? else { return Ok(StepProgress::Done) };
             let mut results = self.decoded(reply.results())?;
             let tested = self.decoded(outcome(results.next::<TestStateidOk4>(Nfs4Operation::TestStateid)))?;
@@ -663,20 +620,8 @@ impl NfsV4 {
     /// Acknowledges a revoked state to the server. `false`: the session was lost.
     fn free_state(&self, caller: RpcCaller<'_>, stateid: Stateid) -> Result<bool, CallError> {
         let arguments = FreeStateidArgs4 { stateid };
-        let request = CompoundRequest {
-            caller,
-            operation: Nfs4Operation::FreeStateid,
-            append: &|operations, _| operations.push(&arguments),
-            main: 0,
-            open: None,
-            lock: None,
-            results_max: OPEN_RESULTS_MAX,
-            sink: None,
-            may_piggyback: true,
-            opens: None,
-            operations: OWN_OPERATIONS_MAX,
-            keeps_reply: true,
-        };
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| operations.push(&arguments);
+        let request = change(caller, Nfs4Operation::FreeStateid, 0, &append);
         self.send_in_recovery(&request).map(|reply| reply.is_some())
     }
 

@@ -262,7 +262,6 @@ fn call(
         procedure: CB_COMPOUND,
         credential: &credential,
         arguments: &Encoded(&arguments),
-        bulk: &[],
         results_max: RESULTS_MAX,
     };
     let reply = route.connection.call(&request, TIMEOUT)?;

@@ -53,7 +53,7 @@ struct Recalls {
 impl Backchannel for Recalls {
     fn call(&self, request: &RpcRequest<'_>, _: Duration) -> Result<CallReply, CallError> {
         let mut arguments = Vec::new();
-        request.arguments.encode(&mut arguments);
+        request.copy_arguments(&mut arguments);
         let decoder = &mut Decoder::new(&arguments);
         let header: CallbackHeader<'_> = decoder.get().unwrap();
         assert_eq!(header.operations, 2, "Linux takes no more");
@@ -643,7 +643,7 @@ fn connected() -> Server {
     server.connected()
 }
 
-fn waits(server: &Server) -> u64 {
+pub(super) fn waits(server: &Server) -> u64 {
     server.service.counters.snapshot().events.value(ServerCounter::DelegationWaits)
 }
 

@@ -26,7 +26,7 @@ impl Backchannel for FakeBackchannel {
     fn call(&self, request: &RpcRequest<'_>, _: Duration) -> Result<CallReply, CallError> {
         assert_eq!((request.program, request.version, request.procedure), (123, 1, 1));
         let mut arguments = Vec::new();
-        request.arguments.encode(&mut arguments);
+        request.copy_arguments(&mut arguments);
         let decoder = &mut Decoder::new(&arguments);
         let header: CallbackHeader<'_> = decoder.get().unwrap();
         assert_eq!((header.minor_version, header.operations), (1, 2));

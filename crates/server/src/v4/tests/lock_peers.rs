@@ -1,18 +1,19 @@
 //! Locks of NFSv4 clients beside those of NLM hosts, and those of clients whose leases have
 //! expired.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use curt_observe::ServerCounters;
 use curt_proto::nfs4::{CloseArgs4, LockType4, NfsStat4, OpenDelegation, ShareAccess4, Stateid};
 use curt_proto::nlm4::{
-    self, NlmLock, NlmLockArguments, NlmProcedure, NlmResult, NlmShare, NlmShareAccess, NlmShareArguments,
-    NlmShareResult, NlmStat4, NlmUnlockArguments, ShareDeny,
+    self, NlmCancelArguments, NlmLock, NlmLockArguments, NlmNotify, NlmProcedure, NlmResult, NlmShare,
+    NlmShareAccess, NlmShareArguments, NlmShareResult, NlmStat4, NlmUnlockArguments, ShareDeny,
 };
+use curt_rpc::client::CallArguments;
 use curt_rpc::clock::ScriptedTime;
-use curt_rpc::message::CallMessage;
+use curt_rpc::message::{CallMessage, ProcedureId};
 use curt_rpc::server::{CallContext, RpcService as _};
 use curt_types::FileHandle;
 use curt_xdr::{Encode, Opaque, decode_all};
@@ -23,7 +24,8 @@ use super::lock_callbacks::{accepted, bind, call};
 use super::locks::{BOTH, Failure, REST, is_denied, lock, locking, new_owner, test, unlock};
 use super::test_client::{Server, TestClient, creating, export, opening, rules, user};
 use crate::{
-    LockPeers, LockServing, NfsService, PeerCall, PeerCallKind, PersistentState, Setup, SystemNames,
+    ExportDefinition, ExportRules, LockPeers, LockServing, NfsService, PeerCall, PeerCallKind,
+    PersistentState, Setup, SystemNames,
 };
 
 /// Keeps calls to NLM hosts.
@@ -53,10 +55,14 @@ impl Peers {
 
 /// A server with NLM whose clock is the test's.
 fn server() -> (Server, Arc<Peers>, Arc<ScriptedTime>) {
+    server_of(vec![export("/srv/files", 1, rules())])
+}
+
+fn server_of(exports: Vec<ExportDefinition>) -> (Server, Arc<Peers>, Arc<ScriptedTime>) {
     let time = ScriptedTime::new();
     let setup = Setup {
         state: PersistentState::with_key([9; 16]),
-        exports: vec![export("/srv/files", 1, rules())],
+        exports,
         counters: Arc::new(ServerCounters::default()),
     };
     let service = NfsService::with_environment(setup, Box::new(SystemNames), time.clock()).unwrap();
@@ -78,7 +84,17 @@ fn nlm(server: &Server, procedure: NlmProcedure, arguments: &impl Encode) -> Nlm
 }
 
 /// The reply to a call of NLM by another host.
-fn nlm_call(server: &Server, uid: u32, procedure: NlmProcedure, arguments: &impl Encode) -> Vec<u8> {
+fn nlm_call(server: &Server, uid: u32, procedure: NlmProcedure, arguments: &dyn Encode) -> Vec<u8> {
+    nlm_call_of("10.0.0.1", server, uid, procedure, arguments)
+}
+
+fn nlm_call_of(
+    host: &str,
+    server: &Server,
+    uid: u32,
+    procedure: NlmProcedure,
+    arguments: &dyn Encode,
+) -> Vec<u8> {
     let mut encoded = Vec::new();
     arguments.encode(&mut encoded);
     let call = CallMessage {
@@ -90,7 +106,7 @@ fn nlm_call(server: &Server, uid: u32, procedure: NlmProcedure, arguments: &impl
         arguments: &encoded,
     };
     let mut reply = Vec::new();
-    let (peer, local) = ("10.0.0.1:700".parse().unwrap(), "10.0.0.9:2049".parse().unwrap());
+    let (peer, local) = (SocketAddr::new(host.parse().unwrap(), 700), "10.0.0.9:2049".parse().unwrap());
     server.service.call(&call, &mut CallContext::detached(peer, local), &mut reply).unwrap();
     reply
 }
@@ -103,6 +119,11 @@ fn nlm_share(
     access: NlmShareAccess,
     deny: ShareDeny,
 ) -> NlmStat4 {
+    let reply = nlm_call(server, uid, NlmProcedure::Share, &reserving(file, access, deny));
+    decode_all::<NlmShareResult<'_>>(&reply).unwrap().status
+}
+
+fn reserving(file: &FileHandle, access: NlmShareAccess, deny: ShareDeny) -> NlmShareArguments<'_> {
     let share = NlmShare {
         caller_name: Opaque::new(b"host").unwrap(),
         fh: Opaque::new(file.as_bytes()).unwrap(),
@@ -110,9 +131,7 @@ fn nlm_share(
         access,
         deny,
     };
-    let asked = NlmShareArguments { cookie: Opaque::new(b"c").unwrap(), share, reclaim: false };
-    let reply = nlm_call(server, uid, NlmProcedure::Share, &asked);
-    decode_all::<NlmShareResult<'_>>(&reply).unwrap().status
+    NlmShareArguments { cookie: Opaque::new(b"c").unwrap(), share, reclaim: false }
 }
 
 /// All bytes of a file.
@@ -197,6 +216,97 @@ fn a_host_locks_a_file_for_writing_when_its_delegations_are_back() {
     assert_eq!(opened(), OpenDelegation::None);
     assert_eq!(nlm_unlock(&server, &file), NlmStat4::Granted);
     assert!(matches!(opened(), OpenDelegation::Read { .. }));
+}
+
+/// A LOCK that waits, for writing, of the whole file.
+fn blocking(file: &FileHandle) -> NlmLockArguments<'_> {
+    let (cookie, lock) = (Opaque::new(b"c").unwrap(), whole(file));
+    NlmLockArguments { cookie, block: true, exclusive: true, lock, reclaim: false, state: 3 }
+}
+
+fn reserving_all(file: &FileHandle) -> NlmShareArguments<'_> {
+    reserving(file, NlmShareAccess::Write, ShareDeny::Both)
+}
+
+/// The host that is connected with the server.
+const CONNECTED: &str = "127.0.0.1";
+
+/// Sends what takes the request back of the connected host for a file.
+type GiveUp = fn(&Server, &FileHandle);
+
+fn call_of_connected(server: &Server, procedure: NlmProcedure, arguments: &dyn Encode) {
+    nlm_call_of(CONNECTED, server, 0, procedure, arguments);
+}
+
+fn unlock_of_connected(server: &Server, lock: NlmLock<'_>) {
+    let cookie = Opaque::new(b"c").unwrap();
+    call_of_connected(server, NlmProcedure::Unlock, &NlmUnlockArguments { cookie, lock });
+}
+
+const GIVE_UP: [(&str, GiveUp); 6] = [
+    ("UNLOCK", |server, file| {
+        unlock_of_connected(server, NlmLock { offset: 100, length: 1, ..whole(file) });
+    }),
+    ("CANCEL", |server, file| {
+        let (cookie, lock) = (Opaque::new(b"c").unwrap(), whole(file));
+        let arguments = NlmCancelArguments { cookie, block: true, exclusive: true, lock };
+        call_of_connected(server, NlmProcedure::Cancel, &arguments);
+    }),
+    ("UNSHARE", |server, file| {
+        call_of_connected(server, NlmProcedure::Unshare, &reserving_all(file));
+    }),
+    ("FREE_ALL", |server, _| {
+        let arguments = NlmNotify { name: Opaque::new(b"host").unwrap(), state: 0 };
+        call_of_connected(server, NlmProcedure::FreeAll, &arguments);
+    }),
+    ("NOTIFY", |server, _| server.service.host_restarted(CONNECTED.parse().unwrap(), 77)),
+    ("UNLOCK of another owner", |server, file| {
+        unlock_of_connected(server, NlmLock { svid: 8, ..whole(file) });
+    }),
+];
+
+// SEMANTICS: stateful-11.
+#[test]
+fn a_host_gets_nothing_that_it_gave_up_while_delegations_were_recalled() {
+    let rules = ExportRules { secure_ports: false, ..rules() };
+    let server = server_of(vec![export("/srv/files", 1, rules)]).0.connected();
+    let reader = server.client("reader");
+    let calls = delegations::bind(&reader, delegations::ok);
+    let ask = |procedure: NlmProcedure, arguments: &dyn CallArguments| {
+        let procedure = procedure.number();
+        let target = ProcedureId { program: nlm4::PROGRAM, version: nlm4::VERSION, procedure };
+        server.call_connected(target, user(0), arguments)
+    };
+    for (round, (name, give_up)) in GIVE_UP.into_iter().enumerate() {
+        let file = &delegations::create(&reader, name);
+        let stateid = delegations::delegated(&reader, name);
+        let status = std::thread::scope(|scope| {
+            let asks = scope.spawn(|| {
+                if name == "UNSHARE" {
+                    let reply = ask(NlmProcedure::Share, &reserving_all(file));
+                    decode_all::<NlmShareResult<'_>>(&reply).unwrap().status
+                } else {
+                    let reply = ask(NlmProcedure::Lock, &blocking(file));
+                    decode_all::<NlmResult<'_>>(&reply).unwrap().status
+                }
+            });
+            while delegations::waits(&server) <= round as u64 && !asks.is_finished() {
+                std::thread::yield_now();
+            }
+            give_up(&server, file);
+            assert_eq!(calls.recv_timeout(Duration::from_secs(60)).unwrap().stateid, stateid, "{name}");
+            assert_eq!(delegations::give_back(&reader, file, stateid), NfsStat4::Ok);
+            asks.join().unwrap()
+        });
+        let is_given_up = name != "UNLOCK of another owner";
+        let expected = if is_given_up { NlmStat4::DeniedGracePeriod } else { NlmStat4::Granted };
+        assert_eq!(status, expected, "{name}");
+        // Another host.
+        let expected = if is_given_up { NlmStat4::Granted } else { NlmStat4::Denied };
+        assert_eq!(nlm_lock(&server, file, false), expected, "{name}");
+        let share = nlm_share(&server, 0, file, NlmShareAccess::Read, ShareDeny::None);
+        assert_eq!(share, NlmStat4::Granted, "{name}");
+    }
 }
 
 // SEMANTICS: stateful-11.

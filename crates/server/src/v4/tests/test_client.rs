@@ -14,10 +14,10 @@ use curt_proto::nfs4::{
 };
 use curt_rpc::auth::{AuthSys, AuthSysCredential, AuthSysGids, MachineName, OpaqueAuth, RpcCredential};
 use curt_rpc::client::{
-    Interrupt, NoTransportEvents, PortSource, RpcRequest, ServerName, TcpOptions, TcpTransport,
-    Transport as _,
+    CallArguments, Interrupt, NoTransportEvents, PortSource, RpcRequest, ServerName, TcpOptions,
+    TcpTransport, Transport as _,
 };
-use curt_rpc::message::CallMessage;
+use curt_rpc::message::{CallMessage, ProcedureId};
 use curt_rpc::server::{CallContext, Limits, RpcServer, RpcServerHandle, RpcService as _};
 use curt_types::FileHandle;
 use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
@@ -137,26 +137,9 @@ impl Server {
     }
 
     fn call(&self, credential: OpaqueAuth<'_>, arguments: &[u8]) -> Vec<u8> {
-        if let Some((transport, _)) = &self.connection {
-            let credential = match credential {
-                OpaqueAuth::Sys(sys) => RpcCredential::Sys(AuthSysCredential {
-                    machine_name: MachineName::new(sys.machine_name),
-                    uid: sys.uid,
-                    gid: sys.gid,
-                    groups: sys.groups,
-                }),
-                _ => RpcCredential::None,
-            };
-            let request = RpcRequest {
-                program: PROGRAM,
-                version: VERSION,
-                procedure: 1,
-                credential: &credential,
-                arguments: &Encoded(arguments),
-                bulk: &[],
-                results_max: 1 << 20,
-            };
-            return transport.call(&request, &Interrupt::never()).unwrap().results().to_vec();
+        if self.connection.is_some() {
+            let target = ProcedureId { program: PROGRAM, version: VERSION, procedure: 1 };
+            return self.call_connected(target, credential, &Encoded(arguments));
         }
         let call =
             CallMessage { xid: 1, program: PROGRAM, version: VERSION, procedure: 1, credential, arguments };
@@ -166,6 +149,28 @@ impl Server {
         self.service.call(&call, &mut CallContext::detached(peer, local), &mut reply).unwrap();
         assert_eq!(reply.len() % 4, 0, "XDR comes in fours");
         reply
+    }
+
+    /// The results of a call over the connection.
+    pub(super) fn call_connected(
+        &self,
+        target: ProcedureId,
+        credential: OpaqueAuth<'_>,
+        arguments: &dyn CallArguments,
+    ) -> Vec<u8> {
+        let (transport, _) = self.connection.as_ref().unwrap();
+        let credential = match credential {
+            OpaqueAuth::Sys(sys) => RpcCredential::Sys(AuthSysCredential {
+                machine_name: MachineName::new(sys.machine_name),
+                uid: sys.uid,
+                gid: sys.gid,
+                groups: sys.groups,
+            }),
+            _ => RpcCredential::None,
+        };
+        let request =
+            RpcRequest { credential: &credential, ..RpcRequest::anonymous(target, arguments, 1 << 20) };
+        transport.call(&request, &Interrupt::never()).unwrap().results().to_vec()
     }
 
     /// A client with a session, after RECLAIM_COMPLETE.
