@@ -157,6 +157,32 @@ impl CurtServe {
     }
 }
 
+/// A counter of a mount, or of the server, as `curt stat --json` prints it.
+///
+/// # Errors
+/// There is none.
+pub fn counter(network: &Network, mount: Option<&CurtMount>, name: &str) -> Result<u64> {
+    fn find(printed: &serde_json::Value, name: &str) -> Option<u64> {
+        use serde_json::Value;
+        let within = |value: &Value| find(value, name);
+        match printed {
+            Value::Object(fields) => {
+                fields.get(name).and_then(Value::as_u64).or_else(|| fields.values().find_map(within))
+            }
+            Value::Array(values) => values.iter().find_map(within),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+        }
+    }
+    let mut command = network.command(program("curt")?);
+    command.args(["stat", "--json"]);
+    match mount {
+        Some(mount) => command.arg(mount.directory()),
+        None => command.arg("--server"),
+    };
+    let printed = process::run(&mut command, Duration::from_secs(60))?;
+    find(&serde_json::from_str(&printed)?, name).with_context(|| format!("no {name}: {printed}"))
+}
+
 /// `curt mount` at a directory of the test.
 pub struct CurtMount {
     running: RunningProcess,

@@ -148,14 +148,7 @@ impl Load {
 
     /// A counter of a mount, or of the server.
     fn counter(&self, mount: Option<&CurtMount>, name: &str) -> Result<u64> {
-        let mut command = self.network.command(curt::program("curt")?);
-        command.args(["stat", "--json"]);
-        match mount {
-            Some(mount) => command.arg(mount.directory()),
-            None => command.arg("--server"),
-        };
-        let text = process::run(&mut command, MINUTE)?;
-        number_behind(&format!("\"{name}\":"), &text.replace(',', " "))
+        curt::counter(&self.network, mount, name)
     }
 }
 

@@ -50,7 +50,7 @@ impl Locking {
 
     /// A counter of a mount, or of the server.
     fn counter(&self, mount: Option<&CurtMount>, name: &str) -> Result<u64> {
-        counter_of(&self.network, mount, name)
+        curt::counter(&self.network, mount, name)
     }
 
     fn wait_for(&self, mount: Option<&CurtMount>, name: &str, least: u64) -> Result<()> {
@@ -58,19 +58,6 @@ impl Locking {
             Ok((self.counter(mount, name)? >= least).then_some(()))
         })
     }
-}
-
-/// A counter of a mount, or of the server.
-fn counter_of(network: &Network, mount: Option<&CurtMount>, name: &str) -> Result<u64> {
-    let mut command = network.command(curt::program("curt")?);
-    command.args(["stat", "--json"]);
-    match mount {
-        Some(mount) => command.arg(mount.directory()),
-        None => command.arg("--server"),
-    };
-    let text = process::run(&mut command, MINUTE)?;
-    let value = text.split(&format!("\"{name}\": ")).nth(1).with_context(|| format!("no {name}: {text}"))?;
-    Ok(value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse()?)
 }
 
 fn file(mount: &CurtMount) -> PathBuf {
@@ -178,9 +165,9 @@ fn locks_are_reclaimed_at_their_address_from_a_server_that_tells_nobody_of_its_r
     server.kill()?;
     server.restart(&network)?;
     process::until("the lock is reclaimed", MINUTE, || {
-        Ok((counter_of(&network, Some(&mount), "lock_reclaimed")? == 1).then_some(()))
+        Ok((curt::counter(&network, Some(&mount), "lock_reclaimed")? == 1).then_some(()))
     })?;
-    ensure!(counter_of(&network, Some(&mount), "lock_lost")? == 0, "nothing is lost");
+    ensure!(curt::counter(&network, Some(&mount), "lock_lost")? == 0, "nothing is lost");
     tell(&mut holder, "write after")?;
     tell(&mut holder, "unlock")
 }
@@ -204,7 +191,7 @@ fn the_status_monitor_of_a_mounts_host_reports_restarts_and_is_replaced_when_it_
     // rpc.statd gets SM_NOTIFY, and calls procedure 16.
     mount.process().wait_for("the server is said to have restarted", MINUTE)?;
     process::until("the lock is reclaimed", MINUTE, || {
-        Ok((counter_of(&network, Some(&mount), "lock_reclaimed")? == 1).then_some(()))
+        Ok((curt::counter(&network, Some(&mount), "lock_reclaimed")? == 1).then_some(()))
     })?;
     for process in [&mut statd, &mut rpcbind] {
         process.signal(Signal::KILL)?;

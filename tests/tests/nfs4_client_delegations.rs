@@ -38,10 +38,7 @@ fn shell(network: &Network, directory: &Path, script: &str) -> Result<String> {
 }
 
 fn counter(network: &Network, mount: &CurtMount, name: &str) -> Result<u64> {
-    let mut stat = network.command(program("curt")?);
-    let text = process::run(stat.args(["stat", "--json"]).arg(mount.directory()), MINUTES)?;
-    let value = text.split(&format!("\"{name}\":")).nth(1).with_context(|| format!("no {name}: {text}"))?;
-    Ok(value.trim_start().split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse()?)
+    curt_tests::curt::counter(network, Some(mount), name)
 }
 
 /// Waits until the server grants delegations: knfsd grants none in the grace period of its lock

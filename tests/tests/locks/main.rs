@@ -115,13 +115,7 @@ impl Locking {
 
     /// A counter of a mount.
     fn counter(&self, mount: &CurtMount, name: &str) -> Result<u64> {
-        let text = process::run(
-            self.network.command(curt::program("curt")?).args(["stat", "--json"]).arg(mount.directory()),
-            MINUTE,
-        )?;
-        let value =
-            text.split(&format!("\"{name}\": ")).nth(1).with_context(|| format!("no {name}: {text}"))?;
-        Ok(value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse()?)
+        curt::counter(&self.network, Some(mount), name)
     }
 }
 

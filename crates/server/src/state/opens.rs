@@ -56,30 +56,24 @@ pub(crate) struct OpenGranted {
 struct OpenedModes(u16);
 
 impl OpenedModes {
-    fn modes() -> impl Iterator<Item = (u16, ShareMode)> {
-        let bits = [ShareBits::NONE, ShareBits::READ, ShareBits::WRITE, ShareBits::BOTH];
-        let modes = bits.into_iter().flat_map(move |access| bits.map(|deny| ShareMode { access, deny }));
-        modes.enumerate().map(|(place, mode)| (1 << place, mode))
+    fn with(self, opened: ShareMode) -> Self {
+        Self(self.0 | opened.bit())
     }
 
-    fn with(self, opened: ShareMode) -> Self {
-        Self(Self::modes().fold(self.0, |all, (bit, mode)| if mode == opened { all | bit } else { all }))
+    fn modes(self) -> impl Iterator<Item = ShareMode> {
+        let bits = [ShareBits::NONE, ShareBits::READ, ShareBits::WRITE, ShareBits::BOTH];
+        let all = bits.into_iter().flat_map(move |access| bits.map(|deny| ShareMode { access, deny }));
+        all.filter(move |mode| self.0 & mode.bit() != 0)
     }
 
     /// The OPENs that are parts of `mode`.
     fn within(self, mode: ShareMode) -> Self {
-        Self(Self::modes().fold(
-            0,
-            |all, (bit, part)| {
-                if mode.contains(part) { all | (self.0 & bit) } else { all }
-            },
-        ))
+        self.modes().filter(|part| mode.contains(*part)).fold(Self::default(), Self::with)
     }
 
     /// The union of all.
     fn union(self) -> ShareMode {
-        let present = Self::modes().filter(|(bit, _)| self.0 & bit != 0);
-        present.fold(ShareMode::default(), |all, (_, mode)| all.and(mode))
+        self.modes().fold(ShareMode::default(), |all, mode| all.and(mode))
     }
 }
 
@@ -359,12 +353,10 @@ impl ClientStates {
 
 /// The number in a stateid.
 fn number_of(epoch: u32, stateid: &Stateid) -> Result<u64, StateFault> {
-    if stateid.is_reserved() {
-        return Err(StateFault::BadStateid);
-    }
     let [e0, e1, e2, e3, number @ ..] = stateid.other;
-    if u32::from_be_bytes([e0, e1, e2, e3]) != epoch {
-        return Err(StateFault::StaleStateid);
+    if stateid.is_reserved() || u32::from_be_bytes([e0, e1, e2, e3]) != epoch {
+        // NFS4ERR_STALE_STATEID is for 4.0 alone (RFC 8881 section 15.1.16.5).
+        return Err(StateFault::BadStateid);
     }
     Ok(u64::from_be_bytes(number))
 }

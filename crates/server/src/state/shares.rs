@@ -89,6 +89,11 @@ impl ShareMode {
         Self { access: self.access.and(other.access), deny: self.deny.and(other.deny) }
     }
 
+    /// A bit that no other mode has.
+    pub(super) const fn bit(self) -> u16 {
+        1 << (self.access.0 * 4 + self.deny.0)
+    }
+
     /// Whether one of both denies what the other has.
     const fn conflicts(self, other: Self) -> bool {
         self.deny.0 & other.access.0 != 0 || self.access.0 & other.deny.0 != 0

@@ -75,17 +75,15 @@ struct SlotContents {
     sequence: SequenceId,
     /// The fingerprint of the last request.
     fingerprint: u64,
-    state: SlotState,
+    /// None before the first request.
+    state: Option<SlotState>,
     /// The reply, if the state is `Cached`. The memory is used again.
     reply: Vec<u8>,
 }
 
 /// What became of a slot's last request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotState {
-    /// There was none.
-    #[default]
-    Unused,
     /// It is executed.
     InProgress,
     /// Its reply is cached.
@@ -104,35 +102,33 @@ enum SlotDecision {
 impl Slot {
     fn begin(&self, asked: &SequenceRequest) -> Result<SlotDecision, StateFault> {
         let mut slot = self.0.lock();
-        if asked.sequence == slot.sequence.next() && slot.state != SlotState::InProgress {
+        if asked.sequence == slot.sequence.next() && slot.state != Some(SlotState::InProgress) {
             slot.sequence = asked.sequence;
             slot.fingerprint = asked.fingerprint;
-            slot.state = SlotState::InProgress;
+            slot.state = Some(SlotState::InProgress);
             return Ok(SlotDecision::Execute);
         }
-        if asked.sequence != slot.sequence || slot.state == SlotState::Unused {
-            return Err(StateFault::Misordered);
-        }
-        match slot.state {
+        let last = slot.state.filter(|_| asked.sequence == slot.sequence);
+        match last.ok_or(StateFault::Misordered)? {
             // Whatever it is: a client that has given a request up asks by SEQUENCE alone whether
             // it has ended.
             SlotState::InProgress => Err(StateFault::Delay),
             _ if asked.fingerprint != slot.fingerprint => Err(StateFault::FalseRetry),
             SlotState::Cached => Ok(SlotDecision::Replay(slot.reply.clone())),
-            SlotState::Uncached | SlotState::Unused => Ok(SlotDecision::Uncached),
+            SlotState::Uncached => Ok(SlotDecision::Uncached),
         }
     }
 
     fn finish(&self, reply: Option<&[u8]>) {
         let mut slot = self.0.lock();
         slot.reply.clear();
-        slot.state = match reply {
+        slot.state = Some(match reply {
             Some(reply) => {
                 slot.reply.extend_from_slice(reply);
                 SlotState::Cached
             }
             None => SlotState::Uncached,
-        };
+        });
     }
 }
 

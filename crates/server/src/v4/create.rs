@@ -17,9 +17,6 @@ pub(super) fn create<'r>(
 ) -> Outcome {
     let CreateArgs4 { kind, name, attributes } = decoded(arguments)?;
     let object = compound.current()?;
-    if matches!(kind, CreateType4::Other(_)) {
-        return Err(NfsStat4::Badtype.into());
-    }
     names::check(name.bytes())?;
     if attributes.mask.contains(Attribute::Size.number()) {
         return Err(NfsStat4::Inval.into());

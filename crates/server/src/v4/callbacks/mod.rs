@@ -229,8 +229,8 @@ impl NfsService {
                     self.held.check_callback_path(client);
                     // The call may have arrived, if there was no reply.
                     outcome = Delivery::Unanswered;
-                    // The thread has waited long enough for this client. Another connection is tried
-                    // by its next callback.
+                    // The thread has waited long enough for this client. Its next callback tries
+                    // another connection.
                     if matches!(sent, Err(CallError::TimedOut { .. })) {
                         break;
                     }
