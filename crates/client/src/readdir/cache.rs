@@ -109,11 +109,6 @@ impl ReaddirError {
             Self::Stuck => Errno::IO,
         }
     }
-
-    /// Whether the server no longer accepts its own cookie.
-    pub(super) fn is_bad_cookie(&self) -> bool {
-        matches!(self, Self::Refused(Fault::BadCookie | Fault::NotSync, _))
-    }
 }
 
 impl ReaddirReply {

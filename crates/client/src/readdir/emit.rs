@@ -19,9 +19,11 @@ use rustix::io::Errno;
 
 use super::{
     OpenDirectory,
+    bad_cookie::{self, trace_restart},
     cache::{DirectoryListing, ListedEntry, ListingChunk, ListingStep},
     cursor::{CursorPosition, ReaddirCursor},
     fetch::{ListingExtension, extend_listing, list_with_rights, send_readahead},
+    returned_names::ReturnedNames,
 };
 use crate::{
     api::{DirEmit, DirEntry, FoundInode, InodeId},
@@ -49,10 +51,6 @@ enum EmitStop {
     Full,
     /// The next name was returned before, although the server did not start again.
     Loop,
-}
-
-fn trace_restart(inode: &Inode, cookie: u64) {
-    probe!(NfsReaddirRestart { dir: inode.event_fileid(), cookie });
 }
 
 /// Returns the names that follow `cookie` (0: from the beginning) until the receiver is full, the
@@ -146,7 +144,9 @@ impl ReaddirCall<'_> {
                 }
                 ListingStep::Unread { .. } => match extend_listing(op, &directory.inode, &self.at.listing)? {
                     ListingExtension::Extended => {}
-                    ListingExtension::Refused => self.start_again()?,
+                    ListingExtension::BadCookie => {
+                        self.at = bad_cookie::restart(op.sb, &directory.inode, &directory.cursor, &self.at)?;
+                    }
                 },
             }
         }
@@ -157,7 +157,7 @@ impl ReaddirCall<'_> {
         let (mut left_out, mut stop) = (0, None);
         for index in index..chunk.len() {
             let entry = chunk.entry(index)?;
-            let was_returned = |skipped: &Arc<super::cursor::ReturnedNames>| skipped.contains(entry.name);
+            let was_returned = |skipped: &Arc<ReturnedNames>| skipped.contains(entry.name);
             if self.at.skipped.as_ref().is_some_and(was_returned) {
                 left_out += 1;
             } else if !entry.is_gone {
@@ -228,25 +228,6 @@ impl ReaddirCall<'_> {
         if decide(want, &self.op.sb.core.options()).is_some() {
             send_readahead(self.op, inode, &self.at.listing);
         }
-    }
-
-    /// The server refused its own cookie: the pass starts again, once, and skips the names that
-    /// were returned.
-    fn start_again(&mut self) -> Result<(), Errno> {
-        let (sb, directory) = (self.op.sb, self.directory);
-        let mut pass = directory.cursor.lock();
-        let Some(begun) = pass.restart_skipping_returned(&sb.listing_memory, &self.at) else {
-            tracing::warn!(
-                directory = ?directory.id(),
-                "the server refused its own cookie again, or more names were returned than fit into listing_max="
-            );
-            return Err(Errno::IO);
-        };
-        drop(pass);
-        sb.count(ClientCounter::ListingRestart);
-        trace_restart(&directory.inode, self.at.cookie);
-        self.at = begun;
-        Ok(())
     }
 }
 
@@ -321,7 +302,7 @@ fn continue_reading(op: &Op<'_>, directory: &OpenDirectory, cookie: u64) -> Resu
                 trace_restart(inode, cookie);
                 let listing = DirectoryListing::from_start(&op.sb.listing_memory);
                 while listing.find(cookie).is_none() && !listing.is_complete() {
-                    if extend_listing(op, inode, &listing)? == ListingExtension::Refused {
+                    if extend_listing(op, inode, &listing)? == ListingExtension::BadCookie {
                         return Err(Errno::IO);
                     }
                 }

@@ -16,6 +16,7 @@ use curt_types::{Access, Fault, FileKind};
 use rustix::io::Errno;
 
 use super::{
+    bad_cookie,
     cache::{
         ChunkBuilder, DirectoryListing, ListingGap, ListingOrigin, ListingState, ReaddirCookie, ReaddirError,
         ReaddirReply, ReaddirResult,
@@ -66,8 +67,8 @@ pub(super) struct FetchGuard {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListingExtension {
     Extended,
-    /// The server refused the cookie.
-    Refused,
+    /// The server refused its own cookie.
+    BadCookie,
 }
 
 impl FetchGuard {
@@ -378,9 +379,8 @@ pub(super) fn extend_listing(
     match reply {
         Ok(reply) => requester.take_in(op.sb, listing, &reply).map(|()| ListingExtension::Extended),
         Err(error) if error.is_bad_cookie() && listing.end().cookie != 0 => {
-            op.sb.count(ClientCounter::ListingBadCookie);
-            probe!(NfsReaddirBadCookie { dir: inode.event_fileid(), cookie: listing.end().cookie });
-            Ok(ListingExtension::Refused)
+            bad_cookie::note_bad_cookie(op.sb, inode, listing.end().cookie);
+            Ok(ListingExtension::BadCookie)
         }
         Err(ReaddirError::Refused(status, sent_at)) => {
             inode.note_refusal(&op.identity, status, Access::READ, sent_at);
