@@ -35,9 +35,9 @@ const VERSION_COLUMN: usize = 5;
 /// What `curt bench wall` takes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Each work is done by a process of its own: on the exported directory (local), through a bare FUSE loop\n\
-                  over it (loop), and on a fresh mount with default options and with those of --options, with each version of\n\
-                  --vers; in turn, round by round, on one processor and with all. Rows say the median of the rounds. A later\n\
+    after_help = "Each program runs in its own process: in the exported directory (local), through a pass-through FUSE file\n\
+                  system (loop), and on a new mount with default options and with those of --options, with each version of\n\
+                  --vers; in turn, round by round, on one processor and on all. Each row shows the median of the rounds. A later\n\
                   version is compared with the first: the median of the ratios of times in the same round, with its interval of\n\
                   95 %. With a delay each request and each reply takes half of it.\n\
                   JSON: {\"machine\",\"rounds\",\"delayed_rounds\",\"rows\":[{\"work\",\"place\":\"local|loop|mount\",\"vers\",\"options\",\"cpus\",\n\
@@ -61,7 +61,7 @@ pub(crate) struct WallArguments {
     /// Round trips to the server, in milliseconds
     #[arg(long, value_name = "MS", value_delimiter = ',', default_value = "0,0.2,2")]
     delays: Vec<f64>,
-    /// Do only these works
+    /// Run only these programs
     #[arg(long, value_name = "WORK", value_delimiter = ',')]
     only: Vec<WallWork>,
     /// Where to run
