@@ -1,4 +1,4 @@
-//! The events of the lock agent.
+//! The state machine of a mount's locks: takes an event, returns actions.
 
 use core::{mem, time::Duration};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -40,7 +40,7 @@ pub struct LockAgent {
     /// Owners of whom a LOCK was cancelled at the server, or forgotten by it, or asked for again:
     /// its callback may still be on its way, however late.
     pub(super) cancelled: CancelledOwners,
-    /// Where waiters have to be looked at again.
+    /// Files and ranges whose waiters must be examined again.
     pub(super) changed: VecDeque<(LockFileId, ByteRange)>,
     /// Owners with a new lock that wait for others: waits for that lock may not end.
     holders_that_wait: Vec<(LockFileId, LocalLockOwner)>,
@@ -731,7 +731,8 @@ impl LockAgent {
         }
     }
 
-    /// An owner has got a lock: if it waits for others, waits for it are examined.
+    /// Records that an owner has a new lock. If the owner also waits for another lock, its waiters
+    /// are checked for a deadlock.
     fn note_holder(&mut self, file: LockFileId, owner: LocalLockOwner) {
         if self.waits.contains_key(&owner) {
             self.holders_that_wait.push((file, owner));

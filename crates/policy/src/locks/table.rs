@@ -58,8 +58,9 @@ pub(super) struct LockWaiter {
     pub(super) denials: u8,
     /// The number of its last timer. Earlier ones have no effect: each would set another.
     pub(super) timer: u64,
-    /// What is to be locked, the range of the call in progress first; and what is.
+    /// Ranges still to be locked, that of the call in progress first.
     pub(super) pieces: VecDeque<ByteRange>,
+    /// Ranges that are locked.
     pub(super) acquired: Vec<ByteRange>,
     pub(super) wire_owner: LocalLockOwner,
 }

@@ -50,7 +50,7 @@ struct LaterState {
     locked: HashSet<u64>,
 }
 
-/// Whose locks of which file.
+/// The locks of one process of a host on one file.
 #[derive(Clone, Copy, Hash)]
 pub(super) struct HostLockKey<'a> {
     pub(super) file: &'a LockFile,

@@ -111,8 +111,8 @@ impl Slot {
             return Err(StateFault::Misordered);
         }
         match slot.state {
-            // Whatever it is: a client that has given a request up asks by SEQUENCE alone whether
-            // it has ended.
+            // Also for another request: a client that has abandoned a request sends SEQUENCE alone
+            // to learn whether it has ended.
             SlotState::InProgress => Err(StateFault::Delay),
             _ if asked.fingerprint != slot.fingerprint => Err(StateFault::FalseRetry),
             SlotState::Cached => Ok(SlotDecision::Replay(slot.reply.clone())),

@@ -44,7 +44,7 @@ impl ServerFeature {
     }
 }
 
-/// Who a server says that it is.
+/// The server's identity (eir_server_owner, eir_server_scope).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServerIdentity {
     owner: Vec<u8>,
