@@ -148,7 +148,7 @@ impl InFlightRequests {
     }
 }
 
-/// What to check for a request.
+/// The conditions to check for a request.
 #[derive(Clone, Copy, Debug)]
 struct CallerCheck {
     unique: u64,

@@ -35,7 +35,7 @@ pub const WITHHELD_AFTER_RENAME: Duration = Duration::from_secs(10);
 /// a listing takes many requests, and each would wait for the names looked up since the last.
 pub const WITHHELD_AFTER_LISTING: Duration = Duration::from_secs(10);
 
-/// What is known of the directory of a name.
+/// The known state of the directory of a name.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectoryView<'a> {
     /// Its attributes.
@@ -62,7 +62,7 @@ pub fn name_lifetime(
         .min(options.kernel_names)
 }
 
-/// What determines the lifetime of a name, apart from its directory.
+/// Everything that determines the lifetime of a name, apart from its directory.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelNameView {
     /// The lifetimes granted for names of the directory.

@@ -317,7 +317,7 @@ pub struct LookupView<'a> {
     pub create: CreateHints,
 }
 
-/// What a lookup that the cache answers is counted as.
+/// The counter of a lookup that the cache answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LookupHit {
     /// The parent directory.

@@ -261,7 +261,8 @@ impl NfsService {
         self.send_recalls(unanswered.into_iter().filter_map(repeated));
     }
 
-    /// What reports changes of `target` by processes of this machine, if it gets a delegation.
+    /// The watcher that reports changes of `target` by processes of this machine, if it gets a
+    /// delegation.
     pub(crate) fn local_changes(
         &self,
         target: &VerifiedHandle<'_>,

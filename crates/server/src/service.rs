@@ -135,7 +135,7 @@ pub struct NfsService {
     pub(crate) lock_manager: Arc<LockManager>,
     pub(crate) clock: TimeSource,
     pub(crate) versions: Versions,
-    /// What NFSv4 clients hold, and the share reservations of all versions.
+    /// The state of NFSv4 clients, and the share reservations of all versions.
     pub(crate) held: ServerState,
     /// The calls that wait for delegations to be returned.
     pub(crate) waiting_calls: Arc<WaitingCalls>,

@@ -131,7 +131,7 @@ pub enum MayBlock {
     Always,
 }
 
-/// What READDIR returns for each entry.
+/// The details that READDIR returns for each entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReaddirDetail {
     /// Name, fileid and cookie.

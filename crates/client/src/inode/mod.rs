@@ -282,7 +282,8 @@ impl InodeFacts {
 }
 
 impl Inode {
-    /// What lifetimes of its names depend on, as a directory; `clock` is that of its file system.
+    /// Everything that the lifetimes of a directory's names depend on; `clock` is that of its file
+    /// system.
     pub(crate) fn directory_view<'a>(
         &self,
         facts: &'a InodeFacts,

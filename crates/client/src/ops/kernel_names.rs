@@ -51,7 +51,7 @@ pub(crate) fn grant(
     }
 }
 
-/// What decides on the lifetime of a name; `None` if none is granted.
+/// The view that decides on the lifetime of a name; `None` if none is granted.
 pub(crate) fn view(
     op: &Op<'_>,
     facts: &InodeFacts,

@@ -64,7 +64,7 @@ const LOOKUPS_MAX: usize = 16;
 struct LookupRound {
     by: LookupBy,
     is_first: bool,
-    /// What the prefetches of this lookup have sent.
+    /// The outcome of this lookup's prefetches.
     filled: FillOutcome,
 }
 

@@ -43,7 +43,7 @@ pub(super) struct ReaddirRequester {
     rights: Option<Access>,
 }
 
-/// What the caller does to get the names after a listing.
+/// The next step of a caller that needs the names after a listing.
 pub(super) enum FetchStart {
     /// Send a request: the gap, and the size in bytes.
     Send(FetchGuard, ListingGap, u32),

@@ -26,7 +26,7 @@ use crate::{
     superblock::Superblock,
 };
 
-/// What is counted while names are cached.
+/// The events that are counted while names are cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PrimeCounting {
     Nothing,

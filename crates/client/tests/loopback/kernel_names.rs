@@ -214,7 +214,7 @@ fn whoever_came_by_a_directory_that_another_client_moved_is_let_in_where_it_is_n
     assert_eq!(mounted.cat(&stranger, file).unwrap(), b"x");
 }
 
-/// What user 2000 is told who has found a file by names that the kernel kept.
+/// The errors for user 2000, who has found a file by names that the kernel has cached.
 fn refused(mounted: &BenchMount, directory: InodeId, file: InodeId) -> Vec<Result<(), Errno>> {
     let stranger = user(2000);
     let op = || mounted.client.op(&stranger);

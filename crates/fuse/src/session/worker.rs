@@ -64,7 +64,7 @@ struct IdleWorker {
     wakeup: Condvar,
 }
 
-/// What the reader of a request has to do before it handles the request.
+/// The duty of the reader of a request before it handles the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum ReaderHandover {

@@ -151,7 +151,7 @@ impl LockAgent {
         Some(id)
     }
 
-    /// What was written under the lock of a release is at the server.
+    /// The data written under the lock of a release are at the server.
     pub fn data_written(&mut self, release: LockCallId) -> Vec<LockAction> {
         let releases = self.files.get_mut(&release.file).into_iter().flat_map(|table| &mut table.releases);
         for waiting in releases.filter(|waiting| waiting.id == release) {
@@ -218,7 +218,7 @@ impl LockAgent {
         self.take_actions()
     }
 
-    /// What came of a call.
+    /// A call has ended with this reply.
     pub fn replied(&mut self, call: LockCallId, reply: LockReply) -> Vec<LockAction> {
         let Some(table) = self.files.get(&call.file) else { return Vec::new() };
         let is_sent = |release: &LockRelease| {
@@ -371,7 +371,7 @@ impl LockAgent {
         self.take_actions()
     }
 
-    /// What an owner holds of a file.
+    /// The locks that an owner holds of a file.
     #[must_use]
     pub fn held(&self, file: LockFileId, owner: LocalLockOwner) -> LockRanges {
         let holder = self.files.get(&file).and_then(|table| table.holders.get(&owner));

@@ -208,7 +208,7 @@ impl Search {
         state.look_up = Some(LookUp::Answered(state.time.moment(), lifetime));
     }
 
-    /// What is wrong if somebody else is told of the name.
+    /// The violation if somebody else is told of the name.
     fn judge(&self, state: &State) -> Option<String> {
         if state.is_closed_here && state.closing.is_none() {
             return Some("a chmod of this client's has closed the directory".to_owned());

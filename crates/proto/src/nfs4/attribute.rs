@@ -9,7 +9,7 @@ use super::{Bitmap4, Fsid4, Ftype4, NfsFh4, NfsStat4, NfsTime4, OpaqueLimited, S
 /// Maximum length of the values of a set of attributes when decoding, in bytes.
 pub const ATTRIBUTES_MAX: usize = 1 << 20;
 
-/// What a client may do with an attribute.
+/// The permitted uses of an attribute by clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttributeUse {
     /// Read it (GETATTR, READDIR, VERIFY).
@@ -135,7 +135,7 @@ macro_rules! attributes {
                 match self { $(Self::$variant => $minor,)* $(Self::$other => $other_minor),* }
             }
 
-            /// What a client may do with it.
+            /// The permitted uses by clients.
             #[must_use]
             pub const fn allows(self) -> AttributeUse {
                 match self {

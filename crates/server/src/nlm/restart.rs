@@ -32,7 +32,7 @@ pub struct HostToNotify {
     pub locals: Vec<IpAddr>,
 }
 
-/// What a server that starts has to do.
+/// The notices of a server that starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartNotices {
     /// The hosts to be notified.

@@ -77,7 +77,7 @@ struct SlotContents {
     reply: Vec<u8>,
 }
 
-/// What became of a slot's last request.
+/// The state of a slot's last request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum SlotState {
     /// There was none.
@@ -91,7 +91,7 @@ enum SlotState {
     Uncached,
 }
 
-/// What a slot does with a request.
+/// A slot's decision on a request.
 enum SlotDecision {
     Execute,
     Replay(Vec<u8>),

@@ -19,8 +19,8 @@ use crate::request::{NfsRequest, VerifiedHandle};
 /// The cookies 1 and 2 are reserved, because some clients use them for "." and "..", which an NFSv4
 /// listing does not contain.
 const RESERVED: [u64; 2] = [1, 2];
-/// What is added to a file system's cookie that is reserved: the result is the largest that all
-/// clients can represent, and none that a file system uses.
+/// The offset that is added to a reserved cookie of a file system: the result is the largest that
+/// all clients can represent, and none that a file system uses.
 const MOVED: u64 = i64::MAX.cast_unsigned() - 16;
 
 /// The attributes that an entry without its object has.

@@ -246,7 +246,7 @@ fn expected(plan: &TurnsPlan) -> u64 {
     u64::try_from(plan.time.as_nanos() / plan.hold.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What the Curt mounts of directories have cost so far; `None` if one is not on such a mount.
+/// The cost so far of the Curt mounts of directories; `None` if one is not on such a mount.
 fn cost(directories: &[PathBuf], server: Option<u32>) -> Option<LockCost> {
     let mounts = directories.iter().map(|directory| report(directory)).collect::<Option<Vec<_>>>()?;
     let times = mounts.iter().map(|mount| processor_time(mount.pid).ok());

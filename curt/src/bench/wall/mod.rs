@@ -32,7 +32,7 @@ const FEW_REQUESTS: &str = "noaccesscheck,sloppycto=3";
 /// The column of the table that compares versions.
 const VERSION_COLUMN: usize = 5;
 
-/// What `curt bench wall` takes.
+/// The arguments of `curt bench wall`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Each program runs in its own process: in the exported directory (local), through a pass-through FUSE file\n\

@@ -34,7 +34,7 @@ const WRITTEN: &str = "scratch/written";
 const PACKED: &str = "files.tar";
 const DATA: &str = "data";
 
-/// What is done and timed.
+/// The programs that are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::bench) enum WallWork {
     /// Five views of a web application's main page, without pauses
@@ -63,7 +63,7 @@ pub(in crate::bench) enum WallWork {
     ReadLarge,
 }
 
-/// What a process did.
+/// The result of a process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct WorkDone {
     /// How long it took, without what precedes it.
@@ -75,7 +75,7 @@ pub(super) struct WorkDone {
 /// Which part of a work a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::bench) enum WorkPhase {
-    /// What the work needs, and is not timed
+    /// Preparations, which are not timed
     Prepare,
     /// The work
     Perform,
@@ -88,7 +88,7 @@ impl WallWork {
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// What may be missing on this machine.
+    /// The required program, which may be missing on this machine.
     pub(super) const fn program(self) -> Option<&'static str> {
         match self {
             Self::GitStatus => Some("git"),

@@ -133,7 +133,7 @@ impl NfsV4 {
         Err(CallError::SystemError)
     }
 
-    /// What follows from a LOCK that was not granted.
+    /// Records a LOCK that was not granted, and returns the reply to its caller.
     fn denied(&self, place: &LockStateRef, waits: bool, status: NfsStat4) -> LockReply {
         let is_notified = waits && self.opens.may_notify(&place.open) && self.session.lock().has_callbacks();
         match reply_of(status) {

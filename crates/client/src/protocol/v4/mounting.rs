@@ -118,7 +118,7 @@ pub enum EstablishError {
     Path(NfsStat4),
 }
 
-/// What executes the calls of the server of a mount.
+/// The service that executes the calls of the server of a mount.
 #[derive(Clone, Debug, Default)]
 pub struct Callbacks(Arc<CallbackService>);
 

@@ -728,7 +728,7 @@ where
     VarArray::default()
 }
 
-/// What a stateid stands for.
+/// The state that a stateid stands for.
 #[derive(Debug)]
 enum HeldState {
     Open(OpenKey),
@@ -736,7 +736,7 @@ enum HeldState {
     Lock(FileHandle),
 }
 
-/// What a step of recovery has come to.
+/// The result of a step of recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StepProgress {
     /// It is done, or another is necessary first.
@@ -762,7 +762,7 @@ impl From<CallError> for RecoveryError {
     }
 }
 
-/// What the client needs of the result of EXCHANGE_ID.
+/// The part of the result of EXCHANGE_ID that the client needs.
 struct Exchanged {
     client: Clientid,
     sequence: SequenceId,

@@ -87,7 +87,7 @@ pub(super) struct SessionMonitor {
     changed: Condvar,
 }
 
-/// What is known of the client and its session.
+/// The state of the client and its session.
 #[derive(Debug)]
 pub(super) struct SessionState {
     need: RecoveryStep,
@@ -170,7 +170,7 @@ pub(super) fn answers(ok: &SequenceOk4, asked: &SequenceArgs4) -> bool {
     ok.session == asked.session && ok.sequence == asked.sequence && ok.slot == asked.slot
 }
 
-/// What a thread that wants a slot gets.
+/// The result for a thread that wants a slot.
 pub(super) enum SlotTurn<'a> {
     Slot(SlotGuard<'a>),
     /// The caller must run recovery, then call [`SessionMonitor::recovered`].
@@ -486,7 +486,7 @@ impl SessionState {
         self.is_unbound = false;
     }
 
-    /// What the flags of a reply say of the connection for the server's calls. A reply to a request
+    /// Judges the connection for the server's calls by the flags of a reply. A reply to a request
     /// that was sent before the last one was bound says nothing new, nor does one that may be older
     /// than another.
     const fn judge_binding(&mut self, flags: u32, guard: &SlotGuard<'_>) {

@@ -93,7 +93,7 @@ pub(super) const PROTOCOL: &[OptionRow] = &[
     flag("noresvport", |s, _| set(&mut s.transport.reserved_port, Some(false))),
 ];
 
-/// What is cached, and for how long.
+/// The options for caching: contents and lifetimes.
 pub(super) const CACHING: &[OptionRow] = &[
     flag("ac", |s, _| set(&mut s.cache.attribute_cache, true)),
     flag("noac", |s, _| set(&mut s.cache.attribute_cache, false)),

@@ -22,7 +22,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Planted {
     Nothing,
-    /// What was delegated is served after the recall was answered.
+    /// A delegated file is served from memory after the recall was answered.
     ServedAfterRecall,
     /// The open that a delegation kept stays when that has ended.
     KeptOpenStays,
@@ -107,7 +107,7 @@ struct Reply {
     granted: Option<u8>,
 }
 
-/// What client 1 does.
+/// An action of client 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Other {
     Idle,

@@ -40,7 +40,7 @@ pub(super) struct Client {
     pub(super) directory: AttributeState,
     pub(super) clock: ServerClock,
     pub(super) names: [Name<bool>; 2],
-    /// What the kernel keeps of the wanted name, and until when.
+    /// The kernel's entry of the wanted name, and its end.
     pub(super) kernel: Option<(bool, MonotonicTime)>,
     pub(super) threads: [Thread; 2],
     pub(super) operations: u8,

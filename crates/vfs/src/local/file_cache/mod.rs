@@ -79,7 +79,7 @@ pub(super) enum FileCacheLookup<'a> {
     Missing(OpenReservation<'a>),
 }
 
-/// What is to be opened, by whom and for what.
+/// The file to open, the user, and the access mode.
 #[derive(Clone, Copy)]
 pub(super) struct DescriptorRequest<'a> {
     pub(super) caller: &'a FsCred<'a>,
