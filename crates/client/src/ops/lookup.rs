@@ -207,7 +207,7 @@ fn hold_for_open(
         resolved = resolve(op, directory, name)?;
         if matches!(&resolved, ResolvedName::Object(again, _) if Arc::ptr_eq(again, &found)) {
             opening.leave();
-            open_retry::hold(op, found);
+            open_retry::hold_for_retry(op, found);
             break;
         }
     }
@@ -286,7 +286,7 @@ fn ready_child(op: &Op<'_>, inode: &Inode) -> Option<FoundInode> {
 /// Counts one lookup of `inode`, which was found in `directory`.
 fn count_found(sb: &Superblock, directory: &Inode, inode: &Arc<Inode>) {
     directory.set(InodeFlag::ReturnedNames);
-    sb.hold(inode);
+    sb.count_lookup(inode);
 }
 
 /// Resolves `name`, from the cache if it is valid.

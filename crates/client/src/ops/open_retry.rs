@@ -26,8 +26,8 @@ pub(crate) fn take_stale_open<'a>(op: &Op<'a>) -> Option<StaleOpenHold<'a>> {
 }
 
 /// Holds `file`, which is counted as being opened, for the caller's retry.
-pub(crate) fn hold(op: &Op<'_>, file: Arc<Inode>) {
-    if let Some(former) = op.sb.stale_opens.hold(op.pid, file) {
+pub(crate) fn hold_for_retry(op: &Op<'_>, file: Arc<Inode>) {
+    if let Some(former) = op.sb.stale_opens.hold_file(op.pid, file) {
         close::cancel_open(op.sb, &former);
     }
 }
