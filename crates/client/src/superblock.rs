@@ -300,7 +300,7 @@ impl Superblock {
     /// The inode `id` if it may be a directory.
     pub(crate) fn find_directory(&self, id: InodeId) -> Result<Arc<Inode>, Errno> {
         let inode = self.find_inode(id)?;
-        let kind = inode.facts().state.facts().map(|known| known.kind);
+        let kind = inode.lock().attributes.newest().map(|known| known.kind);
         match kind {
             Some(FileKind::Directory) | None => Ok(inode),
             Some(_) => Err(Errno::NOTDIR),

@@ -135,13 +135,13 @@ impl ReaddirRequester {
         if !self.core.protocol.lists_attributes() {
             return ListingDecision::Plain;
         }
-        let mut facts = self.inode.facts();
-        let state = facts.by_type.directory();
+        let mut locked = self.inode.lock();
+        let state = locked.by_type.directory();
         let entries = state.names_since_stat;
         let decision = decide_listing(cookie == 0, entries, &self.core.options());
         let plus = decision == ListingDecision::Plus;
         let was_plus = std::mem::replace(&mut state.lists_plus, plus);
-        drop(facts);
+        drop(locked);
         let inode = &self.inode;
         match (was_plus, plus) {
             (false, true) => probe!(NfsReaddirPlusOn { dir: inode.event_fileid(), cookie, entries }),
@@ -190,7 +190,7 @@ impl ReaddirRequester {
     fn send(&self, gap: ListingGap, size: u32, plus: bool, interrupt: &Interrupt) -> ReaddirResult {
         let ListingGap { cookie: place, first, .. } = gap;
         let Self { core, inode, identity, rights } = self;
-        let ticket = inode.facts().state.ticket();
+        let ticket = inode.lock().attributes.ticket();
         let caller = RpcCaller { credential: &identity.credential, interrupt };
         core.count(if plus { ClientCounter::ListingPlus } else { ClientCounter::ListingPlain });
         let request =
@@ -206,12 +206,12 @@ impl ReaddirRequester {
             inode.absorb_answer(identity, rights, granted, sent_at);
         }
         // The names are judged at the time of the reply.
-        let mut facts = inode.facts();
-        let state = facts.by_type.directory();
+        let mut locked = inode.lock();
+        let state = locked.by_type.directory();
         state.names_since_stat = state.names_since_stat.saturating_add(state.names_last);
         state.names_last = u32::try_from(page.names.len()).unwrap_or(u32::MAX);
-        let label = complete_directory::reply_label(ticket, &facts.state, is_adopted, sent_at);
-        let origin = ListingOrigin { label, ticket, epoch: facts.contents() };
+        let label = complete_directory::reply_label(ticket, &locked.attributes, is_adopted, sent_at);
+        let origin = ListingOrigin { label, ticket, epoch: locked.contents() };
         Ok(ReaddirReply { page, plus, size, origin, sent_at, first })
     }
 
@@ -259,7 +259,7 @@ impl ReaddirRequester {
         }
         self.enter(sb, listing, reply)?;
         if names::note_completeness(sb, &self.inode, listing) {
-            self.inode.facts().by_type.directory().prefetch.listed(listing.count());
+            self.inode.lock().by_type.directory().prefetch.listed(listing.count());
         }
         Ok(())
     }
@@ -294,13 +294,13 @@ impl ReaddirRequester {
             sb.count(ClientCounter::ListingTorn);
             probe!(NfsReaddirTorn { dir: inode.event_fileid() });
         }
-        let mut facts = inode.facts();
+        let mut locked = inode.lock();
         if listing.is_whole() && listing.is_large() {
-            facts.by_type.directory().note_reader(listing);
+            locked.by_type.directory().note_reader(listing);
         }
-        if listing.is_cacheable(&facts.state) {
-            let former = facts.by_type.directory().cache_listing(listing);
-            drop(facts);
+        if listing.is_cacheable(&locked.attributes) {
+            let former = locked.by_type.directory().cache_listing(listing);
+            drop(locked);
             drop(former);
         }
         Ok(())
@@ -338,7 +338,7 @@ pub(super) fn reply_max(sb: &Superblock) -> u32 {
 }
 
 fn begin(sb: &Superblock, inode: &Inode, listing: &Arc<DirectoryListing>) -> FetchStart {
-    let size = inode.facts().state.facts().map(|known| known.size);
+    let size = inode.lock().attributes.newest().map(|known| known.size);
     listing.begin_fetch(|place, former| {
         if place.cookie == 0 { first_size(size, reply_max(sb)) } else { next_size(former, reply_max(sb)) }
     })

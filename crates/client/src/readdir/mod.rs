@@ -21,7 +21,7 @@
 //! - If a server refuses a cookie, the listing starts from the beginning, once in a pass, and skips
 //!   exactly the names that were already returned (`bad_cookie`).
 //! - The memory of listings is bounded for the mount; the least recently used chunks are evicted.
-//! - No lock is held across a request. A listing's lock is a leaf, taken under an inode's facts or
+//! - No lock is held across a request. A listing's lock is a leaf, taken under an inode's state or
 //!   by itself.
 
 mod bad_cookie;

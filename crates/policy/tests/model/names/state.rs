@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use curt_policy::{AttributeState, Facts, MonotonicTime, MutationTicket, ServerClock};
+use curt_policy::{AttributeState, CachingAttributes, MonotonicTime, MutationTicket, ServerClock};
 use curt_types::PreOpState;
 
 use crate::{
@@ -77,7 +77,7 @@ pub(super) enum Request {
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Reply {
     pub(super) before: PreOpState,
-    pub(super) after: Facts,
+    pub(super) after: CachingAttributes,
     /// Whether the name existed before, and exists after.
     pub(super) was: bool,
     pub(super) is: bool,
