@@ -1,11 +1,13 @@
 //! READDIR (RFC 8881 section 18.23): entries go from the file system into the reply until its
 //! budget is used up.
 
+use std::ops::ControlFlow;
+
 use curt_proto::nfs4::{
     Attribute, AttributeValues, Bitmap4, Component, ListingEncoder4, ListingFull, NfsStat4, ReaddirArgs4,
     Verifier4,
 };
-use curt_vfs::{ReaddirDetail, VfsDirEntry, Visit};
+use curt_vfs::{ReaddirDetail, VfsDirEntry};
 use curt_xdr::Decoder;
 
 use super::attributes::{self, Described, FileSystemFacts, RequestedAttributes};
@@ -111,14 +113,14 @@ impl<'r> ReaddirEncoder<'_, 'r, '_, '_> {
         let mut failure = None;
         let listed = ops::entries(directory, &listing, &mut |entry| {
             if matches!(entry.name, b"." | b"..") {
-                return Visit::Continue;
+                return ControlFlow::Continue(());
             }
             match self.entry(object, directory, entry, &facts) {
-                Ok(()) => return Visit::Continue,
+                Ok(()) => return ControlFlow::Continue(()),
                 Err(Stopped::Full) => {}
                 Err(Stopped::Failed(reason)) => failure = Some(reason),
             }
-            Visit::Stop
+            ControlFlow::Break(())
         });
         match failure {
             Some(reason) => Err(reason),
