@@ -42,7 +42,7 @@ pub use attributes::{
 pub use names::{NameDecision, NameLabel, NameView, ServerClock};
 pub use open::{OpenDecision, OpenIntent, OpenView};
 pub use options::{
-    AccessMode, CacheOptions, FillMode, ListingMode, LookupCache, MountUsers, PlusMode, RacyGuard,
+    AccessMode, CacheOptions, FillMode, ListingMode, LookupCache, MountUsers, RacyGuard, ReaddirplusMode,
     TimeoutRange,
 };
 pub use time::MonotonicTime;

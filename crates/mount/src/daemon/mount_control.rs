@@ -12,7 +12,7 @@ use curt_observe::control::{
     MountReport, Remount, ReportLocks, ReportMount, RequestOriginCounter, ServerCapabilities, WatchMount,
 };
 use curt_observe::events::{RecordedProcess, time_of_day_offset};
-use curt_policy::PlusMode;
+use curt_policy::ReaddirplusMode;
 use curt_types::LockType;
 use parking_lot::Mutex;
 use rustix::mount::MountFlags;
@@ -83,7 +83,7 @@ impl MountControl {
             write_multiple: limits.write_multiple,
             listing_size: limits.listing_preferred,
             name_max: self.client.path_limits().longest_name(),
-            readdirplus: settings.cache.plus != PlusMode::Never,
+            readdirplus: settings.cache.plus != ReaddirplusMode::Never,
             links: limits.links,
             symlinks: limits.symlinks,
             implementation,

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessMode, AccessView, CacheOptions, CachingAttributes, Freshness, LookupCache, MountUsers, PlusMode,
-    RacyGuard, TimeoutRange, access::AccessEntryView,
+    AccessMode, AccessView, CacheOptions, CachingAttributes, Freshness, LookupCache, MountUsers, RacyGuard,
+    ReaddirplusMode, TimeoutRange, access::AccessEntryView,
 };
 use curt_types::{Access, ChangeStamp, FileKind, PreOpState, Timestamp};
 
@@ -83,7 +83,7 @@ impl Cases {
             close_to_open: self.bool(),
             sloppy_open: self.pick(&[Duration::ZERO, SLOPPY]),
             access: self.pick(&[AccessMode::Server, AccessMode::ModeBits]),
-            plus: self.pick(&[PlusMode::Auto, PlusMode::Never, PlusMode::Always]),
+            plus: self.pick(&[ReaddirplusMode::Auto, ReaddirplusMode::Never, ReaddirplusMode::Always]),
             users: self.pick(&[MountUsers::One(1000), MountUsers::Many]),
             directories: TimeoutRange { min: MINUTE / 2, max: MINUTE },
             ..names

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use curt_policy::{
     AttributeReport, AttributeState, CacheOptions, CachingAttributes, Delegation, Freshness, ListingMode,
-    LockingState, MonotonicTime, Mutation, PlusMode, RacyGuard, ServerClock,
+    LockingState, MonotonicTime, Mutation, RacyGuard, ReaddirplusMode, ServerClock,
     data::{PagesDecision, PagesLabel, decide_pages},
     names::{GUARD_MAX, GUARD_MIN},
     readdir::{
@@ -241,16 +241,16 @@ fn pages_are_kept_under_a_delegation_and_revalidated_under_a_lock() {
 fn listings_request_attributes_as_long_as_these_are_used() {
     for_each_case(|case| {
         let options = CacheOptions {
-            plus: case.pick(&[PlusMode::Auto, PlusMode::Never, PlusMode::Always]),
+            plus: case.pick(&[ReaddirplusMode::Auto, ReaddirplusMode::Never, ReaddirplusMode::Always]),
             ..CacheOptions::default()
         };
         let at_start = case.bool();
         let names = case.pick(&[0, NAMES_WITHOUT_STAT_MAX - 1, NAMES_WITHOUT_STAT_MAX, u32::MAX]);
         let decision = decide_listing(at_start, names, &options);
         let wanted = match options.plus {
-            PlusMode::Always => true,
-            PlusMode::Never => false,
-            PlusMode::Auto => at_start || names < NAMES_WITHOUT_STAT_MAX,
+            ReaddirplusMode::Always => true,
+            ReaddirplusMode::Never => false,
+            ReaddirplusMode::Auto => at_start || names < NAMES_WITHOUT_STAT_MAX,
         };
         assert_eq!(decision == ListingDecision::Plus, wanted);
     });
