@@ -23,7 +23,7 @@ use super::{
     open::{OpenKey, UsableOpen},
     put_fh, question,
     recovery::{RECOVERY_PAUSE, RecoveryError},
-    results::{Results, fault, outcome},
+    results::{CompoundResultReader, fault, outcome},
     session::CompoundPurpose,
 };
 use crate::protocol::{
@@ -285,7 +285,7 @@ impl NfsV4 {
             operations.push(&LocktArgs4 { kind, offset, length, owner: owner(client, &name) });
         };
         let reply = self.send(&question(caller, Nfs4Operation::Lockt, &append))?;
-        let mut results = Results(self.decoded(reply.results())?, reply.generation());
+        let mut results = CompoundResultReader(self.decoded(reply.results())?, reply.generation());
         if let Err(fault) = self.decoded(results.pass(Nfs4Operation::Putfh))? {
             return Ok(LockTestReply::Refused(LockError::Failed(fault)));
         }

@@ -26,7 +26,7 @@ use super::{
     compound::{Append, CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
     delegation::DelegationToReclaim,
     open::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
-    results::{Results, fault, is_revoked, optional, outcome},
+    results::{CompoundResultReader, fault, is_revoked, optional, outcome},
     server_traits::{ServerFeature, ServerIdentity},
     session::{MESSAGE_MIN, RecoveryStep, SLOTS_MAX, SessionGeneration},
 };
@@ -378,7 +378,7 @@ impl NfsV4 {
             Ok(()) | Err(NfsStat4::CompleteAlready | NfsStat4::Notsupp) => {
                 self.delegations.end_reclaiming();
                 self.decoded(optional(results.next::<()>(Nfs4Operation::Putrootfh)))?;
-                let lease = Results(results, reply.generation()).values(attributes::LEASE);
+                let lease = CompoundResultReader(results, reply.generation()).values(attributes::LEASE);
                 let lease = self.decoded(lease)?.and_then(|values| values.lease_time);
                 let mut session = self.session.lock();
                 if let Some(lease) = lease {
@@ -527,7 +527,7 @@ impl NfsV4 {
         };
         let _opening = self.delegations.begin_opening();
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(None) };
-        let mut results = Results(self.decoded(reply.results())?, reply.generation());
+        let mut results = CompoundResultReader(self.decoded(reply.results())?, reply.generation());
         for (done, waiting) in batch.iter().enumerate() {
             let found = self.decoded(outcome(results.0.next::<()>(Nfs4Operation::Putfh)))?;
             let opened = self.decoded(outcome(results.0.next::<OpenOk4<'_>>(Nfs4Operation::Open)))?;
