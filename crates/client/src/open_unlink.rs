@@ -104,7 +104,7 @@ pub(crate) fn begin_open(inode: &Inode, interrupt: &Interrupt) -> Result<bool, E
                 return Ok(false);
             }
             let file = locked.by_type.file();
-            let Some(removals) = file.removals.under_way() else {
+            let Some(removals) = file.removals.in_progress() else {
                 file.opening += 1;
                 return Ok(true);
             };

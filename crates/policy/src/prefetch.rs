@@ -392,7 +392,7 @@ impl PrefetchRecord {
     }
 
     /// Records that an object's attributes had expired and are requested individually.
-    pub const fn asked_alone(&mut self) {
+    pub const fn note_single_request(&mut self) {
         self.alone = self.alone.saturating_add(1);
     }
 

@@ -145,7 +145,7 @@ pub(crate) fn fill(
     if !op.options.keeps_missing_names() && names::negative_from_listing(op.sb, directory, name).is_some() {
         return Ok(FillOutcome::Nothing);
     }
-    if let Some(call) = op.sb.fills_in_flight.under_way(directory.id()) {
+    if let Some(call) = op.sb.fills_in_flight.in_progress(directory.id()) {
         return wait_for(op, &call).map(|()| FillOutcome::ByOther);
     }
     if is_unlistable_name(op.sb, directory, name) {
@@ -353,7 +353,7 @@ pub(crate) fn refresh_directory_of(op: &Op<'_>, inode: &Arc<Inode>) -> Result<bo
         return Ok(false);
     };
     inode.note_use();
-    if let Some(call) = sb.fills_in_flight.under_way(home.id()) {
+    if let Some(call) = sb.fills_in_flight.in_progress(home.id()) {
         wait_for(op, &call)?;
         return Ok(!is_due(sb, inode));
     }
@@ -367,7 +367,7 @@ pub(crate) fn refresh_directory_of(op: &Op<'_>, inode: &Arc<Inode>) -> Result<bo
         let mut locked = home.lock();
         let state = locked.by_type.directory();
         if state.last_getattr_alone.replace(inode.id()) != Some(inode.id()) {
-            state.prefetch.asked_alone();
+            state.prefetch.note_single_request();
         }
         return Ok(false);
     };

@@ -178,11 +178,11 @@ impl Explainer {
     /// `deadline`.
     fn wait_until_idle(&self, explanation: &CommandExplanation, deadline: Instant) -> bool {
         loop {
-            let before = explanation.under_way();
+            let before = explanation.in_progress();
             let has_all = self.request_barrier.get().is_none_or(RequestBarrier::is_clear);
             // The kernel delays some requests until others have ended, so none of those may have
             // been in progress meanwhile.
-            if before.now == 0 && has_all && explanation.under_way() == before {
+            if before.now == 0 && has_all && explanation.in_progress() == before {
                 return true;
             }
             if Instant::now() >= deadline {

@@ -355,7 +355,7 @@ fn attributes_are_requested_together_only_if_others_are_expected_to_be_used() {
     alone.refreshed(Some(1));
     (0..10).for_each(|_| alone.used());
     assert!(!ask(alone, LAN));
-    alone.asked_alone();
+    alone.note_single_request();
     assert!(ask(alone, LAN), "a second one has expired");
     let mut together = used(20, 10);
     together.refreshed(Some(10));

@@ -66,7 +66,7 @@ fn a_name_is_served_only_if_it_is_valid_and_the_caller_may_search_its_directory(
         if let LookupDecision::Serve(answer) | LookupDecision::Confirm(answer) = decision {
             let is_confirmed = matches!(decision, LookupDecision::Confirm(_));
             let is_positive = entry == DentryState::Positive;
-            assert_eq!(is_confirmed, is_positive && view.create.ask_for_lookup(wanted.began));
+            assert_eq!(is_confirmed, is_positive && view.create.must_send_lookup(wanted.began));
             assert_eq!(answer.hit, if is_positive { LookupHit::Positive } else { LookupHit::Negative });
             let parent = LookupView { is_parent: true, ..view };
             let (LookupDecision::Serve(parent) | LookupDecision::Confirm(parent)) =
