@@ -335,8 +335,8 @@ pub trait Vfs: Send + Sync {
     -> LinkResult;
 
     /// Calls `visit` for the entries after `cookie` (0: from the start, including `.` and `..`)
-    /// until it returns [`ControlFlow::Break`] or the directory ends; the value is whether it ended. The
-    /// entry at which the visitor stops is not consumed.
+    /// until it returns [`ControlFlow::Break`] or the directory ends; the value is whether it
+    /// ended. The entry at which the visitor stops is not consumed.
     ///
     /// Cookies remain valid while the directory changes: an entry that is neither created nor
     /// removed during a listing is returned exactly once (local trees: as far as the file system's
