@@ -14,7 +14,7 @@ use curt_proto::nfs3::{
     self, CreateArguments, CreateHow, CreateOk, CreateVerf3, DirOpArgs, Fattr, Filename, NfsFh3,
     NfsProcedure, NfsResult, NfsStat3, WccData,
 };
-use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
+use curt_server::{ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState, Squash};
 use curt_vfs::{HandleChoice, LocalOptions, LocalVfs};
 use curt_xdr::{Encode, decode_all};
 
@@ -31,7 +31,9 @@ impl Life {
         let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
         let exports = vec![ExportDefinition::for_everyone(b"/export".to_vec(), vfs, rules)];
         let counters = Arc::new(ServerCounters::default());
-        Self(LoopbackTransport::new(Arc::new(NfsService::new(Setup { state, exports, counters }).unwrap())))
+        Self(LoopbackTransport::new(Arc::new(
+            NfsService::new(NfsServiceConfig { state, exports, counters }).unwrap(),
+        )))
     }
 
     fn call(&self, procedure: NfsProcedure, arguments: &(dyn Encode + Sync)) -> Vec<u8> {

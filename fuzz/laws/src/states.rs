@@ -16,7 +16,9 @@ use curt_proto::nfs4::*;
 use curt_rpc::clock::ScriptedTime;
 use curt_rpc::message::{CallMessage, encode_call_header};
 use curt_rpc::server::{CallContext, RpcService as _};
-use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash, SystemNames};
+use curt_server::{
+    ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState, Squash, SystemNames,
+};
 use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
 use curt_xdr::{Opaque, VarArray, put_fixed};
 use tempfile::TempDir;
@@ -127,7 +129,7 @@ fn run(bytes: &[u8], planted: Planted) {
 fn start(directory: &TempDir, vfs: &Arc<MemoryVfs>, time: &Arc<ScriptedTime>) -> NfsService {
     let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
     let vfs: Arc<dyn Vfs> = Arc::<MemoryVfs>::clone(vfs);
-    let setup = Setup {
+    let setup = NfsServiceConfig {
         state: PersistentState::open(directory.path()).expect("a state directory"),
         exports: vec![ExportDefinition::for_everyone(EXPORT.to_vec(), vfs, rules)],
         counters: Arc::new(ServerCounters::default()),

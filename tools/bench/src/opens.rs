@@ -22,7 +22,7 @@ use curt_proto::nfs4::{
 use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, RpcService as _};
-use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
+use curt_server::{ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState, Squash};
 use curt_types::FileHandle;
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::Opaque;
@@ -106,7 +106,7 @@ struct LockedOpen {
 
 impl DirectClient {
     fn new(shape: OpenShape) -> Result<Self> {
-        let setup = Setup {
+        let setup = NfsServiceConfig {
             state: PersistentState::ephemeral()?,
             exports: vec![ExportDefinition::for_everyone(
                 format!("/{EXPORT}").into_bytes(),

@@ -19,8 +19,8 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use curt_observe::ServerCounters;
 use curt_server::{
-    EXPORTS_FILE, ExportDefinition, ExportsProblem, NfsService, ParsedExports, PersistentState, Setup,
-    Severity, read_exports,
+    EXPORTS_FILE, ExportDefinition, ExportsProblem, NfsService, NfsServiceConfig, ParsedExports,
+    PersistentState, Severity, read_exports,
 };
 use curt_vfs::{FileCaching, HandleChoice, MemoryOptions, MemoryVfs, MetadataDurability};
 use parking_lot::Mutex;
@@ -125,7 +125,7 @@ fn service(
     exports: Vec<ExportDefinition>,
     counters: Arc<ServerCounters>,
 ) -> Result<NfsService> {
-    let setup = Setup { state, exports, counters };
+    let setup = NfsServiceConfig { state, exports, counters };
     let mut service = NfsService::new(setup).context("cannot number the exports")?;
     if arguments.save_replies == OnOff::On
         && let Err(error) = service.save_replies()

@@ -23,7 +23,8 @@ use super::lock_callbacks::{accepted, bind, call};
 use super::locks::{BOTH, Failure, REST, is_denied, lock, locking, new_owner, test, unlock};
 use super::test_client::{Server, TestClient, creating, export, opening, rules, user};
 use crate::{
-    LockPeers, LockServing, NfsService, PeerCall, PeerCallKind, PersistentState, Setup, SystemNames,
+    LockPeers, LockServing, NfsService, NfsServiceConfig, PeerCall, PeerCallKind, PersistentState,
+    SystemNames,
 };
 
 /// Keeps calls to NLM hosts.
@@ -54,7 +55,7 @@ impl Peers {
 /// A server with NLM whose clock is the test's.
 fn server() -> (Server, Arc<Peers>, Arc<ScriptedTime>) {
     let time = ScriptedTime::new();
-    let setup = Setup {
+    let setup = NfsServiceConfig {
         state: PersistentState::with_key([9; 16]),
         exports: vec![export("/srv/files", 1, rules())],
         counters: Arc::new(ServerCounters::default()),
