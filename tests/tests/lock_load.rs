@@ -152,7 +152,7 @@ impl Load {
     }
 }
 
-/// What `curt bench lock` says of its runs.
+/// The runs that `curt bench lock` reports.
 fn bench(network: &Network, source: &str, version: &str, words: &[&str]) -> Result<Vec<Value>> {
     let mut command = network.command(curt::program("curt")?);
     command.args(["bench", "lock", "--server", source, "--vers", version, "--json"]);
@@ -166,7 +166,7 @@ fn number(run: &Value, name: &str) -> Result<f64> {
     run[name].as_f64().with_context(|| format!("{name} in {run}"))
 }
 
-/// What is true of each run on a mount, however busy the machine is.
+/// Checks each run on a mount for properties that hold on a busy machine too.
 fn check_order(run: &Value) -> Result<()> {
     let grabs = number(run, "grabs")? + number(run, "drain_grabs")?;
     let locks = number(&run["cost"]["requests"], "LOCK")?;

@@ -16,9 +16,9 @@ const MINUTES: Duration = Duration::from_secs(800);
 /// Timeout of tests that take two minutes on an idle machine.
 const LONG: Duration = Duration::from_secs(900);
 
-/// What the Linux client may send for a workload. It renews attributes by GETATTR after some
-/// seconds, even those of files with a delegation that it has closed; the number depends on the
-/// speed of the machine. All its other requests are the same in each run.
+/// The requests that the Linux client may send for a workload. It renews attributes by GETATTR
+/// after some seconds, even those of files with a delegation that it has closed; the number depends
+/// on the speed of the machine. All its other requests are the same in each run.
 struct RequestsMax {
     /// Without GETATTR.
     others: u64,
@@ -50,7 +50,7 @@ fn mounting(server: &CurtServe, minor: u32) -> String {
     )
 }
 
-/// What programs do with files.
+/// Programs that use files.
 const EVERYTHING: &str = r##"
 cd /mnt/nfs || exit 1
 fail() { echo "FAILED: $*"; exit 9; }
@@ -176,7 +176,7 @@ fn replay(workload: Workload, minor: u32, options: &[&str], max: &RequestsMax) -
     Ok(())
 }
 
-/// What the Linux client has sent for a workload.
+/// The requests that the Linux client has sent for a workload.
 #[derive(Debug)]
 struct Replayed {
     seconds: u64,

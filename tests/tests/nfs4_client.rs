@@ -20,7 +20,7 @@ const MINUTES: Duration = Duration::from_secs(300);
 /// Three times the lease of all servers here.
 const THREE_LEASES: Duration = Duration::from_secs(30);
 
-/// What programs do with files; `$1` is the mount.
+/// Programs that use files; `$1` is the mount.
 const EVERYTHING: &str = r##"
 cd "$1" || exit 1
 fail() { echo "FAILED: $*"; exit 9; }

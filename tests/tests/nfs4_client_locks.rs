@@ -17,7 +17,8 @@ use rustix::process::Signal;
 const MINUTE: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(300);
 
-/// What the export of a kernel has. A second boot must not change what is in it.
+/// The setup of the kernel's export. A second boot must not change its files. A second boot must
+/// not change what is in it.
 const SETUP: &str = "[[ -e file ]] || echo old > file; chmod 666 file; chmod 777 .";
 
 /// Two mounts of one server.

@@ -21,7 +21,7 @@ pub const EARLY_RECALLS_MAX: usize = 64;
 /// Consecutive OPENs without a delegation after which none is expected.
 const REFUSALS_MAX: u32 = 4;
 
-/// What decides whether an OPEN asks for a delegation.
+/// Everything that decides whether an OPEN asks for a delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DelegationConditions {
     /// The mount wants delegations ([`CacheOptions::uses_delegations`]).
@@ -135,7 +135,7 @@ pub struct GrantExpectation {
     refusals: u32,
 }
 
-/// What an OPEN that asked for a delegation came to.
+/// The server's reply to an OPEN that asked for a delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DelegationReply {
     /// There is one.

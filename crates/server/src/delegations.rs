@@ -38,9 +38,9 @@ const SEARCHES: Duration = Duration::from_secs(3);
 /// Maximum number of requests that wait. Others get NFS4ERR_DELAY or NFS3ERR_JUKEBOX at once.
 const WAITING_MAX: usize = 4096;
 
-/// What a call that waited takes along.
+/// State of a call that has waited, for its next execution.
 pub(crate) struct WaitedCall {
-    /// When it waits no longer.
+    /// Deadline of the wait.
     deadline: Instant,
     /// The slot of its session.
     pub(crate) slot: Option<SlotInUse>,
@@ -60,7 +60,7 @@ pub(crate) struct RecallInProgress {
 
 /// Sends recalls, without waiting for the clients.
 pub(crate) trait RecallSender: Send + Sync {
-    /// Sends one.
+    /// Sends a recall.
     fn send(&self, recall: Recall);
 }
 
@@ -264,7 +264,8 @@ impl NfsService {
         self.send_recalls(unanswered.into_iter().filter_map(repeated));
     }
 
-    /// What reports changes of `target` by processes of this machine, if it gets a delegation.
+    /// The watcher that reports changes of `target` by processes of this machine, if it gets a
+    /// delegation.
     pub(crate) fn local_changes(
         &self,
         target: &VerifiedHandle<'_>,

@@ -579,7 +579,7 @@ mod tests {
     use super::*;
     use crate::state::locks::{CallbackStyle, LockWait};
 
-    /// What a protocol was called for.
+    /// A call of the lock service to a protocol.
     #[derive(Debug)]
     enum Called {
         Callback(LockCallback),

@@ -42,7 +42,7 @@ impl From<Fault> for Refusal {
     }
 }
 
-/// What the service remembers of a connection.
+/// The service's data of a connection.
 pub(crate) struct ConnectionData {
     pub(crate) authorisations: Arc<AuthorisationCache>,
     pub(crate) sessions: AssociatedSessions,
@@ -86,7 +86,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
 }
 
 impl<'c> NfsRequest<'_, 'c> {
-    /// What the service remembers of the connection; none without a socket.
+    /// The service's data of the connection; none without a socket.
     pub(crate) fn connection_data(&self) -> Option<&'c ConnectionData> {
         self.context.service_data(|| ConnectionData {
             authorisations: self.service.authorisations.new_cache(),

@@ -15,7 +15,7 @@ use curt_proto::nfs3::{
     NfsProcedure, NfsResult, NfsStat3, WccData,
 };
 use curt_rpc::client::CallArguments;
-use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
+use curt_server::{ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState, Squash};
 use curt_vfs::{HandleChoice, LocalOptions, LocalVfs};
 use curt_xdr::decode_all;
 
@@ -32,7 +32,9 @@ impl Life {
         let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
         let exports = vec![ExportDefinition::for_everyone(b"/export".to_vec(), vfs, rules)];
         let counters = Arc::new(ServerCounters::default());
-        Self(LoopbackTransport::new(Arc::new(NfsService::new(Setup { state, exports, counters }).unwrap())))
+        Self(LoopbackTransport::new(Arc::new(
+            NfsService::new(NfsServiceConfig { state, exports, counters }).unwrap(),
+        )))
     }
 
     fn call(&self, procedure: NfsProcedure, arguments: &dyn CallArguments) -> Vec<u8> {

@@ -22,6 +22,7 @@ mod result;
 mod verifier;
 
 use std::any::Any;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use curt_types::{Access, Attributes, Device, FileKind, SetAttributes, Stability, Timestamp};
@@ -38,7 +39,7 @@ pub use local::{
 pub use memory::{ContentFormula, FaultPoint, MemoryOptions, MemoryTreeBuilder, MemoryVfs};
 pub use result::{
     CreatedNode, FetchOptions, FetchResult, FileRange, FileSystemSpace, Limits, LinkResult, PostOpResult,
-    ReadResult, RenameResult, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
+    ReadResult, RenameResult, VfsDirEntry, VfsNode, WccResult, WriteResult,
 };
 
 /// How CREATE handles an existing name (RFC 1813 section 3.3.8, `createhow3`).
@@ -131,7 +132,7 @@ pub enum MayBlock {
     Always,
 }
 
-/// What READDIR returns for each entry.
+/// The details that READDIR returns for each entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReaddirDetail {
     /// Name, fileid and cookie.
@@ -341,8 +342,8 @@ pub trait Vfs: Send + Sync {
     -> LinkResult;
 
     /// Calls `visit` for the entries after `cookie` (0: from the start, including `.` and `..`)
-    /// until it returns [`Visit::Stop`] or the directory ends; the value is whether it ended. The
-    /// entry at which the visitor stops is not consumed.
+    /// until it returns [`ControlFlow::Break`] or the directory ends; the value is whether it
+    /// ended. The entry at which the visitor stops is not consumed.
     ///
     /// Cookies remain valid while the directory changes: an entry that is neither created nor
     /// removed during a listing is returned exactly once (local trees: as far as the file system's
@@ -354,7 +355,7 @@ pub trait Vfs: Send + Sync {
         directory: &NodeHandle,
         cookie: u64,
         wanted: ReaddirDetail,
-        visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> Visit,
+        visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> ControlFlow<()>,
     ) -> PostOpResult<bool>;
 
     /// The space and inodes of the file system, as df shows them to the caller.

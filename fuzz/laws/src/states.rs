@@ -18,7 +18,9 @@ use curt_rpc::client::{CallError, CallReply, RpcRequest};
 use curt_rpc::clock::ScriptedTime;
 use curt_rpc::message::{CallMessage, encode_call_header};
 use curt_rpc::server::{Backchannel, CallContext, RpcService as _};
-use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash, SystemNames};
+use curt_server::{
+    ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState, Squash, SystemNames,
+};
 use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
 use curt_xdr::{Decoder, Encode, Opaque, VarArray, put_fixed};
 use tempfile::TempDir;
@@ -196,7 +198,7 @@ fn start(
 ) -> Arc<NfsService> {
     let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
     let vfs: Arc<dyn Vfs> = Arc::<MemoryVfs>::clone(vfs);
-    let setup = Setup {
+    let setup = NfsServiceConfig {
         state: PersistentState::open(directory.path()).expect("a state directory"),
         exports: vec![ExportDefinition::for_everyone(EXPORT.to_vec(), vfs, rules)],
         counters: Arc::new(ServerCounters::default()),

@@ -169,7 +169,7 @@ mod tests {
     use curt_proto::mount3::{DirPath, MountReply, PROGRAM};
     use curt_proto::nfs3::NfsProcedure;
     use curt_rpc::auth::RpcCredential;
-    use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup};
+    use curt_server::{ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState};
     use curt_vfs::{MemoryOptions, MemoryVfs};
     use curt_xdr::{Opaque, decode_all};
 
@@ -179,7 +179,7 @@ mod tests {
     fn loopback_calls_the_hook_around_each_request() {
         let vfs = Arc::new(MemoryVfs::new(MemoryOptions::default()));
         let export = ExportDefinition::for_everyone(b"/srv/data".to_vec(), vfs, ExportRules::default());
-        let service = NfsService::new(Setup {
+        let service = NfsService::new(NfsServiceConfig {
             state: PersistentState::with_key([1; 16]),
             exports: vec![export],
             counters: Arc::default(),

@@ -24,7 +24,7 @@ use curt_proto::nfs4::{
 use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, RpcService as _};
-use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
+use curt_server::{ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState, Squash};
 use curt_types::FileHandle;
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::Opaque;
@@ -114,7 +114,7 @@ impl DirectClient {
     }
 
     fn with_lease(shape: OpenShape, lease: Duration) -> Result<Self> {
-        let setup = Setup {
+        let setup = NfsServiceConfig {
             state: PersistentState::ephemeral()?,
             exports: vec![ExportDefinition::for_everyone(
                 format!("/{EXPORT}").into_bytes(),

@@ -59,7 +59,7 @@ pub(super) struct CallSpec<'a> {
     pub(super) status_at: usize,
     /// Carries the call instead of the connection to the NFS server.
     pub(super) transport: Option<&'a dyn Transport>,
-    /// What the call is counted as; `None`: its procedure.
+    /// The operation that the call is counted as; `None`: its procedure.
     pub(super) operation: Option<Operation>,
     /// May process the results in the receive buffer.
     pub(super) sink: Option<&'a Arc<dyn ReplySink>>,

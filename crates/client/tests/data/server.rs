@@ -18,7 +18,7 @@ use curt_rpc::{
     auth::{MachineName, RpcCredential},
     client::{CallError, CallReply, Interrupt, RpcRequest, Transport},
 };
-use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
+use curt_server::{ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState, Squash};
 use curt_types::FileHandle;
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Opaque, decode_all};
@@ -38,8 +38,11 @@ pub(crate) struct Server {
 fn life(vfs: &Arc<MemoryVfs>) -> LoopbackTransport {
     let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
     let export = ExportDefinition::for_everyone(b"/".to_vec(), vfs.clone(), rules);
-    let setup =
-        Setup { state: PersistentState::with_key([7; 16]), exports: vec![export], counters: Arc::default() };
+    let setup = NfsServiceConfig {
+        state: PersistentState::with_key([7; 16]),
+        exports: vec![export],
+        counters: Arc::default(),
+    };
     LoopbackTransport::new(Arc::new(NfsService::new(setup).unwrap()))
 }
 

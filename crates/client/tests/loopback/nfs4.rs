@@ -94,10 +94,10 @@ fn an_exclusive_creation_takes_one_request_and_finds_an_existing_file() {
     assert_eq!(ops::create(&op(), top, b"new", 0o640, flags).unwrap_err(), Errno::EXIST);
 }
 
-/// What a server, or the way to it, does to a reply.
+/// Changes a reply, as a server or the network may do.
 type Spoil = Box<dyn Fn(Result<Vec<u8>, CallError>) -> Result<Vec<u8>, CallError> + Send + Sync>;
 
-/// What is done to the results of a reply.
+/// Changes the results of a reply.
 type SpoilResults = Box<dyn Fn(&mut Vec<u8>) + Send + Sync>;
 
 /// A transport that can be replaced, and whose replies can be spoiled.

@@ -30,7 +30,7 @@ pub(crate) mod op {
     pub(crate) const RECLAIM_COMPLETE: u32 = 58;
 }
 
-/// What the server does with a request; `None`: it executes it.
+/// Decides how the server treats a request; `None`: it executes it.
 type Script = dyn Fn(&ScriptedRequest<'_>) -> Option<Result<Vec<u8>, CallError>> + Send + Sync;
 
 /// A server that can be replaced, and whose replies can be.

@@ -5,7 +5,7 @@ use curt_xdr::{Decode, DecodeError, Decoder, Encode, Opaque, Xdr};
 
 use super::{Nfs4Operation, NfsStat4, TAG_MAX, WriteHead4};
 
-/// What precedes the operations of a COMPOUND (`COMPOUND4args`).
+/// The header before the operations of a COMPOUND (`COMPOUND4args`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
 pub struct CompoundHeader<'a> {
     /// Chosen by the client, returned in the reply.
@@ -16,7 +16,7 @@ pub struct CompoundHeader<'a> {
     pub operations: u32,
 }
 
-/// What precedes the operations of a CB_COMPOUND (`CB_COMPOUND4args`).
+/// The header before the operations of a CB_COMPOUND (`CB_COMPOUND4args`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
 pub struct CallbackHeader<'a> {
     /// Chosen by the server, returned in the reply.
@@ -29,7 +29,7 @@ pub struct CallbackHeader<'a> {
     pub operations: u32,
 }
 
-/// What precedes the results of a COMPOUND or CB_COMPOUND.
+/// The header before the results of a COMPOUND or CB_COMPOUND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct CompoundReplyHeader<'a> {
     /// The status of the last result.
@@ -40,7 +40,7 @@ pub struct CompoundReplyHeader<'a> {
     pub results: u32,
 }
 
-/// What precedes the result of an operation that is `NFS4_OK`.
+/// The header before the result of an operation that is `NFS4_OK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct ResultHeader {
     /// The operation.

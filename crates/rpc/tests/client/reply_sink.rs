@@ -23,7 +23,7 @@ use curt_rpc::{
 use super::fake::*;
 use super::transport;
 
-/// What a sink does with results.
+/// A sink's treatment of results.
 enum Habit {
     Takes,
     Declines,

@@ -25,7 +25,7 @@ const COURTESY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Maximum time between two examinations of all leases for which conflicts need not examine all.
 const EXAMINATION_INTERVAL_MAX: Duration = Duration::from_secs(10);
 
-/// Who sends a request, as far as the security flavor shows. Of AUTH_SYS only the uid counts:
+/// The sender of a request, as far as the security flavor shows. Of AUTH_SYS only the uid counts:
 /// groups and the name of the machine may change while a client runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Principal {

@@ -47,7 +47,7 @@ pub(super) struct LockState {
     pub(super) owner: Arc<[u8]>,
 }
 
-/// What a LOCK is based on.
+/// The state that a LOCK is based on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LockBasis<'a> {
     /// An open, and an owner that may have no stateid yet.
@@ -64,7 +64,7 @@ pub(crate) enum LockBasis<'a> {
 /// The arguments of LOCK that concern state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockStateRequest<'a> {
-    /// What it is based on.
+    /// The state that it is based on.
     pub(crate) basis: LockBasis<'a>,
     /// The file.
     pub(crate) file: FileKey,
@@ -74,7 +74,7 @@ pub(crate) struct LockStateRequest<'a> {
     pub(crate) is_reclaim: bool,
 }
 
-/// What a LOCK got.
+/// The outcome of a LOCK.
 #[derive(Debug)]
 pub(crate) enum LockStateOutcome {
     /// The lock, with this stateid.

@@ -100,7 +100,7 @@ pub(crate) enum DelegationRefusal {
     Resource,
 }
 
-/// What a stateid names.
+/// The state that a stateid names.
 pub(super) enum StateKind {
     Open(OpenState),
     Locks(LockState),

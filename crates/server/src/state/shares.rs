@@ -105,7 +105,7 @@ impl ShareMode {
     }
 }
 
-/// Whose reservation it is.
+/// The owner of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShareHolder {
     /// An open of NFSv4. What it denies is denied to all I/O of others.
@@ -124,7 +124,7 @@ impl ShareHolder {
     }
 }
 
-/// What I/O does.
+/// The direction of I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IoDirection {
     /// It reads data.

@@ -81,7 +81,7 @@ struct SlotContents {
     reply: Vec<u8>,
 }
 
-/// What became of a slot's last request.
+/// The state of a slot's last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotState {
     /// It is executed.
@@ -92,7 +92,7 @@ enum SlotState {
     Uncached,
 }
 
-/// What a slot does with a request.
+/// A slot's decision on a request.
 enum SlotDecision {
     Execute,
     Replay(Vec<u8>),
@@ -110,8 +110,8 @@ impl Slot {
         }
         let last = slot.state.filter(|_| asked.sequence == slot.sequence);
         match last.ok_or(StateFault::Misordered)? {
-            // Whatever it is: a client that has given a request up asks by SEQUENCE alone whether
-            // it has ended.
+            // Also for another request: a client that has abandoned a request sends SEQUENCE alone
+            // to learn whether it has ended.
             SlotState::InProgress => Err(StateFault::Delay),
             _ if asked.fingerprint != slot.fingerprint => Err(StateFault::FalseRetry),
             SlotState::Cached => Ok(SlotDecision::Replay(slot.reply.clone())),

@@ -108,7 +108,7 @@ impl RequestedAttributes {
     }
 }
 
-/// What is wanted of an object's file system and of the server.
+/// The requested values of an object's file system and of the server.
 pub(super) struct FileSystemFacts {
     limits: Option<Limits>,
     space: Option<FileSystemSpace>,

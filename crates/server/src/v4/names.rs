@@ -107,8 +107,8 @@ fn export_root<'r>(request: &mut NfsRequest<'r, '_>, id: ExportId) -> Result<Opt
     }
 }
 
-/// What a client sees at a pseudo directory: the root of the export that covers it, if the client
-/// may use that; otherwise the directory.
+/// The object that a client sees at a pseudo directory: the root of the export that covers it, if
+/// the client may use that; otherwise the directory.
 fn entered<'r>(request: &mut NfsRequest<'r, '_>, node: &PseudoNode) -> Result<Object<'r>, OpFailure> {
     let covered = match node.directory().export {
         Some(id) => export_root(request, id)?,
@@ -117,8 +117,8 @@ fn entered<'r>(request: &mut NfsRequest<'r, '_>, node: &PseudoNode) -> Result<Ob
     Ok(covered.unwrap_or_else(|| Object::Pseudo(node.clone())))
 }
 
-/// What a client sees at a pseudo directory; none if neither it nor anything below it is exported
-/// to the client.
+/// The object that a client sees at a pseudo directory; none if neither it nor anything below it is
+/// exported to the client.
 pub(super) fn visible<'r>(
     request: &mut NfsRequest<'r, '_>,
     parent: &PseudoNode,

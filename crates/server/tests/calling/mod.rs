@@ -15,7 +15,9 @@ use curt_rpc::client::{
     TcpTransport, Transport,
 };
 use curt_rpc::server::{Limits, RpcServer};
-use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, RECORD_MAX, Setup, Squash};
+use curt_server::{
+    ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState, RECORD_MAX, Squash,
+};
 use curt_xdr::{Opaque, decode_all};
 
 /// User and group of the caller.
@@ -27,8 +29,8 @@ pub(crate) fn open_rules() -> ExportRules {
 }
 
 /// The setup of a server of `exports` with its state in memory.
-pub(crate) fn setup(exports: Vec<ExportDefinition>) -> Setup {
-    Setup {
+pub(crate) fn setup(exports: Vec<ExportDefinition>) -> NfsServiceConfig {
+    NfsServiceConfig {
         state: PersistentState::with_key([9; 16]),
         exports,
         counters: Arc::new(ServerCounters::default()),

@@ -57,7 +57,7 @@ pub struct LeaseWatcher {
     stop: Arc<OwnedFd>,
 }
 
-/// What is noticed of a file with a lease: its attributes or number of names change, or its name.
+/// Watched events of a file with a lease: a change of its attributes, link count or name.
 const WATCHED: WatchFlags = WatchFlags::ATTRIB.union(WatchFlags::MOVE_SELF).union(WatchFlags::DELETE_SELF);
 
 /// The leases, and the watches of their files.

@@ -5,13 +5,12 @@
 
 mod sys;
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use curt_vfs::{
-    FetchOptions, FsCred, LeaseWatcher, LocalOptions, LocalVfs, NodeHandle, ReaddirDetail, Vfs, Visit,
-};
+use curt_vfs::{FetchOptions, FsCred, LeaseWatcher, LocalOptions, LocalVfs, NodeHandle, ReaddirDetail, Vfs};
 
 /// Marks the process whose calls are counted.
 const COUNTED: &str = "CURT_COUNTED";
@@ -157,13 +156,13 @@ fn pass(vfs: &LocalVfs, directory: &NodeHandle, wanted: ReaddirDetail, change: &
         let (mut room, mut next) = (NAMES_PER_REPLY, cookie);
         let answer = vfs.read_directory(&FsCred::ROOT, directory, cookie, wanted, &mut |entry| {
             if room == 0 {
-                return Visit::Stop;
+                return ControlFlow::Break(());
             }
             assert!(wanted == ReaddirDetail::Names || entry.node.is_some());
             (room, next) = (room - 1, entry.cookie);
             names += 1;
             change();
-            Visit::Continue
+            ControlFlow::Continue(())
         });
         if answer.value.unwrap() {
             return names;

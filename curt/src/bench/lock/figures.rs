@@ -21,7 +21,7 @@ const REQUESTS: [(&str, ClientCounter); 5] = [
     ("GRANTED", ClientCounter::LockCallback),
 ];
 
-/// What Curt mounts, and a server that was started here, have cost so far.
+/// The cost so far of Curt's mounts, and of a server that was started here.
 #[derive(Clone, Debug)]
 pub(super) struct LockCost {
     pub(super) mounts: Vec<MountReport>,
@@ -83,7 +83,7 @@ pub(super) struct LockRun {
     pub(super) progress: Vec<(f64, u64)>,
 }
 
-/// What a run cost, as printed in JSON.
+/// The cost of a run, as printed in JSON.
 #[derive(Debug, Serialize)]
 pub(super) struct LockCostFigures {
     /// Requests by procedure; `GRANTED`: those of the server that gave a waiter its lock.

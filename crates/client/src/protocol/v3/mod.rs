@@ -63,7 +63,7 @@ pub struct NfsV3 {
     lacks_plus: AtomicBool,
 }
 
-/// What the server returned about a created object.
+/// The server's results for a created object.
 #[derive(PartialEq, Eq)]
 struct CreateReply {
     handle: Option<FileHandle>,

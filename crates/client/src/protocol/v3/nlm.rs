@@ -47,7 +47,7 @@ const RESULTS_MAX: usize = 2 * (nlm4::NETOBJ_MAX + 4) + 32;
 const COOKIE_BYTES: usize = 8;
 const STATUS_AT: usize = 4 + COOKIE_BYTES;
 
-/// What a request comes to if the server has no NLM, or this mount no number for an owner.
+/// The reply to a request if the server has no NLM, or this mount no number for an owner.
 const MISSING: LockReply = LockReply::Refused(LockError::NoLocks);
 
 /// Notices of a restart (SM_NOTIFY) may not arrive: nothing listens here or rpcbind does not run,
@@ -58,7 +58,8 @@ pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(15);
 /// Tests for locks of this mount.
 const TESTER: WireOwner = WireOwner(LOCK_OWNERS_MAX);
 
-/// What the lock managers of one network namespace share: see [`NlmClient::new`].
+/// State and services that the lock managers of one network namespace share: see
+/// [`NlmClient::new`].
 pub trait NlmHost: Send + Sync + fmt::Debug {
     /// Locks are about to be requested or tested at this address of the server, always the same
     /// one: from now on this mount has numbers for their owners, and the server is monitored.
@@ -473,7 +474,7 @@ impl NlmClient {
         Ok(Arc::clone(self.transport.lock().get_or_insert(made)))
     }
 
-    /// What was found of the lock manager, or why it was not.
+    /// Converts the result of a search for the lock manager, and remembers failures.
     fn found<T>(&self, found: Result<T, MountError>) -> Result<T, NoNlm> {
         found.map_err(|error| match error {
             MountError::NotRegistered { .. } | MountError::Refused { .. } | MountError::Version { .. } => {
@@ -617,7 +618,7 @@ fn check_cookie(
     Err(calls.rpc.malformed(procedure.name(), error))
 }
 
-/// What a status means. The errors are those of Linux's client.
+/// Maps a status to a reply. The errors are those of Linux's client.
 const fn reply_of(status: NlmStat4) -> LockReply {
     match status {
         NlmStat4::Granted => LockReply::Granted,

@@ -84,7 +84,7 @@ pub(super) struct CompoundRequest<'a> {
     pub(super) sink: Option<&'a Arc<dyn CompoundSink>>,
     /// It has room for piggybacked operations.
     pub(super) may_piggyback: bool,
-    /// What it may have opened if its reply is lost.
+    /// Returns the opens that the server may have made if the reply is lost.
     pub(super) opens: Option<&'a (dyn Fn() -> Vec<AbandonedOpen> + Sync)>,
     /// No more operations than it has itself, with SEQUENCE.
     pub(super) operations: u32,
@@ -100,7 +100,7 @@ pub(super) struct CompoundReply {
     refused: Option<NfsStat4>,
 }
 
-/// What precedes the operations of an intent in one attempt, after SEQUENCE.
+/// The operations that precede those of an intent in one attempt, after SEQUENCE.
 #[derive(Default)]
 struct CompoundPrefix<'a> {
     piggybacked: Vec<PiggybackedOperation>,
@@ -209,7 +209,7 @@ impl CompoundReply {
     /// The results of the intent's own operations.
     ///
     /// # Errors
-    /// What precedes them cannot be decoded, which was checked when the reply arrived.
+    /// The results before them cannot be decoded, which was checked when the reply arrived.
     pub(super) fn results(&self) -> Result<CompoundResults<'_>, DecodeError> {
         let mut results = CompoundResults::new(self.call.reply.results())?;
         decode_prefix(&mut results, &self.prefix)?;
@@ -293,7 +293,7 @@ pub(super) struct LostTransmission {
     lost_at: Instant,
 }
 
-/// What becomes of a compound after one attempt.
+/// The next step after one attempt to send a compound.
 pub(super) enum Attempt {
     /// It has a reply.
     Done(CompoundReply),
@@ -345,7 +345,7 @@ struct SentCompound<'a, 'b> {
     prefix: CompoundPrefix<'b>,
 }
 
-/// What became of a [`CompoundPrefix`].
+/// The outcome of a [`CompoundPrefix`].
 enum PrefixOutcome {
     /// All of it was executed.
     Executed,
@@ -740,8 +740,8 @@ impl NfsV4 {
         Ok(PrefixOutcome::Executed)
     }
 
-    /// What is done before a compound that has failed with this status is sent again; `None`: it is
-    /// not sent again.
+    /// Decides how a failure with this status is repaired before the compound is sent again;
+    /// `None`: it is not sent again.
     fn repair(
         &self,
         request: &CompoundRequest<'_>,
@@ -782,7 +782,7 @@ impl NfsV4 {
         }
     }
 
-    /// What follows from a refused SEQUENCE.
+    /// Decides the next step after a refused SEQUENCE.
     fn refused(
         &self,
         request: &CompoundRequest<'_>,

@@ -568,7 +568,7 @@ mod tests {
     use super::*;
     use crate::caller::{Caller, RpcSecurity};
 
-    /// What is reported, and how many delegations wait to be returned then.
+    /// The reported state, and the number of delegations that waited to be returned then.
     #[derive(Default)]
     struct Reported {
         table: OnceLock<Weak<HeldDelegations>>,

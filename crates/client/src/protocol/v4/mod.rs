@@ -70,7 +70,7 @@ use self::{
     identity::ClientIdentity,
     lock_states::LockStateTable,
     open::{OpenKey, OpenTable},
-    results::{CompoundSink, Judged, Results, created, done, fault, optional, outcome},
+    results::{CompoundResultReader, CompoundSink, DecodedReply, created, done, fault, optional, outcome},
     server_traits::{ServerFeature, ServerTraits, suspects_of_open},
     session::SessionMonitor,
 };
@@ -197,7 +197,7 @@ impl NfsV4 {
     fn ask<T, A: Default>(
         &self,
         request: &CompoundRequest<'_>,
-        judge: impl FnOnce(&mut Results<'_>) -> Judged<T, A>,
+        judge: impl FnOnce(&mut CompoundResultReader<'_>) -> DecodedReply<T, A>,
     ) -> Answer<T, A> {
         self.answered(&self.send(request)?, judge)
     }
@@ -206,7 +206,7 @@ impl NfsV4 {
     fn answered<T, A: Default>(
         &self,
         reply: &CompoundReply,
-        judge: impl FnOnce(&mut Results<'_>) -> Judged<T, A>,
+        judge: impl FnOnce(&mut CompoundResultReader<'_>) -> DecodedReply<T, A>,
     ) -> Answer<T, A> {
         let (outcome, attributes) = self.judged(reply, judge)?;
         let (sent_at, lost_at) = (reply.call.sent_at, reply.call.lost_at);
@@ -216,13 +216,13 @@ impl NfsV4 {
     fn judged<T, A: Default>(
         &self,
         reply: &CompoundReply,
-        judge: impl FnOnce(&mut Results<'_>) -> Judged<T, A>,
+        judge: impl FnOnce(&mut CompoundResultReader<'_>) -> DecodedReply<T, A>,
     ) -> Result<(Result<T, Fault>, A), CallError> {
         if let Some(status) = reply.refused() {
             return Ok((Err(fault(status)), A::default()));
         }
         let results = self.decoded(reply.results())?;
-        self.decoded(judge(&mut Results(results, reply.generation())))
+        self.decoded(judge(&mut CompoundResultReader(results, reply.generation())))
     }
 
     /// A local refusal, for a request that cannot be encoded.
@@ -915,7 +915,10 @@ fn change<'a>(
 }
 
 /// The comparison of an object's type before its removal.
-fn compared(results: &mut Results<'_>, compare: Nfs4Operation) -> Result<Result<(), Fault>, DecodeError> {
+fn compared(
+    results: &mut CompoundResultReader<'_>,
+    compare: Nfs4Operation,
+) -> Result<Result<(), Fault>, DecodeError> {
     Ok(outcome(results.0.next::<()>(compare))?.map_err(|status| match status {
         NfsStat4::NotSame => Fault::Notdir,
         NfsStat4::Same => Fault::Isdir,

@@ -27,7 +27,7 @@ use super::{
     delegation::DelegationToReclaim,
     open::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
     question,
-    results::{Results, fault, is_revoked, optional, outcome},
+    results::{CompoundResultReader, fault, is_revoked, optional, outcome},
     server_traits::{ServerFeature, ServerIdentity},
     session::{MESSAGE_MIN, RecoveryStep, SLOTS_MAX, SessionGeneration},
 };
@@ -367,7 +367,7 @@ impl NfsV4 {
             Ok(()) | Err(NfsStat4::CompleteAlready | NfsStat4::Notsupp) => {
                 self.delegations.end_reclaiming();
                 self.decoded(optional(results.next::<()>(Nfs4Operation::Putrootfh)))?;
-                let lease = Results(results, reply.generation()).values(attributes::LEASE);
+                let lease = CompoundResultReader(results, reply.generation()).values(attributes::LEASE);
                 let lease = self.decoded(lease)?.and_then(|values| values.lease_time);
                 let mut session = self.session.lock();
                 if let Some(lease) = lease {
@@ -496,7 +496,7 @@ impl NfsV4 {
         };
         let _opening = self.delegations.begin_opening();
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(None) };
-        let mut results = Results(self.decoded(reply.results())?, reply.generation());
+        let mut results = CompoundResultReader(self.decoded(reply.results())?, reply.generation());
         for (done, waiting) in batch.iter().enumerate() {
             let found = self.decoded(outcome(results.0.next::<()>(Nfs4Operation::Putfh)))?;
             let opened = self.decoded(outcome(results.0.next::<OpenOk4<'_>>(Nfs4Operation::Open)))?;
@@ -673,7 +673,7 @@ where
     VarArray::default()
 }
 
-/// What a stateid stands for.
+/// The state that a stateid stands for.
 #[derive(Debug)]
 enum HeldState {
     Open(OpenKey),
@@ -681,7 +681,7 @@ enum HeldState {
     Lock(FileHandle),
 }
 
-/// What a step of recovery has come to.
+/// The result of a step of recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StepProgress {
     /// It is done, or another is necessary first.
@@ -707,7 +707,7 @@ impl From<CallError> for RecoveryError {
     }
 }
 
-/// What the client needs of the result of EXCHANGE_ID.
+/// The part of the result of EXCHANGE_ID that the client needs.
 struct Exchanged {
     client: Clientid,
     sequence: SequenceId,

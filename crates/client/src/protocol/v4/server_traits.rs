@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::protocol::Answer;
 
-/// What the client can do without.
+/// Features of a server for which the client has alternatives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServerFeature {
     /// The bits of OPEN that ask for a delegation, or for none. Without: the server decides.
@@ -44,7 +44,7 @@ impl ServerFeature {
     }
 }
 
-/// Who a server says that it is.
+/// The server's identity (eir_server_owner, eir_server_scope).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServerIdentity {
     owner: Vec<u8>,
@@ -64,7 +64,7 @@ impl From<&ExchangeIdOk4<'_>> for ServerIdentity {
     }
 }
 
-/// What is known of the server of a mount.
+/// The known traits of the server of a mount.
 #[derive(Debug, Default)]
 pub(super) struct ServerTraits(Mutex<KnownServer>);
 
@@ -178,7 +178,7 @@ impl ServerTraits {
     }
 }
 
-/// What the server may mean if it refuses an OPEN by handle.
+/// The features that a server may lack if it refuses an OPEN by handle.
 pub(super) const fn suspects_of_open(fault: Fault) -> &'static [ServerFeature] {
     match fault {
         Fault::Inval => &[ServerFeature::DelegationWishes],

@@ -103,7 +103,7 @@ impl Rig {
         self.table.opened(file, owner, sent, GrantedOpen::from(&ok), self.now)
     }
 
-    /// What a READ uses.
+    /// The open that a READ uses.
     fn usable(&self) -> UsableOpen {
         self.table.usable(&self.key(), ShareAccess::Read)
     }

@@ -92,7 +92,7 @@ section 18.35.4 says; NOTSUPP to OPEN with a delegation of an earlier instance o
 /// Appends an operation.
 type Push = fn(&mut CompoundEncoder<'_>);
 
-/// What an operation is executed on.
+/// The object that an operation is executed on.
 #[derive(Clone, Copy)]
 enum Place {
     /// The current filehandle.
@@ -333,7 +333,7 @@ fn on_attributes(page: &mut String) {
     }
 }
 
-/// What the stateid of an operation names.
+/// The state that the stateid of an operation names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StateidKind {
     Open,

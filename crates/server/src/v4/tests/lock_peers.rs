@@ -24,8 +24,8 @@ use super::lock_callbacks::{accepted, bind, call};
 use super::locks::{BOTH, Failure, REST, is_denied, lock, locking, new_owner, test, unlock};
 use super::test_client::{Server, TestClient, creating, export, opening, rules, user};
 use crate::{
-    ExportDefinition, ExportRules, LockPeers, LockServing, NfsService, PeerCall, PeerCallKind,
-    PersistentState, Setup, SystemNames,
+    ExportDefinition, ExportRules, LockPeers, LockServing, NfsService, NfsServiceConfig, PeerCall,
+    PeerCallKind, PersistentState, SystemNames,
 };
 
 /// Keeps calls to NLM hosts.
@@ -60,7 +60,7 @@ fn server() -> (Server, Arc<Peers>, Arc<ScriptedTime>) {
 
 fn server_of(exports: Vec<ExportDefinition>) -> (Server, Arc<Peers>, Arc<ScriptedTime>) {
     let time = ScriptedTime::new();
-    let setup = Setup {
+    let setup = NfsServiceConfig {
         state: PersistentState::with_key([9; 16]),
         exports,
         counters: Arc::new(ServerCounters::default()),

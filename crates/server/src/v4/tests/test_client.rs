@@ -25,8 +25,8 @@ use curt_xdr::{Decode, Encode, Opaque, VarArray};
 
 use crate::exports::CredentialFlavor;
 use crate::{
-    ExportClient, ExportDefinition, ExportRules, Fsid, NfsService, PersistentState, RulesByFlavor, Setup,
-    Squash,
+    ExportClient, ExportDefinition, ExportRules, Fsid, NfsService, NfsServiceConfig, PersistentState,
+    RulesByFlavor, Squash,
 };
 
 /// Arguments that are encoded already.
@@ -105,7 +105,7 @@ impl Server {
 
     pub(super) fn with(exports: Vec<ExportDefinition>) -> Self {
         let (state, counters) = (PersistentState::with_key([9; 16]), Arc::new(ServerCounters::default()));
-        Self::over(Arc::new(NfsService::new(Setup { state, exports, counters }).unwrap()))
+        Self::over(Arc::new(NfsService::new(NfsServiceConfig { state, exports, counters }).unwrap()))
     }
 
     pub(super) const fn over(service: Arc<NfsService>) -> Self {

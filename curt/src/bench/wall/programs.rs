@@ -1,4 +1,4 @@
-//! The works whose time is measured. Each is done by a process of its own, below any directory.
+//! The programs whose time is measured. Each runs in its own process, below any directory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -40,9 +40,9 @@ const WRITTEN: &str = "scratch/written";
 const PACKED: &str = "files.tar";
 const DATA: &str = "data";
 
-/// What is done and timed.
+/// The programs that are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in crate::bench) enum WallWork {
+pub(in crate::bench) enum TimedProgram {
     /// Five views of a web application's main page, without pauses
     Page,
     /// The build of a C program
@@ -73,7 +73,7 @@ pub(in crate::bench) enum WallWork {
     ReadLarge,
 }
 
-/// What a process did.
+/// The result of a process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct WorkDone {
     /// How long it took, without what precedes it.
@@ -82,23 +82,23 @@ pub(super) struct WorkDone {
     pub(super) wrong: u64,
 }
 
-/// Which part of a work a process does.
+/// The part of a run that a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::bench) enum WorkPhase {
-    /// What the work needs, and is not timed
+    /// Preparations, which are not timed
     Prepare,
     /// The work
     Perform,
 }
 
-impl WallWork {
+impl TimedProgram {
     /// Its name on the command line and in reports.
     pub(super) fn name(self) -> String {
         let value = self.to_possible_value();
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// What may be missing on this machine.
+    /// The required program, which may be missing on this machine.
     pub(super) const fn program(self) -> Option<&'static str> {
         match self {
             Self::GitStatus => Some("git"),
@@ -184,29 +184,29 @@ impl WallWork {
     }
 }
 
-/// Makes what all works need below `top`, as the user of this program.
-pub(super) fn make_trees(top: &Path, works: &[WallWork]) -> Result<()> {
+/// Makes the files that all programs need below `top`, as the user of this program.
+pub(super) fn make_trees(top: &Path, programs: &[TimedProgram]) -> Result<()> {
     names::open_directory(&top.join(SCRATCH))?;
-    for (work, workload) in [(WallWork::Page, Workload::Page), (WallWork::Build, Workload::Build)] {
-        if works.contains(&work) {
+    for (work, workload) in [(TimedProgram::Page, Workload::Page), (TimedProgram::Build, Workload::Build)] {
+        if programs.contains(&work) {
             let bar = progress_bar(&format!("making the tree of {workload}"));
             make::make_once(&workload.tree(), &workload_directory(top, workload), JOBS, &bar)?;
             bar.finish_and_clear();
         }
     }
-    let is_wanted = |wanted: &[WallWork]| works.iter().any(|work| wanted.contains(work));
-    use WallWork::{StatFirst, StatKnown, StatMissing, StatMissingFirst};
+    let is_wanted = |wanted: &[TimedProgram]| programs.iter().any(|work| wanted.contains(work));
+    use TimedProgram::{StatFirst, StatKnown, StatMissing, StatMissingFirst};
     if is_wanted(&[StatFirst, StatMissingFirst, StatKnown, StatMissing]) {
         let bar = progress_bar(&format!("making {NAMES} names"));
         names::make(&names::directory(top, NAMES), NAMES, 1, &bar)?;
     }
-    if is_wanted(&[WallWork::Find, WallWork::Tar, WallWork::Remove]) {
+    if is_wanted(&[TimedProgram::Find, TimedProgram::Tar, TimedProgram::Remove]) {
         make_files(&top.join("tree"), PACKED_FILES)?;
         let mut pack = Command::new("tar");
         pack.arg("-C").arg(top.join("tree")).arg("-cf").arg(top.join(PACKED)).arg(".");
         program(&mut pack)?;
     }
-    if is_wanted(&[WallWork::ReadSmall, WallWork::ReadLarge]) {
+    if is_wanted(&[TimedProgram::ReadSmall, TimedProgram::ReadLarge]) {
         let mut data = File::create(top.join(DATA))?;
         let step: Vec<u8> = (0..1_u32 << 20).map(|at| at.to_le_bytes()[at as usize % 3]).collect();
         for _ in 0..LARGE_STEPS_BYTES / step.len() {
@@ -216,7 +216,7 @@ pub(super) fn make_trees(top: &Path, works: &[WallWork]) -> Result<()> {
     Ok(())
 }
 
-/// Makes the repository below `top`, as the user that performs the works: git refuses those of
+/// Makes the repository below `top`, as the user that runs the programs: git refuses those of
 /// other users.
 pub(in crate::bench) fn make_repository(top: &Path) -> Result<()> {
     let repository = top.join(REPOSITORY);
