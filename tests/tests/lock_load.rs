@@ -296,8 +296,8 @@ fn processes_of_two_mounts_are_called_back_by_ganesha_and_need_one_request_for_e
     Ok(())
 }
 
-/// Processes of a mount, and of two, take turns over NFSv4.1. Whose turn it is between two mounts is
-/// the server's decision.
+/// Processes of a mount, and of two, take turns over NFSv4.1. Whose turn it is between two mounts
+/// is the server's decision.
 fn take_turns_over_nfs4(network: &Network, source: &str) -> Result<()> {
     let sizes = if is_full() {
         [["1", "2000", "60"], ["2", "200", "30"]]

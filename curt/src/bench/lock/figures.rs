@@ -70,7 +70,7 @@ pub(super) struct LockRun {
     /// The most grabs that one process was ahead of another at any time since all had asked for
     /// the lock.
     pub(super) ahead: usize,
-    /// The same among the processes of each client.
+    /// The most that a process was ahead of another one of its client.
     pub(super) client_ahead: Vec<usize>,
     pub(super) wait_p50: f64,
     pub(super) wait_p99: f64,
