@@ -10,6 +10,7 @@ use curt_tests::curt::{CurtMount, CurtServe, program, tree};
 use curt_tests::ganesha::Ganesha;
 use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions, image_of};
 use curt_tests::lock_scripts::is_full;
+use curt_tests::locker;
 use curt_tests::network::{ADDRESS, Network};
 use curt_tests::process::{self, RunningProcess};
 use curt_tests::repeated_requests::repeated_lookups;
@@ -49,15 +50,30 @@ fn everything(network: &Network, mount: &CurtMount) -> Result<()> {
     Ok(())
 }
 
-/// A server that can be killed, and drops what silent clients have.
+/// What is mounted, and a file of it that is locked.
+#[derive(Clone, Copy)]
+struct Place<'p> {
+    source: &'p str,
+    options: &'p str,
+    locked: &'p str,
+}
+
+impl<'p> Place<'p> {
+    /// A mount that the random writer writes to.
+    const fn to_write(source: &'p str, options: &'p str) -> Self {
+        Self { source, options, locked: "locked" }
+    }
+
+    /// A mount of the tree of page, which does not read that file.
+    const fn to_read(source: &'p str, options: &'p str) -> Self {
+        Self { source, options, locked: "mw-config/images/bullet.gif" }
+    }
+}
+
+/// A server that can be killed.
 trait DisturbedServer {
     /// Kills it and starts it again.
     fn kill(&mut self, network: &Network) -> Result<()>;
-
-    /// Drops what clients have that were silent for three leases.
-    fn expire(&self) -> Result<()> {
-        Ok(())
-    }
 
     /// Whether it loses what was written and not committed when it is killed.
     fn is_forgetful(&self) -> bool {
@@ -117,12 +133,6 @@ impl DisturbedServer for RestartedKnfsd {
         self.0.take().context("no knfsd")?.power_off(network)?;
         self.0 = Some(Knfsd::start(network, KernelNumber(1), 2 * MINUTES, &self.1)?);
         Ok(())
-    }
-
-    /// knfsd keeps what a silent client has until another wants it.
-    fn expire(&self) -> Result<()> {
-        let script = "for ctl in /proc/fs/nfsd/clients/*/ctl; do echo expire >$ctl; done";
-        self.0.as_ref().context("no knfsd")?.inside(script, MINUTES).map(drop)
     }
 
     fn is_forgetful(&self) -> bool {
@@ -207,23 +217,29 @@ impl WrittenFiles {
 /// Cuts connections, is silent, and kills the server, each in the middle of the random writer.
 fn write_through(
     network: &Network,
-    mount: &mut CurtMount,
+    place: Place<'_>,
     server: &mut dyn DisturbedServer,
 ) -> Result<WrittenFiles> {
+    let mut mount = CurtMount::start(network, "mount", place.source, place.options)?;
+    everything(network, &mount)?;
+    network.shell(&format!("touch {}", mount.directory().join(place.locked).display()), MINUTES)?;
     let mut writer = Writer::start(network, mount.directory())?;
     for _ in 0..3 {
         writer.outlives(|| cut(network))?;
     }
-    writer.outlives(|| silence(mount, server))?;
+    writer.outlives(|| silence(network, &mut mount, place))?;
     // The last: what it loses must not be written again before it is compared. At some moments
     // all is committed.
     for kills in 1..=KILLS_MAX {
         writer.outlives(|| server.kill(network))?;
-        if kills > 1 && (!server.is_forgetful() || resent(network, mount)? > 0) {
+        if kills > 1 && (!server.is_forgetful() || resent(network, &mount)? > 0) {
             break;
         }
     }
-    writer.end()
+    let written = writer.end()?;
+    ensure!(!server.is_forgetful() || resent(network, &mount)? > 0, "no kill came before a COMMIT");
+    mount.unmount()?;
+    Ok(written)
 }
 
 /// The bytes that were sent again because the server had restarted before it committed them.
@@ -235,10 +251,10 @@ fn resent(network: &Network, mount: &CurtMount) -> Result<u64> {
 /// Does `disturb` in the middle of page, which reads as one process does, on a new mount.
 fn read_through(
     network: &Network,
-    place: (&str, &str),
+    place: Place<'_>,
     disturb: impl FnOnce(&mut CurtMount) -> Result<()>,
 ) -> Result<()> {
-    let mut mount = CurtMount::start(network, "mount", place.0, place.1)?;
+    let mut mount = CurtMount::start(network, "mount", place.source, place.options)?;
     let mut command = network.command(program("curt")?);
     command.args(["bench", "page", "--json", "--at"]).arg(mount.directory());
     let mut reader = RunningProcess::start("curt bench page", &mut command)?;
@@ -268,12 +284,21 @@ fn cut(network: &Network) -> Result<()> {
     network.shell("ss --kill --no-header state established dport = :2049", MINUTES).map(drop)
 }
 
-/// Neither end hears of the other for three leases: the server drops what the client has.
-fn silence(mount: &mut CurtMount, server: &dyn DisturbedServer) -> Result<()> {
+/// Neither end hears of the other for three leases. Servers keep what a silent client has until
+/// another wants it: the lock of a file that the client holds.
+fn silence(network: &Network, mount: &mut CurtMount, place: Place<'_>) -> Result<()> {
+    let lock = |mount: &CurtMount| -> Result<RunningProcess> {
+        let holder = locker::start(network, &mount.directory().join(place.locked), "fcntl-write")?;
+        holder.wait_for("locked", MINUTES)?;
+        Ok(holder)
+    };
+    let _holder = lock(mount)?;
     mount.process().signal(Signal::STOP)?;
     std::thread::sleep(THREE_LEASES);
-    server.expire()?;
-    mount.process().signal(Signal::CONT)
+    let taken = CurtMount::start(network, "other", place.source, place.options)
+        .and_then(|other| lock(&other).map(drop).and_then(|()| other.unmount()));
+    mount.process().signal(Signal::CONT)?;
+    taken
 }
 
 /// The events that a mount has counted.
@@ -416,12 +441,12 @@ fn tar_creates_a_thousand_files_with_two_requests_each_and_with_four_as_root() -
 /// Cuts the connection, kills the server, and is silent, each in the middle of page.
 fn read_through_everything(
     network: &Network,
-    place: (&str, &str),
+    place: Place<'_>,
     server: &mut dyn DisturbedServer,
 ) -> Result<()> {
     read_through(network, place, |_| cut(network))?;
     read_through(network, place, |_| server.kill(network))?;
-    read_through(network, place, |mount| silence(mount, server))
+    read_through(network, place, |mount| silence(network, mount, place))
 }
 
 /// A `curt serve` of this directory with a lease of 10 s, and the options of its mounts.
@@ -436,10 +461,8 @@ fn writes_outlast_cut_connections_a_killed_server_and_three_leases_of_silence() 
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     let (mut server, options) = serve(&network, &export)?;
-    let mut mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
-    everything(&network, &mount)?;
-    let written = write_through(&network, &mut mount, &mut server)?;
-    mount.unmount()?;
+    let source = server.source();
+    let written = write_through(&network, Place::to_write(&source, &options), &mut server)?;
     written.verify(&network, &export)
 }
 
@@ -449,7 +472,7 @@ fn reads_outlast_cut_connections_a_killed_server_and_three_leases_of_silence() -
     let network = Network::new()?;
     let (mut server, options) = serve(&network, &tree(Workload::Page)?)?;
     let source = server.source();
-    read_through_everything(&network, (&source, &options), &mut server)
+    read_through_everything(&network, Place::to_read(&source, &options), &mut server)
 }
 
 // SEMANTICS: sessions-2.
@@ -459,10 +482,8 @@ fn writes_outlast_cut_connections_a_killed_ganesha_and_three_leases_of_silence()
     let _rpcbind = network.rpcbind()?;
     let export = network.make_directory("export")?;
     let mut server = RestartedGanesha::start(&network, &export)?;
-    let mut mount = CurtMount::start(&network, "mount", &server.source(), "vers=4.1")?;
-    everything(&network, &mount)?;
-    let written = write_through(&network, &mut mount, &mut server)?;
-    mount.unmount()?;
+    let source = server.source();
+    let written = write_through(&network, Place::to_write(&source, "vers=4.1"), &mut server)?;
     written.verify(&network, &export)
 }
 
@@ -473,7 +494,7 @@ fn reads_outlast_cut_connections_a_killed_ganesha_and_three_leases_of_silence() 
     let _rpcbind = network.rpcbind()?;
     let mut server = RestartedGanesha::start(&network, &tree(Workload::Page)?)?;
     let source = server.source();
-    read_through_everything(&network, (&source, "vers=4.1"), &mut server)
+    read_through_everything(&network, Place::to_read(&source, "vers=4.1"), &mut server)
 }
 
 // SEMANTICS: sessions-2, write-3.
@@ -482,19 +503,12 @@ fn writes_outlast_cut_connections_to_knfsd_its_loss_of_power_and_three_leases_of
     let network = Network::new()?;
     let mut server = RestartedKnfsd::start(&network, network.directory().join("disk.img"))?;
     let source = RestartedKnfsd::source();
-    let mut mount = CurtMount::start(&network, "mount", &source, "vers=4.1")?;
-    everything(&network, &mount)?;
-    let written = write_through(&network, &mut mount, &mut server)?;
-    let resent = resent(&network, &mount)?;
-    mount.unmount()?;
+    let written = write_through(&network, Place::to_write(&source, "vers=4.1"), &mut server)?;
     // Another power failure: the comparison is with the data on the disk.
     server.kill(&network)?;
     let again = CurtMount::start(&network, "again", &source, "vers=4.1")?;
     written.verify(&network, again.directory())?;
-    again.unmount()?;
-    ensure!(resent > 0, "the server was never killed before it had committed what it had");
-    println!("{resent} bytes were sent again");
-    Ok(())
+    again.unmount()
 }
 
 /// With CURT_FULL=1.
@@ -507,5 +521,5 @@ fn reads_outlast_cut_connections_to_knfsd_its_loss_of_power_and_three_leases_of_
     let network = Network::new()?;
     let image = image_of(&network, &tree(Workload::Page)?)?;
     let mut server = RestartedKnfsd::start(&network, image)?;
-    read_through_everything(&network, (&RestartedKnfsd::source(), "vers=4.1"), &mut server)
+    read_through_everything(&network, Place::to_read(&RestartedKnfsd::source(), "vers=4.1"), &mut server)
 }
