@@ -204,6 +204,7 @@ impl NfsV4 {
         let renew = move || {
             if let Some(this) = this.upgrade() {
                 this.renew_lease();
+                this.delegations.end_unused(this.rpc.now());
                 this.keep_lease();
             }
         };

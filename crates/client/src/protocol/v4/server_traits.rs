@@ -5,7 +5,7 @@
 //! such a thing only if the server has never accepted it, and if the request gets another status
 //! without it.
 
-use curt_proto::nfs4::{ExchangeIdOk4, OpenArgs4, ShareAccess4};
+use curt_proto::nfs4::{ExchangeIdOk4, NfsTime4, OpenArgs4, ShareAccess4};
 use curt_types::Fault;
 use parking_lot::Mutex;
 
@@ -51,16 +51,28 @@ pub(super) struct ServerIdentity {
     scope: Vec<u8>,
     /// Its name and version.
     implementation: String,
+    /// Whose implementation it is, and of when.
+    build: (Vec<u8>, Option<NfsTime4>),
 }
 
 impl From<&ExchangeIdOk4<'_>> for ServerIdentity {
     fn from(ok: &ExchangeIdOk4<'_>) -> Self {
-        let name = ok.implementation.iter().next().map(|named| named.name.bytes()).unwrap_or_default();
+        let named = ok.implementation.iter().next();
+        let name = named.map(|named| named.name.bytes()).unwrap_or_default();
+        let domain = named.map(|named| named.domain.bytes()).unwrap_or_default();
         Self {
             owner: ok.server_owner.major_id.bytes().to_vec(),
             scope: ok.server_scope.bytes().to_vec(),
             implementation: name.escape_ascii().to_string(),
+            build: (domain.to_vec(), named.map(|named| named.date)),
         }
+    }
+}
+
+impl ServerIdentity {
+    /// Whether both servers take the same requests, as far as is known.
+    fn is_same_implementation(&self, other: &Self) -> bool {
+        (&self.implementation, &self.build) == (&other.implementation, &other.build)
     }
 }
 
@@ -83,7 +95,7 @@ impl ServerTraits {
         let known = &mut *self.0.lock();
         let former = known.identity.as_ref();
         let is_same_scope = former.is_none_or(|former| former.scope == identity.scope);
-        if former.is_none_or(|former| former.implementation != identity.implementation) {
+        if !former.is_some_and(|former| former.is_same_implementation(&identity)) {
             tracing::info!(
                 implementation = identity.implementation,
                 owner = %identity.owner.escape_ascii(),
@@ -194,7 +206,8 @@ mod tests {
     use crate::protocol::NfsReply;
 
     fn identity(implementation: &str, scope: &[u8]) -> ServerIdentity {
-        ServerIdentity { owner: vec![1], scope: scope.to_vec(), implementation: implementation.to_owned() }
+        let implementation = implementation.to_owned();
+        ServerIdentity { owner: vec![1], scope: scope.to_vec(), implementation, build: (Vec::new(), None) }
     }
 
     #[test]
@@ -235,5 +248,10 @@ mod tests {
         assert!(!server.has(ServerFeature::DelegationWishes));
         assert!(!server.exchanged(identity("one 2", b"b")), "of another scope");
         assert!(server.has(ServerFeature::DelegationWishes), "the next version may have it");
+        assert!(server.refused_open(Fault::Inval));
+        let date = NfsTime4 { seconds: 1, nanoseconds: 0 };
+        let rebuilt = ServerIdentity { build: (Vec::new(), Some(date)), ..identity("one 2", b"b") };
+        assert!(server.exchanged(rebuilt));
+        assert!(server.has(ServerFeature::DelegationWishes), "so may another build of the same name");
     }
 }
