@@ -91,7 +91,7 @@ impl LockManager {
         outcome.recv().unwrap_or(Err(HostRecordError::NotSaved)).map_err(|error| {
             tracing::warn!(host = %address, %error, "no lock for the host: it could not be notified of a restart");
             match error {
-                HostRecordError::TooMany => Fault::Jukebox,
+                HostRecordError::TooMany => Fault::Dquot,
                 HostRecordError::NotSaved => Fault::Io,
             }
         })

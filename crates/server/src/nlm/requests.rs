@@ -62,8 +62,11 @@ impl From<Fault> for LockRefusal {
             Fault::Stale | Fault::Badhandle => NlmStat4::StaleFh,
             Fault::Rofs => NlmStat4::Rofs,
             Fault::Fbig => NlmStat4::Fbig,
-            // A later request may succeed.
-            Fault::Jukebox => NlmStat4::DeniedNolocks,
+            // A limit of this server.
+            Fault::Dquot => NlmStat4::DeniedNolocks,
+            // A later request may succeed: another process has a lease, for instance. The host
+            // repeats it, and its process learns nothing of it.
+            Fault::Jukebox => NlmStat4::DeniedGracePeriod,
             _ => NlmStat4::Failed,
         })
     }
