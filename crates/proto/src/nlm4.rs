@@ -20,9 +20,12 @@ pub const NAME_MAX: usize = 1024;
 /// Maximum length of a cookie, an owner or a handle in bytes (`MAXNETOBJ_SZ`).
 pub const NETOBJ_MAX: usize = 1024;
 
-/// The first bytes of the cookie of a LOCK that does not block and will be repeated: its client
-/// waits and cannot be called back. Curt's server keeps a place in the queue for it, and replies
-/// [`NlmStat4::Blocked`]. To other servers a cookie has no meaning, and they deny the lock.
+/// The first bytes of the cookie of a LOCK whose client waits, and repeats it if it must.
+///
+/// If the LOCK does not block, its client cannot be called back: Curt's server keeps a place in the
+/// queue for it, and replies [`NlmStat4::Blocked`]. If it blocks, but callbacks do not reach the
+/// client, that server keeps a place, too, and replies [`NlmStat4::Denied`]. To other servers a
+/// cookie has no meaning.
 pub const REPEATED_COOKIE: [u8; 4] = *b"wait";
 
 procedures! {

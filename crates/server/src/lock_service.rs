@@ -190,14 +190,18 @@ impl LockService {
     }
 
     /// LOCK. The protocol has checked the caller's permission, and that the target is a regular
-    /// file.
+    /// file. [`Fault::Dquot`]: a limit.
     pub(crate) fn lock(
         &self,
         target: &VerifiedHandle<'_>,
         request: &LockRequest<'_>,
         now: Instant,
     ) -> Result<LockOutcome, Fault> {
-        let open_locks = || self.kernel_locks(target, request.owner.client);
+        let client = request.owner.client;
+        let open_locks = || match self.has_share_left(client) {
+            true => self.kernel_locks(target, client),
+            false => Err(Fault::Dquot),
+        };
         self.lock_file(&target.file_key(), request, open_locks, now)
     }
 
@@ -274,7 +278,7 @@ impl LockService {
     ) -> Result<Option<LockHolder>, Fault> {
         let file = target.file_key();
         let shard = self.shard(&file);
-        let local = if shard.lock().has(&file) { None } else { self.open_kernel_locks(target)? };
+        let local = if shard.lock().has(&file) { None } else { self.kernel_locks(target, owner.client)? };
         let table = shard.lock();
         match local {
             // What was locked meanwhile is in the table, and the kernel takes it for another
@@ -493,34 +497,26 @@ impl LockService {
     }
 
     /// The kernel's locks of a file that a client locks, if they are used and its tree has such
-    /// locks. Opens the file.
+    /// locks. Opens the file. For a client that [has a share left](Self::has_share_left).
     pub(crate) fn kernel_locks(
         &self,
         target: &VerifiedHandle<'_>,
         client: LockClient,
     ) -> Result<Option<Box<dyn KernelLocks>>, Fault> {
-        if !self.has_share_left(client) {
-            return Err(Error::Os(rustix::io::Errno::MFILE).into());
+        if !self.uses_kernel_locks.load(Ordering::Relaxed) {
+            return Ok(None);
         }
-        let opened = self.open_kernel_locks(target)?;
-        Ok(opened.map(|locks| self.kernel_locked_files.count(client, locks)))
+        match target.vfs().open_kernel_locks(&target.node) {
+            Ok(locks) => Ok(Some(self.kernel_locked_files.count(client, locks))),
+            Err(Error::Os(rustix::io::Errno::OPNOTSUPP)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Whether a client can lock another file in the kernel, if that is done.
     pub(crate) fn has_share_left(&self, client: LockClient) -> bool {
         !self.uses_kernel_locks.load(Ordering::Relaxed)
             || self.kernel_locked_files.allows(client, curt_vfs::kernel_locked_files_max())
-    }
-
-    fn open_kernel_locks(&self, target: &VerifiedHandle<'_>) -> Result<Option<Box<dyn KernelLocks>>, Fault> {
-        if !self.uses_kernel_locks.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        match target.vfs().open_kernel_locks(&target.node) {
-            Ok(locks) => Ok(Some(locks)),
-            Err(Error::Os(rustix::io::Errno::OPNOTSUPP)) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
     }
 }
 

@@ -87,8 +87,9 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
     };
     let ports = ProgramPorts::of(&listeners);
     let by_udp = |programs| PortRouter::of(programs, ports.without_nfs());
-    let registration =
-        (!arguments.no_rpcbind).then(|| RpcbindRegistration::register(&listeners, arguments.vers)).flatten();
+    let lock_owner = LockServer::owner(locks.as_ref());
+    let registration = (!arguments.no_rpcbind)
+        .then(|| RpcbindRegistration::register(&listeners, arguments.vers, lock_owner));
     let datagrams = match &locks {
         Some(locks) => locks.datagram_servers(std::mem::take(&mut listeners.datagrams), by_udp),
         None => Ok(Vec::new()),
@@ -101,7 +102,11 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
     service.serve_callbacks().context("cannot start the threads for callbacks")?;
     leases::watch(Arc::clone(&service), Arc::clone(&stops)).context("cannot start the thread for leases")?;
     if let Some(locks) = &locks {
-        locks.announce(&service, &listeners, registration.as_ref())?;
+        let ports = registration.as_ref().and_then(|registration| registration.lock_ports());
+        locks.announce(&service, &listeners, ports)?;
+    }
+    if let Some(registration) = &registration {
+        RpcbindRegistration::keep(registration).context("cannot start the thread that registers")?;
     }
     let serving = serving::start(server, datagrams.context("cannot serve UDP")?, arguments.seccomp)?;
     announce(&summary, open_to_all.as_deref(), &listeners);

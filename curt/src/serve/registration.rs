@@ -1,13 +1,14 @@
 //! Registration of ports with rpcbind, or an old portmapper.
 //!
-//! This is optional: clients can be given the ports. Registrations are removed when the server
-//! ends.
+//! This is optional: clients can be given the ports. Registrations are made again after a restart of
+//! rpcbind, and removed when the server ends.
 
 use std::{
     io::{self, Read, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket},
     os::unix::net::UnixStream,
     sync::Arc,
+    thread,
     time::Duration,
 };
 
@@ -26,6 +27,7 @@ use curt_rpc::{
 };
 use curt_server::Versions;
 use curt_xdr::{Decoder, Encode, Opaque, OptionalList, decode_all};
+use parking_lot::Mutex;
 
 use super::listeners::Listeners;
 
@@ -53,10 +55,31 @@ struct RegisteredService {
     protocol: IpProtocol,
 }
 
-/// The registrations, and the connection to rpcbind.
+/// How often the registrations are made again, which rpcbind may have lost by a restart.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// The registrations.
 pub(super) struct RpcbindRegistration {
-    directory: RpcbindClient,
-    answered: Vec<RegisteredService>,
+    services: Vec<RegisteredService>,
+    /// Whether this server has the lock service of its host: if another lock manager or monitor is
+    /// registered, it takes its place when that ends.
+    locks: LockServiceOwner,
+    state: Mutex<RegistrationState>,
+}
+
+/// Who has the lock service of this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LockServiceOwner {
+    ThisServer,
+    Another,
+}
+
+#[derive(Default)]
+struct RegistrationState {
+    registered: Vec<RegisteredService>,
+    /// Other servers have registered these.
+    refused: Vec<RegisteredService>,
+    has_ended: bool,
 }
 
 /// Connections to rpcbind.
@@ -70,71 +93,111 @@ enum RpcbindClient {
 }
 
 impl RpcbindRegistration {
-    /// Registers the services of `listeners`. `None` if there is no rpcbind, or it refuses; this is
+    /// Registers the services of `listeners`. That there is no rpcbind, or that it refuses, is
     /// logged and not an error.
-    pub(super) fn register(listeners: &Listeners, versions: Versions) -> Option<Self> {
-        let Some(directory) = RpcbindClient::find() else {
-            tracing::info!(
+    pub(super) fn register(listeners: &Listeners, versions: Versions, locks: LockServiceOwner) -> Arc<Self> {
+        let services = all(listeners, versions);
+        let registration = Arc::new(Self { services, locks, state: Mutex::default() });
+        match registration.renew() {
+            Ok(()) => registration.state.lock().warn_refused(),
+            Err(None) => tracing::info!(
                 "rpcbind is not running: clients need port= and mountport=, and nolock or lockport="
-            );
-            return None;
-        };
-        let mut registration = Self { directory, answered: Vec::new() };
-        let mut refused = Vec::new();
-        for answered in all(listeners, versions) {
-            match registration.directory.set(answered) {
-                Ok(true) => registration.answered.push(answered),
-                Ok(false) => refused.push(answered),
-                Err(error) => {
-                    tracing::warn!(
-                        "cannot register with rpcbind: {error}; clients need port= and mountport="
-                    );
-                    break;
-                }
+            ),
+            Err(Some(error)) => {
+                tracing::warn!("cannot register with rpcbind: {error}; clients need port= and mountport=");
             }
         }
-        if refused.iter().any(|refused| refused.program == nsm::PROGRAM) {
-            tracing::info!("the system's status monitor (rpc.statd) watches clients");
-        }
-        if refused.iter().any(|refused| refused.program == nlm4::PROGRAM) {
-            tracing::warn!(
-                "another lock manager is registered with rpcbind, such as the kernel's (lockd), which starts with its \
-                 NFS server and with its mounts over NFSv3: clients cannot lock files of this server"
-            );
-        }
-        refused.retain(|refused| !matches!(refused.program, nlm4::PROGRAM | nsm::PROGRAM));
-        if !refused.is_empty() {
-            let refused: Vec<_> = refused.iter().map(ToString::to_string).collect();
-            tracing::warn!(
-                "rpcbind has another server for what this one answers ({}): clients that ask it will not come here \
-                 (`rpcinfo -p` shows it; name the ports on the client, or end the other server)",
-                refused.join(", ")
-            );
-        }
-        Some(registration)
+        registration
     }
 
-    /// The ports of NLM over TCP and UDP, if they are registered for IPv4.
-    pub(super) fn lock_ports(&self, listeners: &Listeners) -> Option<[u16; 2]> {
+    /// Starts the thread that registers them again. It needs the privileges of the main thread.
+    pub(super) fn keep(this: &Arc<Self>) -> io::Result<()> {
+        let kept = Arc::downgrade(this);
+        let keep = move || {
+            loop {
+                thread::sleep(INTERVAL);
+                let Some(kept) = kept.upgrade() else { return };
+                if let Err(error) = kept.renew() {
+                    tracing::debug!(?error, "the registrations are not renewed");
+                }
+            }
+        };
+        thread::Builder::new().name("curt-rpcbind".into()).spawn(keep).map(drop)
+    }
+
+    /// Registers what is not registered, except for what another server had when this one came.
+    /// `Err(None)`: there is no rpcbind.
+    fn renew(&self) -> Result<(), Option<RpcbindError>> {
+        let mut state = self.state.lock();
+        if state.has_ended {
+            return Ok(());
+        }
+        let mut rpcbind = RpcbindClient::find().ok_or(None)?;
+        for service in &self.services {
+            let was_refused = state.refused.contains(service);
+            let takes_over = service.is_of_locks() && self.locks == LockServiceOwner::ThisServer;
+            if was_refused && !takes_over {
+                continue;
+            }
+            if rpcbind.set(*service)? {
+                state.refused.retain(|refused| refused != service);
+                if !state.registered.contains(service) {
+                    tracing::debug!("{service} is registered with rpcbind");
+                    state.registered.push(*service);
+                }
+            } else if !was_refused {
+                state.registered.retain(|registered| registered != service);
+                state.refused.push(*service);
+            }
+        }
+        Ok(())
+    }
+
+    /// The ports of NLM over TCP and UDP for IPv4.
+    pub(super) fn lock_ports(&self) -> Option<[u16; 2]> {
         let port = |protocol| {
-            let of_locks = self.answered.iter().find(|answered| {
-                answered.program == nlm4::PROGRAM
-                    && answered.protocol == protocol
-                    && answered.address.is_ipv4()
-                    && listeners.lock.contains(&answered.address)
+            let of_locks = self.services.iter().find(|service| {
+                service.program == nlm4::PROGRAM && service.protocol == protocol && service.address.is_ipv4()
             });
-            of_locks.map(|answered| answered.address.port())
+            of_locks.map(|service| service.address.port())
         };
         Some([port(IpProtocol::Tcp)?, port(IpProtocol::Udp)?])
     }
 
     /// Removes the registrations.
-    pub(super) fn withdraw(mut self) {
-        for answered in std::mem::take(&mut self.answered) {
-            if let Err(error) = self.directory.unset(answered) {
-                tracing::info!("cannot withdraw {answered} from rpcbind: {error}");
+    pub(super) fn withdraw(&self) {
+        let mut state = self.state.lock();
+        state.has_ended = true;
+        let registered = std::mem::take(&mut state.registered);
+        let Some(mut rpcbind) = RpcbindClient::find().filter(|_| !registered.is_empty()) else { return };
+        for service in registered {
+            if let Err(error) = rpcbind.unset(service) {
+                tracing::info!("cannot withdraw {service} from rpcbind: {error}");
                 return;
             }
+        }
+    }
+}
+
+impl RegistrationState {
+    fn warn_refused(&self) {
+        if self.refused.iter().any(|refused| refused.program == nsm::PROGRAM) {
+            tracing::info!("the system's status monitor (rpc.statd) watches clients");
+        }
+        if self.refused.iter().any(|refused| refused.program == nlm4::PROGRAM) {
+            tracing::warn!(
+                "another lock manager is registered with rpcbind, such as the kernel's (lockd), which starts with its \
+                 NFS server and with its mounts over NFSv3: clients cannot lock files of this server"
+            );
+        }
+        let refused: Vec<_> =
+            self.refused.iter().filter(|refused| !refused.is_of_locks()).map(ToString::to_string).collect();
+        if !refused.is_empty() {
+            tracing::warn!(
+                "rpcbind has another server for what this one answers ({}): clients that ask it will not come here \
+                 (`rpcinfo -p` shows it; name the ports on the client, or end the other server)",
+                refused.join(", ")
+            );
         }
     }
 }
@@ -336,6 +399,10 @@ fn owner() -> String {
 }
 
 impl RegisteredService {
+    const fn is_of_locks(&self) -> bool {
+        matches!(self.program, nlm4::PROGRAM | nsm::PROGRAM)
+    }
+
     const fn netid(&self) -> &'static [u8] {
         self.protocol.netid(self.address.ip())
     }

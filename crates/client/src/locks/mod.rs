@@ -287,7 +287,7 @@ impl MountLocks {
         done: LockDone,
     ) {
         let effects = self.begin(file, None, interrupt, done, |state, id, file, now| {
-            state.agent.close(id, file, owner, now)
+            state.agent.unlock(id, file, owner, ByteRange::WHOLE, now)
         });
         self.perform_elsewhere(effects);
     }
@@ -346,7 +346,7 @@ impl MountLocks {
     /// Whether an owner holds anything of a file.
     pub(crate) fn holds(&self, file: &OpenFile, owner: LocalLockOwner) -> bool {
         let id = LockFileId(file.id().0);
-        !self.is_idle() && !self.state.lock().agent.held(id, owner).is_empty()
+        !self.is_idle() && self.state.lock().agent.holds(id, owner)
     }
 
     /// Ends the wait of a caller, without sending anything on this thread.
@@ -729,10 +729,15 @@ impl MountLocks {
         }
     }
 
-    /// Whether another owner of this mount holds a conflicting lock.
+    /// Whether another owner of this mount holds a conflicting lock, or this one has locks of
+    /// another open file description, which may have been closed.
     pub(crate) fn is_locked_here(&self, file: &OpenFile, arguments: &LockArguments) -> bool {
         let (_, request) = test_request(file, arguments);
-        !self.is_idle() && matches!(self.state.lock().agent.test(request), LockTest::Held(..))
+        if self.is_idle() {
+            return false;
+        }
+        let state = self.state.lock();
+        state.agent.holds_through_another(request) || matches!(state.agent.test(request), LockTest::Held(..))
     }
 
     /// Whether another owner of this mount is unlocking a conflicting lock.
@@ -756,7 +761,9 @@ impl MountLocks {
             if self.stop.is_raised() {
                 break;
             }
-            let effects = self.event(|state, now| state.agent.close(self.next_request(), file, owner, now));
+            let effects = self.event(|state, now| {
+                state.agent.unlock(self.next_request(), file, owner, ByteRange::WHOLE, now)
+            });
             self.perform_on(Some(RequestKind::Release), effects);
         }
         self.stop.raise();

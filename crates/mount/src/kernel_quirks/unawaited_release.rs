@@ -20,7 +20,9 @@ pub(crate) fn wait(client: &Superblock, context: &FuseContext<'_>, parent: Inode
     }
 }
 
-/// Waits for requests that arrived earlier, if a lock of this mount is in the way.
+/// Waits for requests that arrived earlier, if a lock of this mount is in the way, or the owner may
+/// be the name of an open file description that was closed before: the lock that it is about to get
+/// must not end with the RELEASE of that one, nor keep its locks.
 pub(crate) fn wait_for_lock(op: &Op<'_>, context: &FuseContext<'_>, file: &OpenFile, lock: &LockArguments) {
     if ops::is_locked_here(op, file, lock) {
         context.wait_for_earlier();

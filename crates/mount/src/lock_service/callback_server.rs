@@ -19,10 +19,20 @@ use super::registration::{self, LocalPortmapper};
 /// Servers call seldom, and any host can connect.
 const LIMITS: (usize, usize, usize) = (64, 8, 4);
 
+/// The ports at which a server serves the programs.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerPorts {
+    /// NLM over TCP and UDP.
+    pub nlm: [u16; 2],
+    /// NSM over TCP.
+    pub nsm: u16,
+}
+
 /// The registered programs.
 pub(super) struct NlmCallbackServer {
     portmapper: LocalPortmapper,
     ports: [u16; 2],
+    own_monitor: u16,
     /// `None`: a server serves and registers them.
     servers: Option<(RpcServerHandle, DatagramServerHandle)>,
     monitor: Option<SystemMonitor>,
@@ -36,6 +46,10 @@ impl NlmCallbackServer {
     /// Serves and registers the programs. `None` if servers cannot call them.
     pub(super) fn start(service: &Arc<HostLockService>) -> Option<Self> {
         let portmapper = LocalPortmapper::find()?;
+        // One that cannot register opens no ports each time.
+        if portmapper.is_served(nlm4::PROGRAM, nlm4::VERSION) {
+            return None;
+        }
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
         let ports = [listener.local_addr().ok()?.port(), socket.local_addr().ok()?.port()];
@@ -45,7 +59,7 @@ impl NlmCallbackServer {
         let server = RpcServer::new(vec![listener], tcp, limits).ok()?;
         let datagrams = DatagramServer::new(socket, udp, may_wait).ok()?;
         let servers = Some((server.handle(), datagrams.handle()));
-        let mut started = Self { portmapper, ports, servers, monitor: None };
+        let mut started = Self { portmapper, ports, own_monitor: ports[0], servers, monitor: None };
         thread::Builder::new().name("curt-locks-tcp".into()).spawn(move || server.run()).ok()?;
         let serve_datagrams = move || {
             if let Err(error) = datagrams.run() {
@@ -60,13 +74,13 @@ impl NlmCallbackServer {
         Some(started)
     }
 
-    /// The programs of a server, which has registered NLM at ports of TCP and UDP. `None` if other
-    /// hosts cannot call it.
-    pub(super) fn of_server(ports: [u16; 2]) -> Option<Self> {
+    /// The programs of a server. `None` if they are not registered, and other hosts cannot call it.
+    pub(super) fn of_server(ports: ServerPorts) -> Option<Self> {
+        let ServerPorts { nlm: ports, nsm: own_monitor } = ports;
         let portmapper = LocalPortmapper::find()?;
         let is_registered = portmapper.is_registered_at(nlm4::PROGRAM, nlm4::VERSION, ports);
-        let monitor = SystemMonitor::find_other_than(&portmapper, ports);
-        is_registered.then_some(Self { portmapper, ports, servers: None, monitor })
+        let monitor = SystemMonitor::find_other_than(&portmapper, own_monitor);
+        is_registered.then_some(Self { portmapper, ports, own_monitor, servers: None, monitor })
     }
 
     fn register(&mut self) -> bool {
@@ -77,7 +91,7 @@ impl NlmCallbackServer {
     /// them, and finds the monitor that has been started or has ended meanwhile.
     pub(super) fn keep_registered(&mut self) -> bool {
         if self.servers.is_none() {
-            self.monitor = SystemMonitor::find_other_than(&self.portmapper, self.ports);
+            self.monitor = SystemMonitor::find_other_than(&self.portmapper, self.own_monitor);
             return self.portmapper.is_registered_at(nlm4::PROGRAM, nlm4::VERSION, self.ports);
         }
         self.keep(nlm4::PROGRAM, nlm4::VERSION) && self.keep_monitor()
@@ -118,33 +132,33 @@ impl NlmCallbackServer {
 }
 
 impl SystemMonitor {
-    /// The monitor of this host, unless it is the one at these ports of TCP and UDP.
+    /// The monitor of this host, unless it is the one at this port of TCP.
     #[must_use]
-    pub fn find(own: [u16; 2]) -> Option<Self> {
+    pub fn find(own: u16) -> Option<Self> {
         Self::find_other_than(&LocalPortmapper::find()?, own)
     }
 
-    fn find_other_than(portmapper: &LocalPortmapper, [own, _]: [u16; 2]) -> Option<Self> {
+    fn find_other_than(portmapper: &LocalPortmapper, own: u16) -> Option<Self> {
         let port = portmapper.port(nsm::PROGRAM, nsm::VERSION, portmap::PROTOCOL_TCP);
         // What a server left that was killed has no socket.
         let port = port.filter(|port| *port != own && registration::connect(*port).is_ok());
         port.map(Self)
     }
 
-    /// Has a host watched, or not any more.
-    pub fn watch(self, host: IpAddr, is_watched: bool) {
+    /// Has a host watched, or not any more. Returns whether it is done.
+    #[must_use]
+    pub fn watch(self, host: IpAddr, is_watched: bool) -> bool {
         if is_watched {
-            self.monitor(host);
-            return;
+            return self.monitor(host).is_some();
         }
         let name = host.to_string();
         let unwatched = registration::connect(self.0).and_then(|transport| {
             let id = monitored(&name);
             registration::call::<nsm::MonitorState>(&transport, target(NsmProcedure::Unmon), &id)
         });
-        if let Err(error) = unwatched {
-            debug!(%host, %error, "the status monitor still watches the host");
-        }
+        unwatched
+            .inspect_err(|error| debug!(%host, %error, "the status monitor still watches the host"))
+            .is_ok()
     }
 
     /// Has a host watched. Returns the monitor's state number, with which it notifies that host of

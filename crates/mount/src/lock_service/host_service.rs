@@ -31,7 +31,7 @@ use curt_types::{ByteRange, LockType};
 use parking_lot::{Condvar, Mutex};
 use tracing::{debug, info};
 
-use super::callback_server::{NlmCallbackServer, SystemMonitor};
+use super::callback_server::{NlmCallbackServer, ServerPorts, SystemMonitor};
 use super::host_state::HostState;
 use super::programs::{CallbackReceiver, Grant, GrantReply};
 use super::record::{self, hexadecimal, network_namespace, parse_handle};
@@ -302,6 +302,8 @@ pub(super) struct HostLockService {
     /// Where the system's monitor does not notify servers of a restart of this host.
     host: Option<HostState>,
     send_notice: SendNotice,
+    /// Where the server has the programs that owns this service.
+    server: Mutex<Option<ServerPorts>>,
     callbacks: Mutex<Option<NlmCallbackServer>>,
     can_be_called: AtomicBool,
     is_monitor: AtomicBool,
@@ -347,7 +349,7 @@ fn serve(
 ) -> io::Result<()> {
     let listener = place.listen()?;
     let service = HostLockService::start(ServiceOwner::Mount(Arc::clone(own)));
-    service.serve_callbacks(NlmCallbackServer::start(&service));
+    service.serve_callbacks(None);
     let _ = joined.send(());
     let accepted = service.accept(&listener);
     service.end();
@@ -368,6 +370,7 @@ impl HostLockService {
             system_state: AtomicI32::new(0),
             host,
             send_notice: Box::new(send_notice),
+            server: Mutex::default(),
             callbacks: Mutex::default(),
             can_be_called: AtomicBool::new(false),
             is_monitor: AtomicBool::new(false),
@@ -383,8 +386,11 @@ impl HostLockService {
         service
     }
 
-    /// Serves the programs, or `None`: servers cannot call them.
-    pub(super) fn serve_callbacks(self: &Arc<Self>, callbacks: Option<NlmCallbackServer>) {
+    /// Begins to serve the programs if servers can call them, and the mounts. `server`: where the
+    /// server has them that owns this service.
+    pub(super) fn serve_callbacks(self: &Arc<Self>, server: Option<ServerPorts>) {
+        *self.server.lock() = server;
+        let callbacks = self.callbacks();
         if callbacks.is_none() {
             info!("servers cannot call back: locks of other machines are polled for");
         }
@@ -401,6 +407,14 @@ impl HostLockService {
         let tell = move || service.tell_restart();
         if let Err(error) = thread::Builder::new().name("curt-lock-notices".into()).spawn(tell) {
             debug!(%error, "servers are told later of the restart of this host");
+        }
+    }
+
+    /// The programs, if they can be registered, or are registered by their server.
+    fn callbacks(self: &Arc<Self>) -> Option<NlmCallbackServer> {
+        match &self.owner {
+            ServiceOwner::Mount(_) => NlmCallbackServer::start(self),
+            ServiceOwner::Server(_) => self.server.lock().and_then(NlmCallbackServer::of_server),
         }
     }
 
@@ -559,7 +573,7 @@ impl HostLockService {
         }
     }
 
-    fn check_often(&self) {
+    fn check_often(self: &Arc<Self>) {
         loop {
             let (progress, changed) = &self.progress;
             let goes_on = |progress: &mut ServiceProgress| *progress != ServiceProgress::HasEnded;
@@ -579,10 +593,16 @@ impl HostLockService {
     }
 
     /// Another lock manager, such as the kernel's, may have been registered instead of this one, or
-    /// rpc.statd may have been started.
-    fn check_registration(&self) {
+    /// have ended; rpcbind or rpc.statd may have been started.
+    fn check_registration(self: &Arc<Self>) {
         let mut callbacks = self.callbacks.lock();
+        if *self.progress.0.lock() != ServiceProgress::Serves {
+            return;
+        }
         let monitor_before = callbacks.as_ref().and_then(NlmCallbackServer::system_monitor);
+        if callbacks.is_none() {
+            *callbacks = self.callbacks();
+        }
         let can_be_called = callbacks.as_mut().is_some_and(NlmCallbackServer::keep_registered);
         let is_monitor = can_be_called && callbacks.as_ref().is_some_and(NlmCallbackServer::is_monitor);
         let monitor = callbacks.as_ref().and_then(NlmCallbackServer::system_monitor);
@@ -867,6 +887,7 @@ mod tests {
             system_state: AtomicI32::new(0),
             host: None,
             send_notice: Box::new(|server, _| panic!("{server} is notified")),
+            server: Mutex::default(),
             callbacks: Mutex::default(),
             can_be_called: AtomicBool::new(true),
             is_monitor: AtomicBool::new(true),

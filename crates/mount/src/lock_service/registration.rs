@@ -66,7 +66,7 @@ impl LocalPortmapper {
 
     /// Whether the program is registered by a process that has a socket at its port. The socket may
     /// be bound to any address of this host, so a connection to one of them would prove nothing.
-    fn is_served(&self, program: u32, version: u32) -> bool {
+    pub(super) fn is_served(&self, program: u32, version: u32) -> bool {
         let tables = [(PROTOCOL_TCP, ["tcp", "tcp6"]), (PROTOCOL_UDP, ["udp", "udp6"])];
         tables.into_iter().any(|(protocol, tables)| {
             let port = self.port(program, version, protocol);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::callback_server::NlmCallbackServer;
+use super::callback_server::ServerPorts;
 use super::host_service::{HostLockService, ServiceOwner, ServicePaths, ServingNfsServer};
 use super::programs::{CallbackReceiver, Grant, GrantReply};
 
@@ -71,9 +71,10 @@ impl ServerLockService {
         Ok(Some(Self { service, owner_ends: place, _right: right }))
     }
 
-    /// NLM is registered at these ports of TCP and UDP, or not.
-    pub fn set_registered(&self, ports: Option<[u16; 2]>) {
-        self.service.serve_callbacks(ports.and_then(NlmCallbackServer::of_server));
+    /// Serves mounts. `ports`: where the programs are served that are registered now or later;
+    /// `None`: they never are.
+    pub fn serve(&self, ports: Option<ServerPorts>) {
+        self.service.serve_callbacks(ports);
     }
 
     /// Ends the service: a mount takes over.

@@ -116,18 +116,6 @@ impl LockAgent {
         self.take_actions()
     }
 
-    /// An owner closes a file (FLUSH), which ends all its locks there; `id` is answered when the
-    /// server has confirmed it.
-    pub fn close(
-        &mut self,
-        id: LockRequestId,
-        file: LockFileId,
-        owner: LocalLockOwner,
-        now: MonotonicTime,
-    ) -> Vec<LockAction> {
-        self.unlock(id, file, owner, ByteRange::WHOLE, now)
-    }
-
     /// As [`Self::unlock`] by a caller that did not wait until the bytes it wrote under the lock
     /// are at the server. The lock is taken from it now, so that a later one of the same owner is
     /// another lock; it is unlocked after [`Self::data_written`]. Returns the release, if the owner
@@ -376,6 +364,24 @@ impl LockAgent {
     pub fn held(&self, file: LockFileId, owner: LocalLockOwner) -> LockRanges {
         let holder = self.files.get(&file).and_then(|table| table.holders.get(&owner));
         holder.map(|holder| holder.ranges.clone()).unwrap_or_default()
+    }
+
+    /// Whether an owner holds anything of a file.
+    #[must_use]
+    pub fn holds(&self, file: LockFileId, owner: LocalLockOwner) -> bool {
+        self.files.get(&file).is_some_and(|table| table.holders.contains_key(&owner))
+    }
+
+    /// Whether the owner of a request holds locks of another open file description. That is usual
+    /// for a process. The owner of a lock of an open file description is named by its address in
+    /// the kernel, which the next one may have: then these locks end with the close of the earlier
+    /// one.
+    #[must_use]
+    pub fn holds_through_another(&self, request: LocalLockRequest) -> bool {
+        let table = self.files.get(&request.file);
+        table
+            .and_then(|table| table.holders.get(&request.owner))
+            .is_some_and(|holder| holder.open != request.open)
     }
 
     /// Whether a LOCK that was not sent yet has no waiter any more, so that it is not sent.

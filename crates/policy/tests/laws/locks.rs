@@ -520,8 +520,7 @@ fn a_close_ends_the_locks_of_its_owner_and_the_last_one_those_of_the_open_file()
     mount.holds(100, ofd, READ, bytes(0, 9));
     mount.holds(101, flock, READ, ByteRange::WHOLE);
     mount.holds(200, process(1), READ, bytes(0, 9));
-    let actions = mount.agent.close(LockRequestId(300), FILE, process(1), mount.now);
-    mount.act(actions);
+    mount.unlock(300, process(1), ByteRange::WHOLE);
     mount.serve();
     assert_eq!(mount.answers(), [(300, OK)]);
     let actions = mount.agent.close_open(LockRequestId(301), FILE, LockOpenId(1), mount.now);
@@ -531,6 +530,21 @@ fn a_close_ends_the_locks_of_its_owner_and_the_last_one_those_of_the_open_file()
     mount.serve();
     assert!(mount.agent.is_idle());
     assert_eq!(mount.answers(), []);
+}
+
+/// The kernel names open file descriptions by an address, which it uses again.
+#[test]
+fn an_owner_with_locks_of_another_open_file_is_recognized_until_that_is_closed() {
+    let mut mount = mount();
+    let (ofd, before) = (process(3), LockOpenId(1));
+    let of = |open| LocalLockRequest { open, ..Mount::request(9, ofd, WRITE, bytes(20, 29)) };
+    assert!(!mount.agent.holds_through_another(of(before)));
+    mount.holds(101, ofd, WRITE, bytes(0, 9));
+    assert!(!mount.agent.holds_through_another(of(before)));
+    assert!(mount.agent.holds_through_another(of(LockOpenId(2))));
+    let actions = mount.agent.close_open(LockRequestId(301), FILE, before, mount.now);
+    mount.act(actions);
+    assert!(!mount.agent.holds_through_another(of(LockOpenId(2))));
 }
 
 /// Processes 1 to 40 take turns; after how many UNLOCKs, if each holds the lock for `hold`.
@@ -617,13 +631,13 @@ fn a_lock_that_the_server_has_taken_away_is_free_for_others() {
     let actions = mount.agent.lost(FILE, process(1), bytes(5, 99));
     let lost = LockAction::Lost { file: FILE, owner: process(1), range: bytes(5, 9) };
     assert_eq!(actions, [lost]);
-    assert_eq!(mount.agent.held(FILE, process(1)), LockRanges::of(bytes(0, 4), WRITE));
+    assert_eq!(mount.held(process(1)), LockRanges::of(bytes(0, 4), WRITE));
     mount.unlock(3, process(1), bytes(0, 3));
     let actions = mount.agent.lost(FILE, process(1), ByteRange::WHOLE);
     mount.act(actions);
     assert_eq!(mount.answers(), [(3, Err(LockError::Failed(Fault::Io)))], "it is not unlocked by its owner");
     mount.serve();
-    assert_eq!(mount.agent.held(FILE, process(2)), LockRanges::of(bytes(0, 9), WRITE));
+    assert_eq!(mount.held(process(2)), LockRanges::of(bytes(0, 9), WRITE));
 }
 
 #[test]
@@ -954,7 +968,7 @@ fn a_lock_that_waits_for_its_data_is_not_free_and_is_not_a_later_one_of_its_owne
     let mut mount = mount();
     mount.holds(1, process(1), WRITE, bytes(0, 9));
     let release = mount.agent.unlock_after_data(LockRequestId(2), FILE, process(1), ByteRange::WHOLE);
-    assert!(mount.agent.held(FILE, process(1)).is_empty());
+    assert!(mount.held(process(1)).is_empty());
     mount.lock(3, process(2), WRITE, bytes(0, 0));
     mount.lock(4, process(1), WRITE, bytes(0, 9));
     assert_eq!((mount.asked(), mount.answers()), (vec![], vec![]));

@@ -12,6 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
+use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, RwLock};
@@ -21,6 +22,9 @@ use crate::state_directory::{LOCALS_MAX, MonitoredHost, MonitoredHosts, Persiste
 
 /// Maximum number of hosts with locks at one time, and of hosts in the list.
 pub(super) const HOSTS_MAX: usize = 4096;
+
+/// How long after a callback that did not reach it a host is not called for requests that it repeats.
+const UNREACHED: Duration = Duration::from_secs(600);
 
 /// A host.
 #[derive(Debug)]
@@ -42,6 +46,8 @@ struct KnownHost {
     /// The last of them, whether it is kept or not.
     latest: Option<IpAddr>,
     listing: Listing,
+    /// When the last callback was made, if it did not reach the host.
+    unreached: Option<Instant>,
 }
 
 /// Whether a host is in the list because of this run.
@@ -75,6 +81,19 @@ impl Host {
     /// The address of this server that its last request came to, as far as it is known.
     pub(super) fn latest_local(&self) -> Option<IpAddr> {
         self.known.lock().latest
+    }
+
+    /// Whether callbacks reach the host, as far as it is known.
+    pub(super) fn can_be_called(&self, now: Instant) -> bool {
+        self.known.lock().unreached.is_none_or(|at| now.saturating_duration_since(at) >= UNREACHED)
+    }
+
+    /// Notes whether a callback has reached the host. Returns whether it is the first one that has
+    /// not.
+    pub(super) fn note_callback(&self, is_undelivered: bool, now: Instant) -> bool {
+        let unreached = is_undelivered.then_some(now);
+        let before = std::mem::replace(&mut self.known.lock().unreached, unreached);
+        is_undelivered && before.is_none()
     }
 
     /// The host has no locks any more. Returns whether the list has to be updated.
@@ -186,7 +205,8 @@ impl HostTable {
                 return None;
             }
         }
-        let known = KnownHost { locals: ArrayVec::new(), latest: None, listing: Listing::No };
+        let known =
+            KnownHost { locals: ArrayVec::new(), latest: None, listing: Listing::No, unreached: None };
         let host = Arc::new(Host {
             name: name.to_vec(),
             states: HostStates::new(Arc::clone(&self.locked_since_restarts)),

@@ -91,7 +91,7 @@ impl LockManager {
         outcome.recv().unwrap_or(Err(HostRecordError::NotSaved)).map_err(|error| {
             tracing::warn!(host = %address, %error, "no lock for the host: it could not be notified of a restart");
             match error {
-                HostRecordError::TooMany => Fault::Jukebox,
+                HostRecordError::TooMany => Fault::Dquot,
                 HostRecordError::NotSaved => Fault::Io,
             }
         })
@@ -260,11 +260,22 @@ impl NfsService {
         outcome: GrantedCallOutcome,
         round_trip: Duration,
     ) {
-        if outcome == GrantedCallOutcome::Undelivered {
+        let is_undelivered = outcome == GrantedCallOutcome::Undelivered;
+        if is_undelivered {
             self.counters.count(ServerCounter::LockCallbacksUndelivered);
         }
+        let now = self.clock.now();
+        if let Some(host) = self.lock_manager.hosts.find(peer)
+            && host.note_callback(is_undelivered, now)
+        {
+            tracing::warn!(
+                host = %peer,
+                "callbacks for locks do not reach the host: its processes get them late, or never \
+                 (a firewall must let its port 111 and the ports that `rpcinfo -p` shows pass)"
+            );
+        }
         let answer = outcome.answer(round_trip);
-        self.locks.answered(LockClient::Host(peer), id.callback(), answer, self.clock.now());
+        self.locks.answered(LockClient::Host(peer), id.callback(), answer, now);
     }
 
     /// The answer to a GRANTED_MSG. The round trip is not known.

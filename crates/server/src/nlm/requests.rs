@@ -62,8 +62,11 @@ impl From<Fault> for LockRefusal {
             Fault::Stale | Fault::Badhandle => NlmStat4::StaleFh,
             Fault::Rofs => NlmStat4::Rofs,
             Fault::Fbig => NlmStat4::Fbig,
-            // A later request may succeed.
-            Fault::Jukebox => NlmStat4::DeniedNolocks,
+            // A limit of this server.
+            Fault::Dquot => NlmStat4::DeniedNolocks,
+            // A later request may succeed: another process has a lease, for instance. The host
+            // repeats it, and its process learns nothing of it.
+            Fault::Jukebox => NlmStat4::DeniedGracePeriod,
             _ => NlmStat4::Failed,
         })
     }
@@ -293,12 +296,14 @@ fn locked(call: &mut NlmRequest<'_, '_>, arguments: &NlmLockArguments<'_>, monit
         let LockOwner { process, name, .. } = call.owner(&lock);
         host.states.locks(state, HostLockKey { file: &target.file_key(), process, name });
     }
-    let wait = if block && !reclaim {
+    let waits = !reclaim && cookie.bytes().starts_with(&REPEATED_COOKIE);
+    let is_repeated = waits && (!block || !host.can_be_called(call.service().clock.now()));
+    let wait = if is_repeated {
+        LockWait::Repeated { handle: target.handle() }
+    } else if block && !reclaim {
         // One that came as a datagram is called back from where the host has come last.
         let local = known_local(call.request.context.local().ip()).or_else(|| host.latest_local());
         LockWait::Granted { handle: target.handle(), local }
-    } else if !reclaim && cookie.bytes().starts_with(&REPEATED_COOKIE) {
-        LockWait::Repeated { handle: target.handle() }
     } else {
         LockWait::No
     };
@@ -328,6 +333,8 @@ fn locked(call: &mut NlmRequest<'_, '_>, arguments: &NlmLockArguments<'_>, monit
     drop(change);
     Ok(match outcome {
         LockOutcome::Granted => NlmStat4::Granted,
+        // It waits for no callback.
+        LockOutcome::Blocked(_) if block && is_repeated => NlmStat4::Denied,
         LockOutcome::Blocked(_) => NlmStat4::Blocked,
         LockOutcome::Denied(denial) => return Err(denial.into()),
     })

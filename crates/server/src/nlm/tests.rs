@@ -345,6 +345,41 @@ fn a_host_that_repeats_its_request_has_its_turn_without_being_called() {
     assert_eq!(server.lock(B, Wanted { reclaim: true, ..repeated }), DeniedGracePeriod);
 }
 
+// SEMANTICS: lockd-14.
+#[test]
+fn a_host_that_callbacks_do_not_reach_has_its_turn_if_it_repeats_its_request() {
+    let server = Server::new();
+    let waiting = Wanted { block: true, cookie: b"wait0001", ..WHOLE };
+    assert_eq!(server.lock(A, WHOLE), Granted);
+    assert_eq!(server.lock(B, waiting), Blocked);
+    assert_eq!(server.unlock(A, WHOLE), Granted);
+    let [(_, granted)] = &server.granted()[..] else { panic!("a callback") };
+    server.answer(B, granted, GrantedCallOutcome::Undelivered);
+    assert_eq!(server.lock(A, WHOLE), Granted);
+    // It has a place, and gets no callback.
+    assert_eq!(server.lock(B, waiting), Denied);
+    assert_eq!(
+        server.lock(B, Wanted { cookie: b"other", svid: 9, ..waiting }),
+        Blocked,
+        "of another program"
+    );
+    assert_eq!(server.unlock(A, WHOLE), Granted);
+    assert_eq!(server.lock(A, WHOLE), Denied, "the range is reserved");
+    assert_eq!(server.lock(B, waiting), Granted);
+    assert!(server.granted().is_empty());
+    assert_eq!(server.unlock(B, WHOLE), Granted);
+    let [(_, granted)] = &server.granted()[..] else { panic!("a callback of the other program") };
+    server.answer(B, granted, GrantedCallOutcome::Accepted);
+    // A callback that arrives shows that it can be called again, as the time does.
+    assert_eq!(server.lock(B, waiting), Blocked);
+    assert_eq!(server.cancel(B, waiting), Granted);
+    server.answer(B, granted, GrantedCallOutcome::Undelivered);
+    assert_eq!(server.lock(B, waiting), Denied);
+    assert_eq!(server.cancel(B, waiting), Granted);
+    server.time.advance(Duration::from_secs(600));
+    assert_eq!(server.lock(B, waiting), Blocked);
+}
+
 #[test]
 fn ranges_end_at_the_largest_offset_and_not_beyond() {
     let server = Server::new();

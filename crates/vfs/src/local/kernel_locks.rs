@@ -3,7 +3,6 @@
 //! file cache must not release them.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use curt_types::{ByteRange, FileKind, LockType};
 use rustix::fs::OFlags;
@@ -23,40 +22,17 @@ use crate::kernel_locks::{KernelLockError, KernelLocks, ProcessLock};
 /// would otherwise leave none for connections.
 const DESCRIPTOR_SHARE: u64 = 4;
 
-/// The locked files of all trees: the limit is one of the process.
-static LOCKED_FILES: FileCount = FileCount(AtomicUsize::new(0));
-
-/// A number of files. Relaxed accesses: no other data depend on it.
-struct FileCount(AtomicUsize);
-
-/// One of the files of a [`FileCount`], until it is dropped.
-struct CountedFile(&'static FileCount);
-
-impl FileCount {
-    /// Counts another file, if there are fewer than `max`.
-    fn count(&'static self, max: usize) -> Option<CountedFile> {
-        let next = |count: usize| (count < max).then_some(count + 1);
-        self.0.fetch_update(Relaxed, Relaxed, next).ok().map(|_| CountedFile(self))
-    }
-}
-
-/// Maximum number of files of all trees that have locks of the kernel at a time.
+/// Maximum number of files of all trees that may have locks of the kernel at a time. The caller
+/// counts them.
 #[must_use]
 pub fn kernel_locked_files_max() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit / DESCRIPTOR_SHARE).unwrap_or(usize::MAX)
 }
 
-impl Drop for CountedFile {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Relaxed);
-    }
-}
-
 /// The locks of one file.
 struct OfdLocks {
     file: OwnedFd,
-    _counted: CountedFile,
     /// Read locks take the place of write locks, which need a descriptor open for writing. No
     /// client can write to the file through this server.
     is_read_only: bool,
@@ -69,7 +45,6 @@ impl LocalVfs {
         if attributes_of(object.as_fd())?.kind != FileKind::Regular {
             return Err(Errno::INVAL.into());
         }
-        let counted = LOCKED_FILES.count(kernel_locked_files_max()).ok_or(Errno::MFILE)?;
         if let FsIdentity::Anybody = self.identity {
             self.identity.switch_to(&FsCred::ROOT)?;
         }
@@ -87,7 +62,7 @@ impl LocalVfs {
             Err(Errno::ROFS | Errno::TXTBSY | Errno::ACCESS | Errno::PERM) => (open(OFlags::RDONLY)?, true),
             opened => (opened?, false),
         };
-        Ok(Box::new(OfdLocks { file, _counted: counted, is_read_only }))
+        Ok(Box::new(OfdLocks { file, is_read_only }))
     }
 }
 
@@ -259,15 +234,5 @@ for line in sys.stdin:
         let vfs = tree(directory.path());
         let refused = vfs.open_kernel_locks(&vfs.root()).map(drop);
         assert_eq!(refused, Err(Error::Os(Errno::INVAL)));
-    }
-
-    #[test]
-    fn files_are_counted_up_to_the_limit_and_until_they_are_closed() {
-        static COUNT: FileCount = FileCount(AtomicUsize::new(0));
-        let first = COUNT.count(2).expect("there is room");
-        let _second = COUNT.count(2).expect("there is room");
-        assert!(COUNT.count(2).is_none());
-        drop(first);
-        assert!(COUNT.count(2).is_some());
     }
 }

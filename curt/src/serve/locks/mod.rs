@@ -15,16 +15,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use curt_mount::lock_service::{CallbackPrograms, ServerLockService, SystemMonitor, may_wait};
+use curt_mount::lock_service::{CallbackPrograms, ServerLockService, ServerPorts, SystemMonitor, may_wait};
 use curt_rpc::server::{DatagramServer, RpcService};
 use curt_server::{LockServing, NfsService, RestartNotices};
 
+use self::monitor::MonitorThread;
 use self::nlm_callbacks::PeerThreads;
 use self::notices::Notices;
 use self::router::{HostReceiver, LockRouter};
 use super::arguments::ServeArguments;
 use super::listeners::Listeners;
-use super::registration::RpcbindRegistration;
+use super::registration::LockServiceOwner;
 
 /// The lock service of a server.
 pub(super) struct LockServer {
@@ -73,6 +74,14 @@ impl LockServer {
         Ok(Some(Self { mounts, peers, notices, host_name, grace, programs }))
     }
 
+    /// Who has the lock service of this host.
+    pub(super) fn owner(locks: Option<&Self>) -> LockServiceOwner {
+        match locks {
+            Some(Self { mounts: Some(_), .. }) => LockServiceOwner::ThisServer,
+            _ => LockServiceOwner::Another,
+        }
+    }
+
     /// The servers of calls over UDP.
     pub(super) fn datagram_servers(
         &self,
@@ -86,18 +95,20 @@ impl LockServer {
 
     /// Informs the mounts of this host whether other hosts can call it, and notifies the hosts that
     /// had locks. To be called when the ports are open and registered.
+    ///
+    /// `ports`: those of NLM over TCP and UDP, if they are registered where rpcbind runs.
     pub(super) fn announce(
         &self,
         service: &Arc<NfsService>,
         listeners: &Listeners,
-        registration: Option<&RpcbindRegistration>,
+        ports: Option<[u16; 2]>,
     ) -> Result<()> {
-        let ports = registration.and_then(|registration| registration.lock_ports(listeners));
+        let own_monitor = listeners.statd.first().map_or(0, SocketAddr::port);
         if let Some(mounts) = &self.mounts {
-            mounts.set_registered(ports);
+            mounts.serve(ports.map(|nlm| ServerPorts { nlm, nsm: own_monitor }));
         }
-        let monitor = SystemMonitor::find(registered_monitor(listeners));
-        self.peers.set_monitor(monitor);
+        let listed = self.notices.hosts.iter().map(|host| host.address).collect();
+        self.peers.set_monitor(MonitorThread::start(move || SystemMonitor::find(own_monitor), listed));
         let notices = Notices {
             service: Arc::clone(service),
             mounts: self.mounts.clone(),
@@ -113,12 +124,6 @@ impl LockServer {
             mounts.end();
         }
     }
-}
-
-/// The ports at which this server's monitor is registered.
-fn registered_monitor(listeners: &Listeners) -> [u16; 2] {
-    let port = |addresses: &[SocketAddr]| addresses.first().map_or(0, SocketAddr::port);
-    [port(&listeners.statd), port(&listeners.statd)]
 }
 
 /// Takes over the lock service of this host. Without it mounts on this host poll for locks.

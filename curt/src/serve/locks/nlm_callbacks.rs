@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use curt_client::protocol::LockCallbackId;
-use curt_mount::lock_service::{CallbackReceiver as _, Grant, GrantReply, ServerLockService, SystemMonitor};
+use curt_mount::lock_service::{CallbackReceiver as _, Grant, GrantReply, ServerLockService};
 use curt_proto::nlm4::{self, NlmProcedure};
 use curt_proto::portmap::IpProtocol;
 use curt_rpc::auth::RpcCredential;
@@ -195,11 +195,10 @@ impl PeerThreads {
         let _ = self.mounts.set(mounts);
     }
 
-    /// The system's monitor, if there is one.
-    pub(super) fn set_monitor(&self, monitor: Option<SystemMonitor>) {
-        match monitor.map(MonitorThread::start).transpose() {
-            Ok(Some(monitor)) => drop(self.monitor.set(monitor)),
-            Ok(None) => {}
+    /// The thread for the system's monitor.
+    pub(super) fn set_monitor(&self, monitor: io::Result<MonitorThread>) {
+        match monitor {
+            Ok(monitor) => drop(self.monitor.set(monitor)),
             Err(error) => tracing::warn!(%error, "the status monitor is not used: no thread"),
         }
     }

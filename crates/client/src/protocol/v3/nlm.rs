@@ -207,12 +207,12 @@ impl NlmClient {
             self.host.note_blocked(file, lock);
         }
         let is_reclaim = mode == LockMode::Reclaim;
-        let is_repeated = mode == LockMode::Repeat || mode == LockMode::Block && !block;
+        let waits = matches!(mode, LockMode::Repeat | LockMode::Block);
         let mut cookie = self.next_cookie();
-        if is_repeated {
+        if waits {
             // `curt serve` keeps a place in its queue for it. Others would grant the lock without
             // anybody knowing of it until the next poll, or wait for replies that do not come,
-            // if it blocked.
+            // if it blocked. If it blocks, `curt serve` may know that callbacks do not arrive.
             cookie[..REPEATED_COOKIE.len()].copy_from_slice(&REPEATED_COOKIE);
         }
         let owner = self.owner(lock.owner);
@@ -229,7 +229,8 @@ impl NlmClient {
         let reply = self.change(calls, NlmProcedure::Lock, &arguments, cookie, missing)?;
         Ok(match reply {
             LockReply::Grace if is_reclaim => return self.is_still_held(calls, file, lock),
-            LockReply::Blocked if is_repeated => LockReply::Kept,
+            LockReply::Blocked if waits && !block => LockReply::Kept,
+            LockReply::Denied if block => LockReply::Kept,
             reply => reply,
         })
     }
