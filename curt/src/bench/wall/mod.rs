@@ -355,7 +355,7 @@ impl<'a> WallTestbed<'a> {
         counts: impl Fn(TimedProgram) -> Result<(u64, u64)>,
     ) -> Result<Measured> {
         let run = |phase: &str, part: u64| -> Result<WorkDone> {
-            let mut command = child(&["wall-work", &work.name(), phase, &part.to_string()]);
+            let mut command = child(&["timed-program", &work.name(), phase, &part.to_string()]);
             let said = run_child(command.arg(top))?;
             serde_json::from_slice(&said).context("unexpected output of the measured process")
         };
