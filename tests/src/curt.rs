@@ -82,6 +82,22 @@ pub fn image_of_trees(image: &Path) -> Result<()> {
     process::run(make.arg(image).arg("2G"), READY).map(drop)
 }
 
+/// A counter of a mount, or of the server of a network, by its name in `curt stat --json`.
+///
+/// # Errors
+/// `curt stat` fails, or does not have the counter.
+pub fn counter(network: &Network, mount: Option<&CurtMount>, name: &str) -> Result<u64> {
+    let mut command = network.command(program("curt")?);
+    command.args(["stat", "--json"]);
+    match mount {
+        Some(mount) => command.arg(mount.directory()),
+        None => command.arg("--server"),
+    };
+    let text = process::run(&mut command, READY)?;
+    let value = text.split(&format!("\"{name}\": ")).nth(1).with_context(|| format!("no {name}: {text}"))?;
+    Ok(value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse()?)
+}
+
 /// `curt serve` of one directory, at [`ADDRESS`] of its network, for NFS and MOUNT on one port.
 pub struct CurtServe {
     running: RunningProcess,

@@ -10,6 +10,7 @@ use curt_tests::kernel::KernelNumber;
 use curt_tests::linux_locker::LinuxLocker;
 use curt_tests::locker::{self, tell};
 use curt_tests::network::{ADDRESS, Network};
+use curt_tests::other_machine::{self, OTHER_ADDRESS, Portmapper};
 use curt_tests::process::{self, RunningProcess};
 use rustix::process::Signal;
 
@@ -19,7 +20,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 struct Locking {
     network: Network,
     server: CurtServe,
-    _rpcbind: RunningProcess,
+    rpcbind: RunningProcess,
 }
 
 impl Locking {
@@ -29,7 +30,7 @@ impl Locking {
         let export = network.make_directory("export")?;
         std::fs::write(export.join("file"), "old")?;
         let server = CurtServe::start(&network, &export, arguments)?;
-        Ok(Self { network, server, _rpcbind: rpcbind })
+        Ok(Self { network, server, rpcbind })
     }
 
     fn mount(&self, name: &str) -> Result<CurtMount> {
@@ -50,7 +51,7 @@ impl Locking {
 
     /// A counter of a mount, or of the server.
     fn counter(&self, mount: Option<&CurtMount>, name: &str) -> Result<u64> {
-        counter_of(&self.network, mount, name)
+        curt::counter(&self.network, mount, name)
     }
 
     fn wait_for(&self, mount: Option<&CurtMount>, name: &str, least: u64) -> Result<()> {
@@ -58,19 +59,6 @@ impl Locking {
             Ok((self.counter(mount, name)? >= least).then_some(()))
         })
     }
-}
-
-/// A counter of a mount, or of the server.
-fn counter_of(network: &Network, mount: Option<&CurtMount>, name: &str) -> Result<u64> {
-    let mut command = network.command(curt::program("curt")?);
-    command.args(["stat", "--json"]);
-    match mount {
-        Some(mount) => command.arg(mount.directory()),
-        None => command.arg("--server"),
-    };
-    let text = process::run(&mut command, MINUTE)?;
-    let value = text.split(&format!("\"{name}\": ")).nth(1).with_context(|| format!("no {name}: {text}"))?;
-    Ok(value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse()?)
 }
 
 fn file(mount: &CurtMount) -> PathBuf {
@@ -178,12 +166,29 @@ fn locks_are_reclaimed_at_their_address_from_a_server_that_tells_nobody_of_its_r
     server.kill()?;
     server.restart(&network)?;
     process::until("the lock is reclaimed", MINUTE, || {
-        Ok((counter_of(&network, Some(&mount), "lock_reclaimed")? == 1).then_some(()))
+        Ok((curt::counter(&network, Some(&mount), "lock_reclaimed")? == 1).then_some(()))
     })?;
-    ensure!(counter_of(&network, Some(&mount), "lock_lost")? == 0, "nothing is lost");
+    ensure!(curt::counter(&network, Some(&mount), "lock_lost")? == 0, "nothing is lost");
     tell(&mut holder, "write after")?;
     tell(&mut holder, "unlock")
 }
+
+/// `curt serve` on another machine without a portmapper, killed and started again when a file
+/// appears.
+const SERVER: &str = r#"
+program=$1 directory=$2 address=$3 port=$4
+serve() {
+    $program serve $directory/export --bind $address:$port --mount-port $port --state $directory/state \
+        --squash none --insecure --no-rpcbind --grace 60 &
+    server=$!
+}
+serve
+until [[ -e $directory/restart ]]; do sleep 0.05; done
+kill -9 $server
+wait $server
+serve
+wait $server
+"#;
 
 // SEMANTICS: lock-3, lock-10.
 #[test]
@@ -192,29 +197,101 @@ fn the_status_monitor_of_a_mounts_host_reports_restarts_and_is_replaced_when_it_
     let (mut rpcbind, mut statd) = (network.rpcbind()?, network.status_monitor()?);
     let export = network.make_directory("export")?;
     std::fs::write(export.join("file"), "old")?;
-    let mut server = CurtServe::start(&network, &export, &["--no-rpcbind", "--grace", "60"])?;
-    let options = format!("{},lockport={}", server.ports(), CurtServe::PORT);
-    let mut mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
+    // Nothing but the mount asks the monitor of this machine.
+    let (directory, port) = (network.directory(), CurtServe::PORT.to_string());
+    let mut command = other_machine::command(&network, Portmapper::Missing)?;
+    command.args(["bash", "-c", SERVER, "server"]).arg(curt::program("curt")?).arg(directory);
+    let server = other_machine::start(&network, command.args([OTHER_ADDRESS, &port]))?;
+    server.wait_for("listening on", MINUTE)?;
+    let source = format!("{OTHER_ADDRESS}:{}", export.display());
+    let options = format!("port={port},mountport={port},lockport={port}");
+    let mut mount = CurtMount::start(&network, "mount", &source, &options)?;
     let mut holder = locker::start(&network, &file(&mount), "fcntl-write")?;
     holder.wait_for("locked", MINUTE)?;
-    let monitored = network.directory().join("statd/sm").join(ADDRESS);
+    let monitored = directory.join("statd/sm").join(OTHER_ADDRESS);
     ensure!(monitored.exists(), "rpc.statd does not monitor the server");
-    server.kill()?;
-    server.restart(&network)?;
+    std::fs::write(directory.join("restart"), "")?;
     // rpc.statd gets SM_NOTIFY, and calls procedure 16.
     mount.process().wait_for("the server is said to have restarted", MINUTE)?;
     process::until("the lock is reclaimed", MINUTE, || {
-        Ok((counter_of(&network, Some(&mount), "lock_reclaimed")? == 1).then_some(()))
+        Ok((curt::counter(&network, Some(&mount), "lock_reclaimed")? == 1).then_some(()))
     })?;
     for process in [&mut statd, &mut rpcbind] {
         process.signal(Signal::KILL)?;
         process.wait(MINUTE)?;
     }
     let _rpcbind = network.rpcbind()?;
-    for program in ["100021 4", "100024 1"] {
-        process::until(&format!("{program} is registered again"), MINUTE, || {
+    wait_for_programs(&network, &["100021 4", "100024 1"])?;
+    tell(&mut holder, "unlock")
+}
+
+// SEMANTICS: lockd-5.
+#[test]
+fn the_status_monitor_of_a_servers_host_reports_a_client_that_has_restarted() -> Result<()> {
+    let network = Network::new()?;
+    let (_rpcbind, _statd) = (network.rpcbind()?, network.status_monitor()?);
+    let export = network.make_directory("export")?;
+    std::fs::write(export.join("file"), "old")?;
+    let server = CurtServe::start(&network, &export, &[])?;
+    let mounting = format!("vers=3 {}", server.source());
+    let mut linux = LinuxLocker::start(&network, KernelNumber(0), &mounting, "linux")?.mounted()?;
+    linux.ask("lock 5 1", "lock 5 done")?;
+    let monitored = network.directory().join("statd/sm").join(KernelNumber(0).address());
+    process::until("rpc.statd monitors the client", MINUTE, || Ok(monitored.exists().then_some(())))?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), "")?;
+    let gets = locker::start(&network, &file(&mount), "fcntl-write first=5 length=1")?;
+    process::until("the mount waits", MINUTE, || {
+        Ok((curt::counter(&network, None, "locks_blocked")? > 0).then_some(()))
+    })?;
+    linux.run("sm-notify -f")?;
+    gets.wait_for("locked", MINUTE)?;
+    ensure!(curt::counter(&network, None, "lock_hosts_restarted")? == 1, "the server was notified");
+    linux.end().map(drop)
+}
+
+/// Waits until programs are registered, and answer over UDP.
+fn wait_for_programs(network: &Network, programs: &[&str]) -> Result<()> {
+    for program in programs {
+        process::until(&format!("{program} is registered"), MINUTE, || {
             Ok(network.shell(&format!("rpcinfo -u {ADDRESS} {program}"), MINUTE).ok())
         })?;
     }
-    tell(&mut holder, "unlock")
+    Ok(())
+}
+
+// SEMANTICS: lock-3.
+#[test]
+fn a_mount_that_locks_before_the_portmapper_runs_is_called_back_once_it_does() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    std::fs::write(export.join("file"), "old")?;
+    let server = CurtServe::start(&network, &export, &["--no-rpcbind"])?;
+    let options = format!("{},lockport={}", server.ports(), CurtServe::PORT);
+    let one = CurtMount::start(&network, "one", &server.source(), &options)?;
+    let mut holder = locker::start(&network, &file(&one), "fcntl-write")?;
+    holder.wait_for("locked", MINUTE)?;
+    let _rpcbind = network.rpcbind()?;
+    wait_for_programs(&network, &["100021 4", "100024 1"])?;
+    let other = CurtMount::start(&network, "other", &server.source(), &options)?;
+    let waits = locker::start(&network, &file(&other), "fcntl-write")?;
+    process::until("the other mount waits", MINUTE, || {
+        Ok((curt::counter(&network, None, "locks_blocked")? > 0).then_some(()))
+    })?;
+    tell(&mut holder, "unlock")?;
+    waits.wait_for("locked", MINUTE)?;
+    ensure!(curt::counter(&network, Some(&other), "lock_cb_wakeup")? > 0, "the mount polled");
+    Ok(())
+}
+
+// SEMANTICS: lockd-1.
+#[test]
+fn a_server_registers_again_when_the_portmapper_or_the_status_monitor_has_ended() -> Result<()> {
+    let mut locking = Locking::new(&[])?;
+    let programs = ["100021 4", "100024 1"];
+    wait_for_programs(&locking.network, &programs)?;
+    locking.rpcbind.signal(Signal::KILL)?;
+    locking.rpcbind.wait(MINUTE)?;
+    locking.rpcbind = locking.network.rpcbind()?;
+    wait_for_programs(&locking.network, &programs)?;
+    locking.network.shell(&format!("rpcinfo -t {ADDRESS} 100003 3"), MINUTE).map(drop)
 }

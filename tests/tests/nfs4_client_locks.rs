@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use curt_tests::curt::{self, CurtMount, CurtServe};
 use curt_tests::ganesha::Ganesha;
 use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
@@ -63,11 +63,7 @@ impl<'n> Mounts<'n> {
     }
 
     fn counter(&self, mount: &CurtMount, name: &str) -> Result<u64> {
-        let mut command = self.network.command(curt::program("curt")?);
-        let text = process::run(command.args(["stat", "--json"]).arg(mount.directory()), MINUTE)?;
-        let value =
-            text.split(&format!("\"{name}\": ")).nth(1).with_context(|| format!("no {name}: {text}"))?;
-        Ok(value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse()?)
+        curt::counter(&self.network, Some(mount), name)
     }
 
     fn wait_for_counter(&self, mount: &CurtMount, name: &str, least: u64) -> Result<()> {

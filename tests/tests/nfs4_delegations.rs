@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use curt_tests::curt::{self, CurtMount, CurtServe};
 use curt_tests::kernel::KernelNumber;
 use curt_tests::linux_locker::LinuxLocker;
@@ -14,10 +14,7 @@ use curt_tests::process;
 const MINUTE: Duration = Duration::from_secs(60);
 /// A counter of the server.
 fn counter(network: &Network, name: &str) -> Result<u64> {
-    let mut command = network.command(curt::program("curt")?);
-    let text = process::run(command.args(["stat", "--json", "--server"]), MINUTE)?;
-    let value = text.split(&format!("\"{name}\": ")).nth(1).with_context(|| format!("no {name}: {text}"))?;
-    Ok(value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse()?)
+    curt::counter(network, None, name)
 }
 
 fn start<'n>(
