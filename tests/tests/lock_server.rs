@@ -285,7 +285,7 @@ fn a_mount_that_locks_before_the_portmapper_runs_is_called_back_once_it_does() -
 
 // SEMANTICS: lockd-1.
 #[test]
-fn a_server_registers_again_when_the_portmapper_or_the_status_monitor_has_ended() -> Result<()> {
+fn a_server_registers_again_after_a_restart_of_the_portmapper() -> Result<()> {
     let mut locking = Locking::new(&[])?;
     let programs = ["100021 4", "100024 1"];
     wait_for_programs(&locking.network, &programs)?;
