@@ -64,7 +64,7 @@ enum CliCommand {
     /// Run a command and show the cause of each of its requests, the requests that caching saved,
     /// and those that Linux would have sent
     Explain(explain::ExplainArguments),
-    /// Run benchmarks: requests, time, throughput and memory
+    /// Run benchmarks: requests, times and locks
     Bench(bench::BenchArguments),
 }
 

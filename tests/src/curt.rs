@@ -82,22 +82,6 @@ pub fn image_of_trees(image: &Path) -> Result<()> {
     process::run(make.arg(image).arg("2G"), READY).map(drop)
 }
 
-/// A counter of a mount, or of the server of a network, by its name in `curt stat --json`.
-///
-/// # Errors
-/// `curt stat` fails, or does not have the counter.
-pub fn counter(network: &Network, mount: Option<&CurtMount>, name: &str) -> Result<u64> {
-    let mut command = network.command(program("curt")?);
-    command.args(["stat", "--json"]);
-    match mount {
-        Some(mount) => command.arg(mount.directory()),
-        None => command.arg("--server"),
-    };
-    let text = process::run(&mut command, READY)?;
-    let value = text.split(&format!("\"{name}\": ")).nth(1).with_context(|| format!("no {name}: {text}"))?;
-    Ok(value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse()?)
-}
-
 /// `curt serve` of one directory, at [`ADDRESS`] of its network, for NFS and MOUNT on one port.
 pub struct CurtServe {
     running: RunningProcess,
@@ -171,6 +155,32 @@ impl CurtServe {
         *self = Self::start(network, &self.export.clone(), &arguments)?;
         Ok(())
     }
+}
+
+/// A counter of a mount, or of the server, as `curt stat --json` prints it.
+///
+/// # Errors
+/// There is none.
+pub fn counter(network: &Network, mount: Option<&CurtMount>, name: &str) -> Result<u64> {
+    fn find(printed: &serde_json::Value, name: &str) -> Option<u64> {
+        use serde_json::Value;
+        let within = |value: &Value| find(value, name);
+        match printed {
+            Value::Object(fields) => {
+                fields.get(name).and_then(Value::as_u64).or_else(|| fields.values().find_map(within))
+            }
+            Value::Array(values) => values.iter().find_map(within),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+        }
+    }
+    let mut command = network.command(program("curt")?);
+    command.args(["stat", "--json"]);
+    match mount {
+        Some(mount) => command.arg(mount.directory()),
+        None => command.arg("--server"),
+    };
+    let printed = process::run(&mut command, Duration::from_secs(60))?;
+    find(&serde_json::from_str(&printed)?, name).with_context(|| format!("no {name}: {printed}"))
 }
 
 /// `curt mount` at a directory of the test.

@@ -20,6 +20,7 @@ pub mod lock_scripts;
 pub mod locker;
 pub mod mountstats;
 pub mod network;
+pub mod nfs4_client;
 pub mod other_machine;
 pub mod process;
 pub mod prometheus;

@@ -9,8 +9,8 @@ use crate::network::Network;
 
 const MINUTES: Duration = Duration::from_secs(300);
 
-/// What Linux clients run: each line of its input is a command, and its output says how it ended.
-/// `lock`, `try` and `unlock` are about a range of `/mnt/nfs/file`.
+/// The program that Linux clients run: each line of its input is a command, and its output says how
+/// it ended. `lock`, `try` and `unlock` are about a range of `/mnt/nfs/file`.
 const COMMANDS: &str = r#"
 import fcntl, os, sys, time
 file = os.open("/mnt/nfs/file", os.O_RDWR)

@@ -33,9 +33,9 @@ exec "$@"
 /// Whether it runs rpcbind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Portmapper {
-    /// It does.
+    /// Other hosts find programs there, and call them.
     Runs,
-    /// Hosts cannot call programs there.
+    /// Other hosts cannot call programs there.
     Missing,
 }
 

@@ -236,7 +236,8 @@ fn all_stopped(tasks: &str) -> Result<bool> {
         };
         // "1234 (a name) T …"
         let state = line.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-        if !matches!(state, Some('T' | 't' | 'X' | 'Z')) {
+        // One that waits in the kernel and cannot be interrupted (D) stops before it goes on.
+        if !matches!(state, Some('T' | 't' | 'D' | 'X' | 'Z')) {
             return Ok(false);
         }
     }

@@ -16,9 +16,9 @@ const MINUTES: Duration = Duration::from_secs(800);
 /// Timeout of tests that take two minutes on an idle machine.
 const LONG: Duration = Duration::from_secs(900);
 
-/// What the Linux client may send for a workload. It renews attributes by GETATTR after some
-/// seconds, even those of files with a delegation that it has closed; the number depends on the
-/// speed of the machine. All its other requests are the same in each run.
+/// The requests that the Linux client may send for a workload. It renews attributes by GETATTR
+/// after some seconds, even those of files with a delegation that it has closed; the number depends
+/// on the speed of the machine. All its other requests are the same in each run.
 struct RequestsMax {
     /// Without GETATTR.
     others: u64,
@@ -50,7 +50,7 @@ fn mounting(server: &CurtServe, minor: u32) -> String {
     )
 }
 
-/// What programs do with files.
+/// Programs that use files.
 const EVERYTHING: &str = r##"
 cd /mnt/nfs || exit 1
 fail() { echo "FAILED: $*"; exit 9; }
@@ -176,7 +176,7 @@ fn replay(workload: Workload, minor: u32, options: &[&str], max: &RequestsMax) -
     Ok(())
 }
 
-/// What the Linux client has sent for a workload.
+/// The requests that the Linux client has sent for a workload.
 #[derive(Debug)]
 struct Replayed {
     seconds: u64,
@@ -311,6 +311,54 @@ fn linux_reclaims_its_opens_after_the_server_was_killed() -> Result<()> {
     let done = job.finish()?;
     ensure!(done.status == Some(0), "{}", done.output);
     ensure!(took < Duration::from_secs(29), "the grace period lasted {took:?}");
+    Ok(())
+}
+
+/// After the last RECLAIM_COMPLETE others wait half a second at most. Without one they wait for the
+/// lease, and without a client that had anything open for nothing.
+// SEMANTICS: stateful-8.
+#[test]
+fn the_grace_period_ends_when_it_can() -> Result<()> {
+    const LEASE: Duration = Duration::from_secs(10);
+    const AT_MOST: Duration = Duration::from_millis(500);
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let mut server = CurtServe::start(&network, &export, &["--lease", "10"])?;
+    let clients = |what: &str| {
+        let clients = program("reclaiming-clients")?.display().to_string();
+        let address = format!("{}:{}", curt_tests::network::ADDRESS, CurtServe::PORT);
+        let printed = network.shell(&format!("{clients} {address} {} {what}", export.display()), MINUTES)?;
+        if what == "open" {
+            return Ok((Duration::ZERO, false));
+        }
+        let (waited, is_refused) = printed.trim().split_once(' ').context("a time and a flag")?;
+        anyhow::Ok((Duration::from_millis(waited.parse()?), is_refused.parse::<bool>()?))
+    };
+    let mut restart = || {
+        server.kill()?;
+        let begun = Instant::now();
+        server.restart(&network)?;
+        anyhow::Ok((begun, Instant::now()))
+    };
+    restart()?;
+    ensure!(!clients("0")?.1, "an OPEN was refused, although nobody had anything to reclaim");
+    // A busy machine may delay the server or a client once.
+    let mut waits = Vec::new();
+    for _ in 0..3 {
+        clients("open")?;
+        restart()?;
+        let (waited, _) = clients("2")?;
+        println!("the grace period ended {waited:?} after the last RECLAIM_COMPLETE");
+        waits.push(waited);
+    }
+    waits.sort_unstable();
+    ensure!(waits[1] <= AT_MOST, "{waits:?}");
+    clients("open")?;
+    let (killed, started) = restart()?;
+    let (_, is_refused) = clients("1")?;
+    let (least, most) = (killed.elapsed(), started.elapsed());
+    println!("with one client absent it ended {most:?} after the start");
+    ensure!(is_refused && least >= LEASE && most <= LEASE + AT_MOST, "{least:?}, {most:?}");
     Ok(())
 }
 

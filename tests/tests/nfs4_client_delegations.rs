@@ -20,7 +20,7 @@ const MINUTES: Duration = Duration::from_secs(300);
 /// The files, which all contain `old`.
 const FILES: &str = "written removed replaced moded truncated appended held kept";
 
-/// What another client does, and what the reader sees next; `$1` is the reader's directory.
+/// An action of another client, and the reader's next result; `$1` is the reader's directory.
 const CHANGES: &[(&str, &str)] = &[
     ("echo new >written", "[[ $(cat written) == new ]]"),
     ("echo newer >written", "[[ $(cat written) == newer ]]"),
@@ -308,7 +308,8 @@ fn bench(network: &Network, workload: Workload, arguments: &[&str]) -> Result<Ru
     Ok(report)
 }
 
-/// What expires in a run that takes longer than an idle machine's: directories.
+/// The requests of a run that takes longer than on an idle machine, for expired attributes: those
+/// of directories.
 fn late(report: &RunReport) -> u64 {
     if report.seconds < 25.0 { 0 } else { 600 }
 }

@@ -17,7 +17,7 @@ use rustix::process::Signal;
 const MINUTE: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(300);
 
-/// What the export of a kernel has. A second boot must not change what is in it.
+/// The setup of the kernel's export. A second boot must not change its files.
 const SETUP: &str = "[[ -e file ]] || echo old > file; chmod 666 file; chmod 777 .";
 
 /// Two mounts of one server.
@@ -63,7 +63,7 @@ impl<'n> Mounts<'n> {
     }
 
     fn counter(&self, mount: &CurtMount, name: &str) -> Result<u64> {
-        curt::counter(&self.network, Some(mount), name)
+        curt::counter(self.network, Some(mount), name)
     }
 
     fn wait_for_counter(&self, mount: &CurtMount, name: &str, least: u64) -> Result<()> {

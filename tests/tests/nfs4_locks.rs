@@ -26,10 +26,7 @@ const APPENDED: &str = "until [[ -e /run/appended ]]; do sleep 0.1; done; \
 
 /// A counter of the server.
 fn counter(network: &Network, name: &str) -> Result<u64> {
-    let mut command = network.command(curt::program("curt")?);
-    let text = process::run(command.args(["stat", "--json", "--server"]), MINUTE)?;
-    let value = text.split(&format!("\"{name}\": ")).nth(1).with_context(|| format!("no {name}: {text}"))?;
-    Ok(value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse()?)
+    curt::counter(network, None, name)
 }
 
 fn wait_for(network: &Network, name: &str, least: u64) -> Result<()> {

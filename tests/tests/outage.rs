@@ -36,7 +36,7 @@ struct Far {
     network: Network,
 }
 
-/// What a host does with packets for an unreachable one.
+/// A host's treatment of packets for an unreachable one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lost {
     /// It sends them without an error: the other host is behind a router.

@@ -79,7 +79,7 @@ impl<'a> ExpectedObject<'a> {
     }
 }
 
-/// What performs the system calls of a trace; the errors are theirs.
+/// Performs the system calls of a trace; the errors are theirs.
 #[expect(clippy::missing_errors_doc, reason = "all return a system call's error")]
 pub trait ReplayTarget {
     /// An open file or directory.

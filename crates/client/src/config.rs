@@ -43,7 +43,7 @@ impl Default for Limits {
 /// `relatime` say.
 #[derive(Clone, Debug, Default)]
 pub struct ClientOptions {
-    /// What is cached, and for how long.
+    /// The cache options: contents and lifetimes.
     pub cache: CacheOptions,
     /// How data are read and written.
     pub data: DataOptions,

@@ -22,7 +22,7 @@ pub(crate) struct KernelCaches {
 
 impl KernelCaches {
     /// Lets it keep no name for at least this time from `now` on; zero: it may again.
-    pub(crate) fn withhold_names(&self, duration: Duration, now: MonotonicTime) {
+    pub(crate) fn suspend_names(&self, duration: Duration, now: MonotonicTime) {
         if duration.is_zero() {
             self.names_withheld_until.store(0, Relaxed);
         } else {

@@ -33,8 +33,8 @@
 //! requests and replies, [`data`] file data, [`mounting`] what is mounted. Decisions are made
 //! in curt-policy.
 //!
-//! Lock order: a name table or an inode's facts, never both, and never the facts of two inodes;
-//! below the facts the locks of [`data`]. The inode registry, the clocks, the open counts and the
+//! Lock order: a name table or an inode's state, never both, and never the states of two inodes;
+//! below the state the locks of [`data`]. The inode registry, the clocks, the open counts and the
 //! name locks are leaves. No lock is held across a request.
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub(crate) struct MountCore {
     pub(crate) identities: CallerInterner,
     pub(crate) numbering: FileidMap,
     pub(crate) observer: Option<Arc<dyn ChangeObserver>>,
-    /// What the kernel that uses the mount keeps.
+    /// The caches of the kernel that uses the mount.
     pub(crate) kernel: KernelCaches,
     /// The server's clocks.
     pub(crate) clocks: ServerClocks,

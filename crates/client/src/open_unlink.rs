@@ -3,7 +3,7 @@
 //! An NFSv3 server deletes a file with its last name. So an open is counted before the client sends
 //! its access check, and a removal then treats the file as open (silly rename). A removal of a file
 //! that is not open here is registered until it ends; an open during the removal waits for its end
-//! and then determines whether the file still exists. The lock of the inode's facts decides the
+//! and then determines whether the file still exists. The lock of the inode's state decides the
 //! order of the two. Changes of one name are serialised, because a removal identifies its file only
 //! by the name.
 //!
@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use crate::{
     dentry_cache::NameKey,
     inode::{
-        Inode, InodeFacts, TypeState,
+        Inode, InodeState, TypeState,
         single_flight::{InFlightEnd, InodeFlight},
     },
 };
@@ -41,16 +41,16 @@ pub(crate) struct RemovalGuard {
 impl RemovalGuard {
     /// Begins the removal of a name of `inode`, unless it is open here or being opened.
     pub(crate) fn begin(inode: &Arc<Inode>) -> Option<Self> {
-        let mut facts = inode.facts();
-        let is_counted = may_be_regular(&facts);
+        let mut locked = inode.lock();
+        let is_counted = may_be_regular(&locked);
         if is_counted {
-            let file = facts.by_type.file();
+            let file = locked.by_type.file();
             if file.is_used() {
                 return None;
             }
             file.removals.begin();
         }
-        drop(facts);
+        drop(locked);
         Some(Self { inode: Arc::clone(inode), is_counted })
     }
 
@@ -67,7 +67,7 @@ impl RemovalGuard {
 
 impl Drop for RemovalGuard {
     fn drop(&mut self) {
-        let ended = match &mut self.inode.facts().by_type {
+        let ended = match &mut self.inode.lock().by_type {
             TypeState::File(file) if self.is_counted => file.removals.end(),
             TypeState::File(_) | TypeState::Nothing | TypeState::Directory(_) | TypeState::Link(_) => None,
         };
@@ -83,9 +83,9 @@ fn end(removals: Option<Arc<InodeFlight>>) {
 
 /// Whether the object may be a regular file, so that its opens and removals are counted. An object
 /// that is known to be of another type is not opened here and has no open state.
-fn may_be_regular(facts: &InodeFacts) -> bool {
-    let kind = facts.state.facts().map(|known| known.kind);
-    match &facts.by_type {
+fn may_be_regular(locked: &InodeState) -> bool {
+    let kind = locked.attributes.newest().map(|known| known.kind);
+    match &locked.by_type {
         TypeState::Directory(_) | TypeState::Link(_) => false,
         // A server may omit attributes, so the type may be unknown (RFC 1813, section 2.6,
         // post_op_attr).
@@ -98,13 +98,13 @@ fn may_be_regular(facts: &InodeFacts) -> bool {
 pub(crate) fn begin_open(inode: &Inode, interrupt: &Interrupt) -> Result<bool, Errno> {
     loop {
         let removals = {
-            let mut facts = inode.facts();
-            if !may_be_regular(&facts) {
+            let mut locked = inode.lock();
+            if !may_be_regular(&locked) {
                 // The open is refused later because of the object's type.
                 return Ok(false);
             }
-            let file = facts.by_type.file();
-            let Some(removals) = file.removals.under_way() else {
+            let file = locked.by_type.file();
+            let Some(removals) = file.removals.in_progress() else {
                 file.opening += 1;
                 return Ok(true);
             };
@@ -182,13 +182,13 @@ mod tests {
 
     #[test]
     fn an_object_of_unknown_type_counts_as_a_file_for_opens_and_removals() {
-        let mut facts = InodeFacts::default();
-        assert!(facts.state.facts().is_none(), "its kind is not known");
-        assert!(may_be_regular(&facts));
-        facts.by_type.file().opening += 1;
-        assert!(may_be_regular(&facts));
-        facts.by_type.directory();
-        assert!(!may_be_regular(&facts));
+        let mut locked = InodeState::default();
+        assert!(locked.attributes.newest().is_none(), "its kind is not known");
+        assert!(may_be_regular(&locked));
+        locked.by_type.file().opening += 1;
+        assert!(may_be_regular(&locked));
+        locked.by_type.directory();
+        assert!(!may_be_regular(&locked));
     }
 
     #[test]

@@ -30,7 +30,7 @@ struct SillyDirectory {
 
 impl SillyDirectory {
     fn is_over(&self) -> bool {
-        self.names == 0 && self.removals.under_way().is_none()
+        self.names == 0 && self.removals.in_progress().is_none()
     }
 }
 
@@ -78,7 +78,7 @@ impl SillyDirectories {
     pub(crate) fn wait(&self, directory: InodeId, interrupt: &Interrupt) -> Result<(), Errno> {
         let removals = {
             let places = self.0.lock();
-            places.get(&directory).and_then(|place| place.removals.under_way())
+            places.get(&directory).and_then(|place| place.removals.in_progress())
         };
         match removals {
             Some(removals) => removals.wait(interrupt).map(drop).ok_or(Errno::INTR),

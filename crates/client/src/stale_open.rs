@@ -124,7 +124,7 @@ impl StaleOpenRetries {
 
     /// Holds `file` for thread `pid`; returns a file that the caller must release: the one held
     /// before, or `file` itself if the thread has no entry.
-    pub(crate) fn hold(&self, pid: u32, file: Arc<Inode>) -> Option<Arc<Inode>> {
+    pub(crate) fn hold_file(&self, pid: u32, file: Arc<Inode>) -> Option<Arc<Inode>> {
         self.change(|threads| match threads.get_mut(&pid) {
             Some(retry) => retry.held.replace(file),
             None => Some(file),

@@ -134,7 +134,7 @@ impl Superblock {
         core.protocol.allow_delegations(behaviour.cache.uses_delegations());
         let listing_memory = ListingMemory::new(behaviour.limits.listing_bytes, Arc::clone(&core.counters));
         let held = LookedUpInodes::default();
-        held.hold(&inode);
+        held.count_lookup(&inode);
         Ok(Self {
             dentries: DentryCache::new(behaviour.limits, Arc::clone(&core.counters)),
             root: inode,
@@ -240,7 +240,7 @@ impl Superblock {
 
     /// The RPC client.
     #[must_use]
-    pub fn wire(&self) -> &Arc<RpcClient> {
+    pub fn rpc_client(&self) -> &Arc<RpcClient> {
         self.core.protocol.rpc()
     }
 
@@ -300,7 +300,7 @@ impl Superblock {
     /// The inode `id` if it may be a directory.
     pub(crate) fn find_directory(&self, id: InodeId) -> Result<Arc<Inode>, Errno> {
         let inode = self.find_inode(id)?;
-        let kind = inode.facts().state.facts().map(|known| known.kind);
+        let kind = inode.lock().attributes.newest().map(|known| known.kind);
         match kind {
             Some(FileKind::Directory) | None => Ok(inode),
             Some(_) => Err(Errno::NOTDIR),
@@ -308,8 +308,8 @@ impl Superblock {
     }
 
     /// Counts one lookup of `inode`.
-    pub(crate) fn hold(&self, inode: &Arc<Inode>) {
-        self.looked_up.hold(inode);
+    pub(crate) fn count_lookup(&self, inode: &Arc<Inode>) {
+        self.looked_up.count_lookup(inode);
     }
 
     /// Writes all dirty data, for at most `limit`; returns the data that were discarded. No data
@@ -410,8 +410,8 @@ impl Superblock {
     /// Grants the kernel no lifetimes of names for this time from now on, and lets it keep no
     /// targets of symbolic links; returns when it has none. Zero: they are granted again as the
     /// options say.
-    pub fn withhold_names(&self, duration: Duration) {
-        self.core.kernel.withhold_names(duration, self.core.now());
+    pub fn suspend_kernel_names(&self, duration: Duration) {
+        self.core.kernel.suspend_names(duration, self.core.now());
         if let Some(observer) = self.core.observer.as_ref().filter(|_| !duration.is_zero()) {
             let links = self.looked_up.filtered(|inode| inode.has_link_text());
             for link in &links {
@@ -431,7 +431,7 @@ impl Superblock {
 
     /// How long the kernel may still cache names that it was granted until now.
     #[must_use]
-    pub fn names_kept_for(&self) -> Duration {
+    pub fn kernel_names_expire_in(&self) -> Duration {
         wait_for(self.core.kernel.names_expire(), self.core.now())
     }
 

@@ -66,7 +66,7 @@ fn fattr(kind: u32, fileid: u64) -> Vec<u8> {
 impl Transport for Endless {
     fn call(&self, request: &RpcRequest<'_>, _: &Interrupt) -> Result<CallReply, CallError> {
         let mut arguments = Vec::new();
-        curt_xdr::Encode::encode(request.arguments, &mut arguments);
+        request.copy_arguments(&mut arguments);
         let mut results = words(&[0]);
         match NfsProcedure::from_number(request.procedure).unwrap() {
             NfsProcedure::Getattr => results.extend(fattr(2, 1)),

@@ -8,13 +8,13 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::{
-    interrupt::FuseContext,
     listing::DirentBuffer,
     message_fields::{
         AttrOut, CreateIn, EntryOut, FuseFh, LkIn, LockRange, MknodIn, NodeId, OpenIn, OpenOut, ReadIn,
         ReleaseIn, SetattrIn, StatfsOut, WriteIn,
     },
     reply::ReadReply,
+    requests_in_progress::FuseContext,
     setlk_reply::SetlkReply,
 };
 

@@ -20,6 +20,7 @@ mod negotiate;
 mod notify;
 mod reply;
 mod request;
+mod requests_in_progress;
 mod session;
 mod setlk_reply;
 mod sys;
@@ -27,7 +28,6 @@ mod sys;
 pub use abi::{feature, open_reply};
 pub use channel::{FuseDevice, FuseMount, FuseMountError, MountFlags, MountOptions};
 pub use filesystem::Filesystem;
-pub use interrupt::{FuseContext, RequestBarrier};
 pub use listing::{Dirent, DirentBuffer};
 pub use message_fields::{
     AttrOut, CreateIn, EntryOut, FuseAttr, FuseFh, FuseTime, LkIn, LockKind, LockRange, MknodIn, NodeId,
@@ -37,5 +37,6 @@ pub use message_fields::{
 pub use negotiate::{IO_BYTES_MAX, NegotiatedFeatures, RequestedFeatures};
 pub use notify::Notifier;
 pub use reply::ReadReply;
+pub use requests_in_progress::{FuseContext, RequestBarrier};
 pub use session::{FuseSession, FuseSessionEnd, FuseSessionError, FuseSessionOptions};
 pub use setlk_reply::SetlkReply;

@@ -10,7 +10,7 @@ use super::{
     Linux, LinuxRequest, ObjectId, OpenId,
     object::{LinuxDentry, LinuxDentryTarget},
 };
-use curt_policy::{MonotonicTime, PlusMode};
+use curt_policy::{MonotonicTime, ReaddirplusMode};
 
 /// Size of the first reply in bytes.
 const REPLY_FIRST: u64 = 64 * 1024;
@@ -102,7 +102,7 @@ impl Linux {
             reply: REPLY_FIRST.min(self.reply_max()),
             left: None,
             with_attributes: false,
-            plus: self.options.cache.plus != PlusMode::Never,
+            plus: self.options.cache.plus != ReaddirplusMode::Never,
             room: self.buffer(),
             looks: 0,
             misses: 0,
@@ -115,9 +115,9 @@ impl Linux {
     fn go_on_listing(&mut self, lister: &mut LinuxReaddir, now: MonotonicTime) {
         self.check_listing(lister.directory, now);
         lister.plus = match self.options.cache.plus {
-            PlusMode::Never => false,
-            PlusMode::Always => true,
-            PlusMode::Auto => lister.looks > LOOKUPS_FOR_PLUS,
+            ReaddirplusMode::Never => false,
+            ReaddirplusMode::Always => true,
+            ReaddirplusMode::Auto => lister.looks > LOOKUPS_FOR_PLUS,
         };
         if lister.plus && lister.misses > MISSES_FOR_REREAD {
             lister.left = Some(0);

@@ -102,7 +102,7 @@ fn start_of(thread: u32) -> Option<u64> {
     rustix::fs::stat(format!("/proc/{thread}")).ok().map(|stat| stat.st_ino)
 }
 
-/// What /proc has of a thread.
+/// The fields of a thread's status in /proc.
 pub(crate) struct ProcStatus {
     pub(crate) process: ProcessName,
     parent: u32,

@@ -127,7 +127,7 @@ pub fn in_current_scope_delayed(
 /// wait may include other work.
 const MARKS: usize = 64;
 
-/// A label of work.
+/// Labels the work of a thread, so that a caller can wait for all work with one label.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkMark(u32);
 

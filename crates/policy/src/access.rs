@@ -18,7 +18,7 @@ use curt_types::{Access, FileKind};
 
 use crate::{
     attributes::Freshness,
-    attributes::{Epoch, Facts},
+    attributes::{CachingAttributes, Epoch},
     options::{AccessMode, CacheOptions},
     time::MonotonicTime,
 };
@@ -40,16 +40,16 @@ pub struct UnixCredential<'a> {
 /// The rights that the mode bits grant. `None` for uid 0: mode bits do not restrict it locally, and
 /// they do not describe it if the server squashes it.
 #[must_use]
-pub fn mode_bits_rights(facts: &Facts, credential: UnixCredential<'_>) -> Option<Access> {
+pub fn mode_bits_rights(attributes: &CachingAttributes, credential: UnixCredential<'_>) -> Option<Access> {
     if credential.uid == 0 {
         return None;
     }
-    let bits = if credential.uid == facts.uid {
-        facts.mode >> 6
-    } else if credential.gid == facts.gid || credential.groups.contains(&facts.gid) {
-        facts.mode >> 3
+    let bits = if credential.uid == attributes.uid {
+        attributes.mode >> 6
+    } else if credential.gid == attributes.gid || credential.groups.contains(&attributes.gid) {
+        attributes.mode >> 3
     } else {
-        facts.mode
+        attributes.mode
     };
     let mut rights = Access::NONE;
     if bits & 4 != 0 {
@@ -59,13 +59,13 @@ pub fn mode_bits_rights(facts: &Facts, credential: UnixCredential<'_>) -> Option
         rights = rights.with(Access::MODIFY).with(Access::EXTEND);
     }
     if bits & 1 != 0 {
-        rights = rights.with(match facts.kind {
+        rights = rights.with(match attributes.kind {
             FileKind::Directory => Access::LOOKUP,
             _ => Access::EXECUTE,
         });
     }
     // Removing a name takes write and search permission. The server checks the sticky bit.
-    if facts.kind == FileKind::Directory && bits & 3 == 3 {
+    if attributes.kind == FileKind::Directory && bits & 3 == 3 {
         rights = rights.with(Access::DELETE);
     }
     Some(rights)
@@ -74,8 +74,8 @@ pub fn mode_bits_rights(facts: &Facts, credential: UnixCredential<'_>) -> Option
 /// Whether owner, group and others all may search this directory. Then a lookup needs no access
 /// check.
 #[must_use]
-pub const fn is_world_searchable(facts: &Facts) -> bool {
-    matches!(facts.kind, FileKind::Directory) && facts.mode & 0o111 == 0o111
+pub const fn is_world_searchable(attributes: &CachingAttributes) -> bool {
+    matches!(attributes.kind, FileKind::Directory) && attributes.mode & 0o111 == 0o111
 }
 
 /// The results of ACCESS for one credential and one object.

@@ -31,7 +31,7 @@ use crate::{
 
 /// The attributes of one object that caching depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Facts {
+pub struct CachingAttributes {
     /// Its type.
     pub kind: FileKind,
     /// Permission, set-id and sticky bits.
@@ -46,7 +46,7 @@ pub struct Facts {
     pub stamp: ChangeStamp,
 }
 
-impl From<&Attributes> for Facts {
+impl From<&Attributes> for CachingAttributes {
     fn from(attributes: &Attributes) -> Self {
         Self {
             kind: attributes.kind,
@@ -59,7 +59,7 @@ impl From<&Attributes> for Facts {
     }
 }
 
-impl Facts {
+impl CachingAttributes {
     /// These attributes in the form of the pre-operation attributes of a following change.
     #[must_use]
     pub const fn as_before(&self) -> PreOpState {
@@ -134,7 +134,7 @@ pub fn across_restart(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AttributeReport {
     /// The attributes.
-    pub facts: Facts,
+    pub attributes: CachingAttributes,
     /// When its request was first sent.
     pub sent_at: MonotonicTime,
     /// When it arrived.
@@ -148,7 +148,7 @@ pub struct Mutation {
     pub before: Option<PreOpState>,
     /// The object just after, if the reply contained it. Both are `None` if there was no reply or
     /// it omitted them.
-    pub after: Option<Facts>,
+    pub after: Option<CachingAttributes>,
     /// When the request was first sent.
     pub sent_at: MonotonicTime,
     /// When its reply arrived or it was cancelled.
@@ -211,7 +211,7 @@ pub const fn decide_getattr(
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct KnownAttributes {
-    facts: Facts,
+    attributes: CachingAttributes,
     sent_at: MonotonicTime,
     received_at: MonotonicTime,
     /// Nanoseconds.
@@ -235,12 +235,12 @@ enum ReplyOrder {
 impl KnownAttributes {
     fn first(report: AttributeReport, options: &CacheOptions) -> Self {
         Self {
-            facts: report.facts,
+            attributes: report.attributes,
             sent_at: report.sent_at,
             received_at: report.received_at,
-            lifetime: nanoseconds(options.interval(report.facts.kind).min),
+            lifetime: nanoseconds(options.interval(report.attributes.kind).min),
             adjusted_at: report.received_at,
-            epoch_since: report.facts.stamp.changed_at(),
+            epoch_since: report.attributes.stamp.changed_at(),
             own_change_at: None,
         }
     }
@@ -248,13 +248,13 @@ impl KnownAttributes {
     /// A request sent after the known state arrived was answered from a later state. Other replies
     /// can be ordered by their stamps only.
     fn order(&self, report: &AttributeReport) -> ReplyOrder {
-        if report.facts == self.facts {
+        if report.attributes == self.attributes {
             return ReplyOrder::Same;
         }
         if report.sent_at >= self.received_at {
             return ReplyOrder::Newer;
         }
-        match report.facts.stamp.later_than(self.facts.stamp) {
+        match report.attributes.stamp.later_than(self.attributes.stamp) {
             Some(true) => ReplyOrder::Newer,
             Some(false) => ReplyOrder::Older,
             None => ReplyOrder::Unclear,
@@ -266,9 +266,9 @@ impl KnownAttributes {
     fn confirm(self, report: AttributeReport, sent_at: MonotonicTime, options: &CacheOptions) -> Self {
         let lifetime = self.lifetime(options);
         let due = report.received_at.since(self.adjusted_at) >= lifetime;
-        let doubled = lifetime.saturating_mul(2).min(bounds(&report.facts, options).max);
+        let doubled = lifetime.saturating_mul(2).min(bounds(&report.attributes, options).max);
         Self {
-            facts: report.facts,
+            attributes: report.attributes,
             sent_at,
             received_at: self.received_at.max(report.received_at),
             lifetime: nanoseconds(if due { doubled } else { lifetime }),
@@ -278,7 +278,7 @@ impl KnownAttributes {
     }
 
     fn restart_timer(&mut self, now: MonotonicTime, options: &CacheOptions) {
-        self.lifetime = nanoseconds(options.interval(self.facts.kind).min);
+        self.lifetime = nanoseconds(options.interval(self.attributes.kind).min);
         self.adjusted_at = now;
     }
 
@@ -289,7 +289,7 @@ impl KnownAttributes {
 
     /// The lifetime, clamped to the current bounds, which a remount may have changed.
     fn lifetime(&self, options: &CacheOptions) -> Duration {
-        let TimeoutRange { min, max } = bounds(&self.facts, options);
+        let TimeoutRange { min, max } = bounds(&self.attributes, options);
         Duration::from_nanos(self.lifetime).clamp(min, max)
     }
 }
@@ -309,8 +309,8 @@ impl CacheOptions {
 }
 
 /// The bounds for this object, with `min` at most `max`.
-fn bounds(facts: &Facts, options: &CacheOptions) -> TimeoutRange {
-    let TimeoutRange { min, max } = options.interval(facts.kind);
+fn bounds(attributes: &CachingAttributes, options: &CacheOptions) -> TimeoutRange {
+    let TimeoutRange { min, max } = options.interval(attributes.kind);
     TimeoutRange { min, max: max.max(min) }
 }
 
@@ -338,8 +338,8 @@ impl AttributeState {
 
     /// The newest known attributes, however old.
     #[must_use]
-    pub fn facts(&self) -> Option<Facts> {
-        self.known.map(|known| known.facts)
+    pub fn newest(&self) -> Option<CachingAttributes> {
+        self.known.map(|known| known.attributes)
     }
 
     /// When the request for the newest attributes was sent.
@@ -354,7 +354,7 @@ impl AttributeState {
     #[must_use]
     pub fn contents(&self) -> Option<Epoch> {
         let known = self.known?;
-        (self.contents_at(&known) == known.facts.as_before()).then_some(self.contents)
+        (self.contents_at(&known) == known.attributes.as_before()).then_some(self.contents)
     }
 
     /// The epoch of ACCESS results.
@@ -374,7 +374,7 @@ impl AttributeState {
         match options.racy_guard {
             RacyGuard::Off => None,
             RacyGuard::Auto if ours_since => known.epoch_since,
-            RacyGuard::Auto | RacyGuard::On => known.facts.stamp.changed_at(),
+            RacyGuard::Auto | RacyGuard::On => known.attributes.stamp.changed_at(),
         }
     }
 
@@ -439,7 +439,7 @@ impl AttributeState {
             unsettled.forget_steps();
         }
         if let Some(known) = &mut self.known {
-            known.epoch_since = known.facts.stamp.changed_at();
+            known.epoch_since = known.attributes.stamp.changed_at();
             known.own_change_at = None;
         }
         self.tidy();
@@ -496,7 +496,7 @@ impl AttributeState {
             self.unsettled().remember(step);
         }
         let Mutation { sent_at, received_at, .. } = mutation;
-        let absorbed = self.take(AttributeReport { facts: after, sent_at, received_at }, options);
+        let absorbed = self.take(AttributeReport { attributes: after, sent_at, received_at }, options);
         if let Some(known) = self.known.as_mut().filter(|_| absorbed.adopted) {
             known.restart_timer(received_at, options);
         }
@@ -542,12 +542,12 @@ impl AttributeState {
         options: &CacheOptions,
     ) -> Absorbed {
         let contents_at = self.contents_at(&known);
-        let rights_changed = known.facts.rights_differ(&report.facts);
+        let rights_changed = known.attributes.rights_differ(&report.attributes);
         if rights_changed {
             self.rights = self.rights.next();
         }
         let mut replaced = known.confirm(report, report.sent_at, options);
-        if known.facts.as_before() != report.facts.as_before() {
+        if known.attributes.as_before() != report.attributes.as_before() {
             replaced.restart_timer(report.received_at, options);
             self.unsettled().contents_at = Some(contents_at);
         }
@@ -582,7 +582,7 @@ impl AttributeState {
         let (Some(known), Some(unsettled)) = (&mut self.known, &mut self.unsettled) else {
             return absorbed;
         };
-        let newest = known.facts.as_before();
+        let newest = known.attributes.as_before();
         if unsettled.advance(newest) {
             known.own_change_at = Some(known.received_at);
         }
@@ -601,7 +601,7 @@ impl AttributeState {
 
     fn contents_at(&self, known: &KnownAttributes) -> PreOpState {
         let unsettled = self.unsettled.as_ref().and_then(|unsettled| unsettled.contents_at);
-        unsettled.unwrap_or(known.facts.as_before())
+        unsettled.unwrap_or(known.attributes.as_before())
     }
 
     fn unsettled(&mut self) -> &mut UnsettledMutations {
@@ -615,7 +615,7 @@ impl AttributeState {
     }
 }
 
-impl Facts {
+impl CachingAttributes {
     /// Whether ACCESS results for the one state may be wrong for the other: owner, group or mode
     /// differ, or only the attributes changed, which may be a change of an ACL that NFSv3 does not
     /// show.

@@ -9,10 +9,16 @@
 //!
 //! Must not know stateids, messages, nor how a delegation is stored.
 
+use core::time::Duration;
+
 use crate::options::CacheOptions;
 
 /// The most delegations that a mount keeps. Each costs the server memory, and a kept open.
 pub const DELEGATIONS_MAX: usize = 5_000;
+
+/// How often delegations are returned that were not used since the last time: others' next change
+/// should not wait for their recall.
+const UNUSED_MAX: Duration = Duration::from_secs(600);
 
 /// The most recalls that are remembered because they may be of delegations in replies that have not
 /// arrived.
@@ -21,7 +27,7 @@ pub const EARLY_RECALLS_MAX: usize = 64;
 /// Consecutive OPENs without a delegation after which none is expected.
 const REFUSALS_MAX: u32 = 4;
 
-/// What decides whether an OPEN asks for a delegation.
+/// Everything that decides whether an OPEN asks for a delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DelegationConditions {
     /// The mount wants delegations ([`CacheOptions::uses_delegations`]).
@@ -128,6 +134,12 @@ pub const fn surplus(held: usize, limit: usize) -> usize {
     held.saturating_sub(limit)
 }
 
+/// Whether delegations are returned that were not used for this time.
+#[must_use]
+pub fn are_unused_returned(unused: Duration) -> bool {
+    unused >= UNUSED_MAX
+}
+
 /// Whether a server is expected to delegate what is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GrantExpectation {
@@ -135,7 +147,7 @@ pub struct GrantExpectation {
     refusals: u32,
 }
 
-/// What an OPEN that asked for a delegation came to.
+/// The server's reply to an OPEN that asked for a delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DelegationReply {
     /// There is one.
@@ -213,6 +225,12 @@ mod tests {
         ] {
             assert!(!bad.is_kept(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn delegations_are_kept_unused_for_ten_minutes() {
+        assert!(!are_unused_returned(Duration::from_millis(599_999)));
+        assert!(are_unused_returned(Duration::from_secs(600)));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use curt_types::FileKind;
 use crate::{
     access::is_world_searchable,
     attributes::AttributeState,
-    attributes::{Epoch, Facts},
+    attributes::{CachingAttributes, Epoch},
     names::{self, DentryState, NameLabel, ServerClock},
     options::{CacheOptions, MountUsers},
     time::MonotonicTime,
@@ -35,7 +35,7 @@ pub const WITHHELD_AFTER_RENAME: Duration = Duration::from_secs(10);
 /// a listing takes many requests, and each would wait for the names looked up since the last.
 pub const WITHHELD_AFTER_LISTING: Duration = Duration::from_secs(10);
 
-/// What is known of the directory of a name.
+/// The known state of the directory of a name.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectoryView<'a> {
     /// Its attributes.
@@ -55,14 +55,14 @@ pub fn name_lifetime(
     now: MonotonicTime,
     options: &CacheOptions,
 ) -> Duration {
-    if !everybody_may_search(directory.attributes.facts(), directory.is_disputed, options.users) {
+    if !everybody_may_search(directory.attributes.newest(), directory.is_disputed, options.users) {
         return Duration::ZERO;
     }
     names::remaining(entry, label, directory.attributes, directory.clock, now, options)
         .min(options.kernel_names)
 }
 
-/// What determines the lifetime of a name, apart from its directory.
+/// Everything that determines the lifetime of a name, apart from its directory.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelNameView {
     /// The lifetimes granted for names of the directory.
@@ -104,13 +104,17 @@ pub const fn may_keep_name_of(kind: FileKind) -> bool {
 /// Whether everybody whose requests the kernel lets through may search a directory with these
 /// attributes, whatever his groups. `is_disputed` as in [`DirectoryView`].
 #[must_use]
-pub fn everybody_may_search(directory: Option<Facts>, is_disputed: bool, users: MountUsers) -> bool {
-    let Some(facts) = directory.filter(|_| !is_disputed) else {
+pub fn everybody_may_search(
+    directory: Option<CachingAttributes>,
+    is_disputed: bool,
+    users: MountUsers,
+) -> bool {
+    let Some(attributes) = directory.filter(|_| !is_disputed) else {
         return false;
     };
     match users {
-        MountUsers::One(uid) => is_world_searchable(&facts) || may_search_in_any_group(&facts, uid),
-        MountUsers::Many => is_world_searchable(&facts),
+        MountUsers::One(uid) => is_world_searchable(&attributes) || may_search_in_any_group(&attributes, uid),
+        MountUsers::Many => is_world_searchable(&attributes),
         // The kernel lets those in whom the daemon refuses.
         MountUsers::WithRoot => false,
     }
@@ -118,9 +122,9 @@ pub fn everybody_may_search(directory: Option<Facts>, is_disputed: bool, users: 
 
 /// Whether the mode bits let `uid` search the directory, whatever groups the process has. They do
 /// not decide for uid 0.
-const fn may_search_in_any_group(facts: &Facts, uid: u32) -> bool {
-    let wanted = if facts.uid == uid { 0o100 } else { 0o011 };
-    uid != 0 && matches!(facts.kind, FileKind::Directory) && facts.mode & wanted == wanted
+const fn may_search_in_any_group(attributes: &CachingAttributes, uid: u32) -> bool {
+    let wanted = if attributes.uid == uid { 0o100 } else { 0o011 };
+    uid != 0 && matches!(attributes.kind, FileKind::Directory) && attributes.mode & wanted == wanted
 }
 
 /// How long an object's attributes may be cached.
@@ -132,7 +136,7 @@ pub fn attribute_lifetime(object: &AttributeState, now: MonotonicTime, options: 
 /// Whether some user may not search a directory any more whose names were granted lifetimes while
 /// it was as in `before`.
 #[must_use]
-pub const fn revokes_names(before: &Facts, after: &Facts) -> bool {
+pub const fn revokes_names(before: &CachingAttributes, after: &CachingAttributes) -> bool {
     is_world_searchable(before) && !is_world_searchable(after)
 }
 

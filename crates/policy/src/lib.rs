@@ -36,13 +36,13 @@ pub mod time;
 
 pub use access::{AccessDecision, AccessEntry, AccessReason, AccessView, UnixCredential};
 pub use attributes::{
-    Absorbed, AttributeReport, AttributeState, Delegation, Epoch, Facts, Freshness, LockingState, Mutation,
-    MutationTicket,
+    Absorbed, AttributeReport, AttributeState, CachingAttributes, Delegation, Epoch, Freshness, LockingState,
+    Mutation, MutationTicket,
 };
 pub use names::{NameDecision, NameLabel, NameView, ServerClock};
 pub use open::{OpenDecision, OpenIntent, OpenView};
 pub use options::{
-    AccessMode, CacheOptions, FillMode, ListingMode, LookupCache, MountUsers, PlusMode, RacyGuard,
+    AccessMode, CacheOptions, FillMode, ListingMode, LookupCache, MountUsers, RacyGuard, ReaddirplusMode,
     TimeoutRange,
 };
 pub use time::MonotonicTime;

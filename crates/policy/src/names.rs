@@ -291,7 +291,7 @@ pub struct CreateHints {
 impl CreateHints {
     /// Whether the lookup that began at `began` is sent to the server.
     #[must_use]
-    pub fn ask_for_lookup(&self, began: MonotonicTime) -> bool {
+    pub fn must_send_lookup(&self, began: MonotonicTime) -> bool {
         self.kernel_has_name || self.repeated.is_some_and(|probe| probe.is_due(began))
     }
 }
@@ -317,7 +317,7 @@ pub struct LookupView<'a> {
     pub create: CreateHints,
 }
 
-/// What a lookup that the cache answers is counted as.
+/// The counter of a lookup that the cache answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LookupHit {
     /// The parent directory.
@@ -375,7 +375,7 @@ pub fn decide_cached_lookup(view: &LookupView<'_>, options: &CacheOptions) -> Lo
                 let served = view.served(state, label, options);
                 match served.hit {
                     LookupHit::Parent | LookupHit::Positive
-                        if !name.just_learned && view.create.ask_for_lookup(view.wanted.began) =>
+                        if !name.just_learned && view.create.must_send_lookup(view.wanted.began) =>
                     {
                         LookupDecision::Confirm(served)
                     }
@@ -624,7 +624,7 @@ mod tests {
         let mut due = Vec::new();
         for time in (0..=640).map(|tenth| tenth * 100) {
             let signs = CreateHints { repeated: Some(probe), kernel_has_name: false };
-            if signs.ask_for_lookup(at(time)) {
+            if signs.must_send_lookup(at(time)) {
                 due.push(time);
             }
             probe.note_lookup(at(time));
@@ -634,7 +634,7 @@ mod tests {
 
     #[test]
     fn a_lookup_in_spite_of_a_valid_entry_of_the_kernel_is_sent() {
-        assert!(CreateHints { repeated: None, kernel_has_name: true }.ask_for_lookup(at(0)));
-        assert!(!CreateHints::default().ask_for_lookup(at(5000)));
+        assert!(CreateHints { repeated: None, kernel_has_name: true }.must_send_lookup(at(0)));
+        assert!(!CreateHints::default().must_send_lookup(at(5000)));
     }
 }

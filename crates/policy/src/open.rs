@@ -278,8 +278,8 @@ impl OpenReadBenefit {
     /// Whether a file that is opened now is expected to be read. A read that is not used costs its
     /// bytes and the server's work, and one that is not sent costs a request.
     pub const fn is_expected(&mut self) -> bool {
-        let pays = self.ended < Self::ENDED_MIN || self.used >= self.ended / 4;
-        if pays || self.passed + 1 >= Self::TRIED_OF {
+        let is_used = self.ended < Self::ENDED_MIN || self.used >= self.ended / 4;
+        if is_used || self.passed + 1 >= Self::TRIED_OF {
             self.passed = 0;
             return true;
         }

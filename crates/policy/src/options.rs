@@ -49,7 +49,7 @@ pub enum RacyGuard {
 
 /// How directories are listed (`rdirplus`, `nordirplus`, `rdirplus=force`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PlusMode {
+pub enum ReaddirplusMode {
     /// With attributes at first; without them after many names whose attributes were not used.
     Auto,
     /// Never with attributes.
@@ -119,7 +119,7 @@ pub struct CacheOptions {
     /// `neg_racy_guard=`.
     pub racy_guard: RacyGuard,
     /// `rdirplus` and related options.
-    pub plus: PlusMode,
+    pub plus: ReaddirplusMode,
     /// `readdir=`.
     pub listing: ListingMode,
     /// `dirfill=`.
@@ -155,7 +155,7 @@ impl Default for CacheOptions {
             name_lifetime: Duration::from_secs(60),
             missing_name_lifetime: Duration::from_secs(60),
             racy_guard: RacyGuard::Auto,
-            plus: PlusMode::Auto,
+            plus: ReaddirplusMode::Auto,
             listing: ListingMode::Continue,
             fill: FillMode::Auto,
             kernel_names: Duration::from_secs(1),

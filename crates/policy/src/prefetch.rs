@@ -18,7 +18,7 @@
 use core::time::Duration;
 
 use crate::{
-    options::{CacheOptions, FillMode, ListingMode, LookupCache, PlusMode},
+    options::{CacheOptions, FillMode, ListingMode, LookupCache, ReaddirplusMode},
     readdir::{PLUS_SIZE_MAX, SIZE_FIRST_MAX, SIZE_MIN, next_size},
 };
 
@@ -105,7 +105,7 @@ impl CacheOptions {
     #[must_use]
     pub fn fills(&self) -> bool {
         self.fill != FillMode::Off
-            && self.plus != PlusMode::Never
+            && self.plus != ReaddirplusMode::Never
             && self.names != LookupCache::None
             && !self.name_lifetime.is_zero()
             && self.attribute_cache
@@ -122,7 +122,7 @@ pub fn decide(want: PrefetchReason<'_>, options: &CacheOptions) -> Option<u32> {
             is_wanted.then_some(SIZE_MIN)
         }
         PrefetchReason::NameInOrder(order) => {
-            let is_wanted = order.count >= MISSES_MAX && options.plus != PlusMode::Never;
+            let is_wanted = order.count >= MISSES_MAX && options.plus != ReaddirplusMode::Never;
             is_wanted.then(|| next_size(order.bytes.max(SIZE_FIRST_MAX / 2), PLUS_SIZE_MAX))
         }
         PrefetchReason::Name(_) | PrefetchReason::ListedName(_) | PrefetchReason::Attributes(_)
@@ -392,7 +392,7 @@ impl PrefetchRecord {
     }
 
     /// Records that an object's attributes had expired and are requested individually.
-    pub const fn asked_alone(&mut self) {
+    pub const fn note_single_request(&mut self) {
         self.alone = self.alone.saturating_add(1);
     }
 

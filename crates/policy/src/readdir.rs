@@ -6,7 +6,7 @@
 
 use crate::{
     attributes::Freshness,
-    options::{CacheOptions, ListingMode, PlusMode},
+    options::{CacheOptions, ListingMode, ReaddirplusMode},
 };
 
 /// The maximum number of names listed with attributes while no attributes are used.
@@ -66,10 +66,12 @@ pub const fn decide_listing(
     options: &CacheOptions,
 ) -> ListingDecision {
     match options.plus {
-        PlusMode::Never => ListingDecision::Plain,
-        PlusMode::Always => ListingDecision::Plus,
-        PlusMode::Auto if at_start || names_since_stat < NAMES_WITHOUT_STAT_MAX => ListingDecision::Plus,
-        PlusMode::Auto => ListingDecision::Plain,
+        ReaddirplusMode::Never => ListingDecision::Plain,
+        ReaddirplusMode::Always => ListingDecision::Plus,
+        ReaddirplusMode::Auto if at_start || names_since_stat < NAMES_WITHOUT_STAT_MAX => {
+            ListingDecision::Plus
+        }
+        ReaddirplusMode::Auto => ListingDecision::Plain,
     }
 }
 

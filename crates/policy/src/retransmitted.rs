@@ -24,7 +24,7 @@ use core::time::Duration;
 
 use curt_types::{FileKind, Timestamp};
 
-use crate::{attributes::Facts, time::MonotonicTime};
+use crate::{attributes::CachingAttributes, time::MonotonicTime};
 
 /// S_ISGID: an object created in a directory with this bit may inherit it.
 const SET_GID: u32 = 0o2000;
@@ -121,7 +121,7 @@ pub struct NewObject {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CurrentObject {
     /// Its attributes.
-    pub facts: Facts,
+    pub attributes: CachingAttributes,
     /// Its link count.
     pub links: u32,
     /// When it was last modified.
@@ -141,21 +141,21 @@ pub fn is_own_object(
     directory_gid: u32,
     execution: &ExecutionInterval,
 ) -> bool {
-    let CurrentObject { facts, links, mtime, ctime, is_same } = *found;
+    let CurrentObject { attributes, links, mtime, ctime, is_same } = *found;
     let is_mode_same = match wanted.kind {
-        FileKind::Directory => (facts.mode ^ wanted.mode) & !SET_GID == 0,
+        FileKind::Directory => (attributes.mode ^ wanted.mode) & !SET_GID == 0,
         // The mode of a symbolic link has no effect, and servers return various values.
         FileKind::Symlink => true,
-        _ => facts.mode == wanted.mode,
+        _ => attributes.mode == wanted.mode,
     };
     let is_unused = match wanted.kind {
         // Some file systems do not count links of directories.
         FileKind::Directory => links <= 2,
-        FileKind::Regular => links == 1 && facts.size == 0,
+        FileKind::Regular => links == 1 && attributes.size == 0,
         _ => links == 1,
     };
-    let is_owner_same = facts.uid == wanted.uid && [wanted.gid, directory_gid].contains(&facts.gid);
-    let is_alike = facts.kind == wanted.kind && is_same && is_mode_same && is_owner_same;
+    let is_owner_same = attributes.uid == wanted.uid && [wanted.gid, directory_gid].contains(&attributes.gid);
+    let is_alike = attributes.kind == wanted.kind && is_same && is_mode_same && is_owner_same;
     // A directory's mtime is that of its last change of a name; ctime cannot be set.
     is_alike && is_unused && execution.includes(mtime) && execution.includes(ctime)
 }

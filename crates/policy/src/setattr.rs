@@ -21,7 +21,7 @@ pub struct UnwrittenData {
     pub is_callers: bool,
 }
 
-/// What precedes a SETATTR.
+/// The writes that precede a SETATTR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum WritesBeforeSetattr {

@@ -53,7 +53,7 @@ macro_rules! statuses {
                 match self { $(Self::$variant => $name),* }
             }
 
-            /// What it means, in a few words without a full stop.
+            /// The meaning, in a few words without a full stop.
             #[must_use]
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $meaning),* }

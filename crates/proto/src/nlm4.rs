@@ -81,7 +81,7 @@ macro_rules! statuses {
                 match self { $(Self::$variant => $name),* }
             }
 
-            /// What it means, in a few words without a full stop.
+            /// The meaning, in a few words without a full stop.
             #[must_use]
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $meaning),* }
@@ -227,7 +227,7 @@ pub struct NlmUnlockArguments<'a> {
 pub struct NlmResult<'a> {
     /// The cookie of the argument.
     pub cookie: NetObj<'a>,
-    /// What came of it.
+    /// The outcome.
     pub status: NlmStat4,
 }
 
@@ -236,11 +236,11 @@ pub struct NlmResult<'a> {
 pub struct NlmTestResult<'a> {
     /// The cookie of the argument.
     pub cookie: NetObj<'a>,
-    /// What came of it.
+    /// The outcome.
     pub reply: NlmTestReply<'a>,
 }
 
-/// What TEST found (`nlm4_testrply`).
+/// The result of TEST (`nlm4_testrply`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NlmTestReply<'a> {
     /// A lock that conflicts.
@@ -273,7 +273,7 @@ impl<'a> Decode<'a> for NlmTestReply<'a> {
     }
 }
 
-/// What a share reservation denies others (`fsh4_mode`).
+/// The access that a share reservation denies others (`fsh4_mode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Xdr)]
 #[repr(u32)]
 pub enum ShareDeny {
@@ -287,7 +287,7 @@ pub enum ShareDeny {
     Both = 3,
 }
 
-/// What a share reservation is for (`fsh4_access`).
+/// The access for which a share reservation is made (`fsh4_access`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Xdr)]
 #[repr(u32)]
 pub enum NlmShareAccess {
@@ -310,9 +310,9 @@ pub struct NlmShare<'a> {
     pub fh: NetObj<'a>,
     /// The owner.
     pub oh: NetObj<'a>,
-    /// What it denies others.
+    /// The access that it denies others.
     pub deny: ShareDeny,
-    /// What it is for.
+    /// The access that it is made for.
     pub access: NlmShareAccess,
 }
 
@@ -332,7 +332,7 @@ pub struct NlmShareArguments<'a> {
 pub struct NlmShareResult<'a> {
     /// The cookie of the argument.
     pub cookie: NetObj<'a>,
-    /// What came of it.
+    /// The outcome.
     pub status: NlmStat4,
     /// Not used.
     pub sequence: i32,

@@ -56,14 +56,14 @@ pub struct MonitorCallback<'a> {
 pub struct MonitorId<'a> {
     /// The monitored host.
     pub name: HostName<'a>,
-    /// Who monitors it.
+    /// The monitoring program.
     pub callback: MonitorCallback<'a>,
 }
 
 /// The argument of MON (`mon`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct MonArguments<'a> {
-    /// Who is monitored, by whom.
+    /// The monitored host, and the program that monitors it.
     pub id: MonitorId<'a>,
     /// Bytes of the lock manager.
     pub private: [u8; PRIVATE_BYTES],

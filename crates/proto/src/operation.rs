@@ -49,8 +49,8 @@ macro_rules! procedures {
 
 pub(crate) use procedures;
 
-/// What a client asks of a server, or with a callback a server of a client, in any program and
-/// version.
+/// An operation that a client requests of a server, or with a callback a server of a client, in any
+/// program and version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// A procedure of NFSv3.

@@ -22,8 +22,8 @@ use std::{
 use curt_rpc::{
     auth::{AuthStatus, ContextCredential, OpaqueVerifier, RpcCredential},
     client::{
-        CallError, CallStatistics, Interrupt, NoTransportEvents, ReplySink, RpcRequest, TcpOptions,
-        TcpTransport, Transport as _,
+        CallArguments, CallError, CallStatistics, Interrupt, NoTransportEvents, ReplySink, RpcRequest,
+        TcpOptions, TcpTransport, Transport as _,
     },
     connection::{CallContext, CallHandler, RpcService},
     message::{CallFailure, CallMessage},
@@ -212,10 +212,13 @@ fn transport(address: SocketAddr) -> TcpTransport {
 fn request<'a>(
     procedure: u32,
     credential: &'a RpcCredential,
-    arguments: &'a Bytes<'a>,
-    bulk: &'a [u8],
+    arguments: &'a dyn CallArguments,
 ) -> RpcRequest<'a> {
-    RpcRequest { procedure, credential, ..fake::request(arguments, bulk) }
+    RpcRequest { procedure, credential, ..fake::request(arguments) }
+}
+
+fn arguments(bulk: &[u8]) -> AroundBulk<'_> {
+    AroundBulk { before: &[1, 2, 3, 4], bulk, behind: &[5, 6, 7, 8] }
 }
 
 fn call_by(
@@ -224,8 +227,8 @@ fn call_by(
     credential: &RpcCredential,
     bulk: &[u8],
 ) -> Result<Vec<u8>, CallError> {
-    let arguments = Bytes(&[1, 2, 3, 4]);
-    let request = request(procedure, credential, &arguments, bulk);
+    let arguments = arguments(bulk);
+    let request = request(procedure, credential, &arguments);
     let reply = transport.call(&request, &Interrupt::never())?;
     Ok(reply.results().to_vec())
 }
@@ -251,9 +254,7 @@ fn calls_and_replies_pass_through_the_flavor_on_both_ends() {
         for length in [0, 1, 5, 100_000] {
             let bulk = vec![9; length];
             let results = call_by(&transport, ECHO, &credential, &bulk).unwrap();
-            let mut expected = [&[1, 2, 3, 4], &*bulk].concat();
-            expected.resize(expected.len().next_multiple_of(4), 0);
-            assert!(results == expected, "{length} bytes, wraps: {wraps}");
+            assert!(results == arguments(&bulk).copied(), "{length} bytes, wraps: {wraps}");
         }
         // A failure has a verifier as well.
         let refused = call_by(&transport, REFUSE, &credential, &[]);
@@ -275,7 +276,7 @@ fn data_are_used_and_sent_from_where_they_are_only_if_nothing_is_wrapped() {
         let counter = Arc::new(Sink::default());
         let sink: Arc<dyn ReplySink> = counter.clone();
         let arguments = Bytes(&[5; 8]);
-        let request = request(ECHO, &credential, &arguments, &[]);
+        let request = request(ECHO, &credential, &arguments);
         let mut statistics = CallStatistics::default();
         let reply = transport.call_with_sink(&request, &Interrupt::never(), &mut statistics, &sink);
         let reply = reply.unwrap();
@@ -364,7 +365,7 @@ fn a_call_that_is_sent_again_is_signed_again() {
     let options = TcpOptions { timeout: Duration::from_secs(60), ..options(address) };
     let transport = TcpTransport::new(options, Arc::new(NoTransportEvents));
     let results = call_by(&transport, ECHO, &contexts.credential(), &[]);
-    assert_eq!(results, Ok(vec![1, 2, 3, 4]));
+    assert_eq!(results, Ok(vec![1, 2, 3, 4, 5, 6, 7, 8]));
     assert_eq!(*contexts.seen.lock(), [1, 2]);
 }
 
@@ -383,7 +384,7 @@ fn calls_of_the_server_pass_through_the_flavor_too() {
             let sender = self.1.clone();
             thread::spawn(move || {
                 let arguments = Bytes(&[6; 8]);
-                let request = request(ECHO, &credential, &arguments, &[]);
+                let request = request(ECHO, &credential, &arguments);
                 let reply = backchannel.call(&request, Duration::from_secs(60));
                 sender.send(reply.map(|reply| reply.results().to_vec()))
             });

@@ -38,9 +38,9 @@ const SEARCHES: Duration = Duration::from_secs(3);
 /// Maximum number of requests that wait. Others get NFS4ERR_DELAY or NFS3ERR_JUKEBOX at once.
 const WAITING_MAX: usize = 4096;
 
-/// What a call that waited takes along.
+/// State of a call that has waited, for its next execution.
 pub(crate) struct WaitedCall {
-    /// When it waits no longer.
+    /// Deadline of the wait.
     deadline: Instant,
     /// The slot of its session.
     pub(crate) slot: Option<SlotInUse>,
@@ -60,7 +60,7 @@ pub(crate) struct RecallInProgress {
 
 /// Sends recalls, without waiting for the clients.
 pub(crate) trait RecallSender: Send + Sync {
-    /// Sends one.
+    /// Sends a recall.
     fn send(&self, recall: Recall);
 }
 
@@ -264,7 +264,8 @@ impl NfsService {
         self.send_recalls(unanswered.into_iter().filter_map(repeated));
     }
 
-    /// What reports changes of `target` by processes of this machine, if it gets a delegation.
+    /// The watcher that reports changes of `target` by processes of this machine, if it gets a
+    /// delegation.
     pub(crate) fn local_changes(
         &self,
         target: &VerifiedHandle<'_>,
@@ -283,7 +284,7 @@ impl NfsService {
                 drop(service.begin_change(&file, None, ChangeKind::Local(waits)));
             }
         };
-        match target.vfs().lease(&target.node, watcher, Box::new(broken)) {
+        match target.vfs().lease(&target.caller(), &target.node, watcher, Box::new(broken)) {
             Ok(Some(lease)) => Ok(LocalChanges::Lease(lease)),
             Ok(None) => Ok(LocalChanges::Ignored),
             Err(Error::Os(Errno::AGAIN)) => Err(DelegationRefusal::Contention),
@@ -339,7 +340,7 @@ impl<'r> NfsRequest<'r, '_> {
             return Ok(Some(change));
         }
         // What cannot be looked up is not changed either.
-        let Ok(found) = ops::find(self, directory, name).value else { return Ok(None) };
+        let Ok(found) = ops::find_object(self, directory, name).value else { return Ok(None) };
         let file = FileKey { node: found.handle, ..directory.file_key() };
         let node = match kind {
             ChangeKind::Data | ChangeKind::Local(_) => &found.handle,

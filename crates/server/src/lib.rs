@@ -45,7 +45,7 @@ pub use nlm::{
     GrantId, GrantedCallOutcome, GrantedLock, HostToNotify, LockPeers, LockServing, PeerCall, PeerCallKind,
     RestartNotices,
 };
-pub use service::{ClientState, NfsService, RECORD_MAX, Setup, SetupError};
+pub use service::{ClientState, NfsService, NfsServiceConfig, NfsServiceError, RECORD_MAX};
 pub use state::locks;
 pub use state_directory::{PersistentState, StateError};
 pub use versions::{UnknownVersion, Versions};

@@ -8,7 +8,7 @@
 //! No two of these locks are held together: `is_recorded` of an account, the map of accounts, a
 //! shard. Only `is_recorded` is held during I/O; it blocks one client.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -550,6 +550,18 @@ impl ClientLocks for NfsLocks {
     fn release_client(&self, client: Clientid) {
         self.service.release_client(LockClient::Clientid(client.0), self.clock.now());
     }
+
+    fn clients_waited_for(&self) -> HashSet<Clientid> {
+        let mut clients = HashSet::new();
+        for shard in &self.service.shards {
+            shard.lock().holders_waited_for(&mut |holder| {
+                if let LockClient::Clientid(client) = holder {
+                    clients.insert(Clientid(client));
+                }
+            });
+        }
+        clients
+    }
 }
 
 #[cfg(test)]
@@ -563,7 +575,7 @@ mod tests {
     use super::*;
     use crate::state::locks::{CallbackStyle, LockWait};
 
-    /// What a protocol was called for.
+    /// A call of the lock service to a protocol.
     #[derive(Debug)]
     enum Called {
         Callback(LockCallback),

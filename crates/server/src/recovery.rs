@@ -221,7 +221,7 @@ mod tests {
         ChannelLimits, CreateSession, DelegationRefusal, DelegationRequest, ExchangeId, GrantingCall,
         LocalChanges, Principal, ShareBits, ShareMode, StateLimits,
     };
-    use crate::{PersistentState, Setup, SystemNames};
+    use crate::{NfsServiceConfig, PersistentState, SystemNames};
 
     /// One run of a server over a state directory.
     struct Run {
@@ -232,7 +232,7 @@ mod tests {
     impl Run {
         fn start(directory: &Path) -> Self {
             let time = ScriptedTime::new();
-            let setup = Setup {
+            let setup = NfsServiceConfig {
                 state: PersistentState::open(directory).unwrap(),
                 exports: Vec::new(),
                 counters: Arc::new(ServerCounters::default()),

@@ -15,7 +15,7 @@ use crate::delegations::RecallInProgress;
 use crate::exports::{Export, ExportRules};
 use crate::file_handle::HandleContents;
 use crate::nlm::DeferredRequest;
-use crate::ops::{BothAttributes, BothOp, FoundObject, OpResult, PostOp, WccOp};
+use crate::ops::{self, BothAttributes, BothOp, FoundObject, OpResult, PostOp, WccOp};
 use crate::replay::ExecutionWindow;
 use crate::service::NfsService;
 use crate::state::{FileKey, IoDirection, WantedAccess};
@@ -42,7 +42,7 @@ impl From<Fault> for Refusal {
     }
 }
 
-/// What the service remembers of a connection.
+/// The service's data of a connection.
 pub(crate) struct ConnectionData {
     pub(crate) authorisations: Arc<AuthorisationCache>,
     pub(crate) sessions: AssociatedSessions,
@@ -86,7 +86,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
 }
 
 impl<'c> NfsRequest<'_, 'c> {
-    /// What the service remembers of the connection; none without a socket.
+    /// The service's data of the connection; none without a socket.
     pub(crate) fn connection_data(&self) -> Option<&'c ConnectionData> {
         self.context.service_data(|| ConnectionData {
             authorisations: self.service.authorisations.new_cache(),
@@ -174,10 +174,29 @@ impl<'r> VerifiedHandle<'r> {
     /// Refuses I/O that an open of an NFSv4 client denies to others: I/O without an open, such as
     /// that of NFSv3, can only wait for its end.
     pub(crate) fn not_denied(&self, io: IoDirection) -> Result<(), Fault> {
-        let file = self.file_key();
-        let denied = || self.service.held.shares.denies_io(&file, None, io);
+        self.file_not_denied(&self.file_key(), io)
+    }
+
+    /// As [`Self::not_denied`], for the object with the name `name` in this directory. The name is
+    /// looked up only if there are denials.
+    pub(crate) fn name_not_denied(
+        &self,
+        request: &mut NfsRequest<'_, '_>,
+        name: &[u8],
+        io: IoDirection,
+    ) -> Result<(), Fault> {
+        if !self.service.held.shares.has_denials() {
+            return Ok(());
+        }
+        // I/O on what cannot be looked up fails anyway.
+        let Ok(found) = ops::find(request, self, name).value else { return Ok(()) };
+        self.file_not_denied(&FileKey { node: found.handle, ..self.file_key() }, io)
+    }
+
+    fn file_not_denied(&self, file: &FileKey, io: IoDirection) -> Result<(), Fault> {
+        let denied = || self.service.held.shares.denies_io(file, None, io);
         // An error of the expiry leaves it denied.
-        let expire = || self.service.expire_holders(&file, WantedAccess::Io(io)).is_err();
+        let expire = || self.service.expire_holders(file, WantedAccess::Io(io)).is_err();
         let is_denied = denied() && (expire() || denied());
         if is_denied { Err(Fault::Jukebox) } else { Ok(()) }
     }

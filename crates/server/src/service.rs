@@ -77,7 +77,7 @@ impl From<ClientSummary> for ClientState {
 }
 
 /// The parts of a service.
-pub struct Setup {
+pub struct NfsServiceConfig {
     /// The state that it keeps over restarts.
     pub state: PersistentState,
     /// The exports.
@@ -86,10 +86,10 @@ pub struct Setup {
     pub counters: Arc<ServerCounters>,
 }
 
-/// Why a service cannot be made from a [`Setup`].
+/// Why a service cannot be made from a [`NfsServiceConfig`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SetupError {
+pub enum NfsServiceError {
     /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
@@ -135,7 +135,7 @@ pub struct NfsService {
     pub(crate) lock_manager: Arc<LockManager>,
     pub(crate) clock: TimeSource,
     pub(crate) versions: Versions,
-    /// What NFSv4 clients hold, and the share reservations of all versions.
+    /// The state of NFSv4 clients, and the share reservations of all versions.
     pub(crate) held: ServerState,
     /// The calls that wait for delegations to be returned.
     pub(crate) waiting_calls: Arc<WaitingCalls>,
@@ -164,21 +164,21 @@ impl NfsService {
     /// verifier.
     ///
     /// # Errors
-    /// [`SetupError`].
-    pub fn new(setup: Setup) -> Result<Self, SetupError> {
+    /// [`NfsServiceError`].
+    pub fn new(setup: NfsServiceConfig) -> Result<Self, NfsServiceError> {
         Self::with_environment(setup, Box::new(SystemNames), TimeSource::System)
     }
 
     /// As [`Self::new`], with the given name service and clock instead of this machine's.
     ///
     /// # Errors
-    /// [`SetupError`].
+    /// [`NfsServiceError`].
     pub fn with_environment(
-        setup: Setup,
+        setup: NfsServiceConfig,
         names: Box<dyn NameService>,
         clock: TimeSource,
-    ) -> Result<Self, SetupError> {
-        let Setup { state, exports, counters } = setup;
+    ) -> Result<Self, NfsServiceError> {
+        let NfsServiceConfig { state, exports, counters } = setup;
         let state_secret = state.derived_secret("sessions");
         let server_owner = state.derived_secret("server owner");
         let locks = Arc::new(LockService::new(LockTableOptions::default()));
@@ -241,8 +241,11 @@ impl NfsService {
     /// A serving thread must not call it: it may wait for name services.
     ///
     /// # Errors
-    /// [`SetupError`].
-    pub fn replace_exports(&self, exports: Vec<ExportDefinition>) -> Result<ExportsDifference, SetupError> {
+    /// [`NfsServiceError`].
+    pub fn replace_exports(
+        &self,
+        exports: Vec<ExportDefinition>,
+    ) -> Result<ExportsDifference, NfsServiceError> {
         let count = exports.len();
         let replaced = self.exports.replace(&self.state, exports);
         probe!(NfsdReload { entries: count, reason: if replaced.is_ok() { "replaced" } else { "refused" } });
@@ -366,9 +369,9 @@ impl Drop for NfsService {
 }
 
 /// Refuses a path that is too long for MOUNT.
-pub(crate) fn check_path(path: &[u8]) -> Result<(), SetupError> {
+pub(crate) fn check_path(path: &[u8]) -> Result<(), NfsServiceError> {
     if path.len() <= mount3::PATH_MAX {
         return Ok(());
     }
-    Err(SetupError::PathTooLong { path: path.escape_ascii().to_string(), length: path.len() })
+    Err(NfsServiceError::PathTooLong { path: path.escape_ascii().to_string(), length: path.len() })
 }

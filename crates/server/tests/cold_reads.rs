@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "shared by the tests of this folder")]
 mod calling;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use curt_types::{Access, Attributes, SetAttributes, Stability, Timestamp};
 use curt_vfs::{
     CreateMode, CreatedNode, Error, FetchOptions, FetchResult, FileSystemSpace, FsCred, Limits, LinkResult,
     MayBlock, MemoryOptions, MemoryVfs, NewNode, NodeHandle, PostOpResult, ReaddirDetail, RenameResult, Vfs,
-    VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
+    VfsDirEntry, VfsNode, WccResult, WriteResult,
 };
 use curt_xdr::decode_all;
 use parking_lot::{Condvar, Mutex};
@@ -107,7 +108,7 @@ impl Vfs for Cold {
         directory: &NodeHandle,
         cookie: u64,
         wanted: ReaddirDetail,
-        visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> Visit,
+        visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> ControlFlow<()>,
     ) -> PostOpResult<bool> {
         let mut is_first = true;
         let mut in_time = true;

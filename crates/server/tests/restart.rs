@@ -14,9 +14,10 @@ use curt_proto::nfs3::{
     self, CreateArguments, CreateHow, CreateOk, CreateVerf3, DirOpArgs, Fattr, Filename, NfsFh3,
     NfsProcedure, NfsResult, NfsStat3, WccData,
 };
-use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
+use curt_rpc::client::CallArguments;
+use curt_server::{ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState, Squash};
 use curt_vfs::{HandleChoice, LocalOptions, LocalVfs};
-use curt_xdr::{Encode, decode_all};
+use curt_xdr::decode_all;
 
 /// One run of a server that exports `top/export` as /export.
 struct Life(LoopbackTransport);
@@ -31,10 +32,12 @@ impl Life {
         let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
         let exports = vec![ExportDefinition::for_everyone(b"/export".to_vec(), vfs, rules)];
         let counters = Arc::new(ServerCounters::default());
-        Self(LoopbackTransport::new(Arc::new(NfsService::new(Setup { state, exports, counters }).unwrap())))
+        Self(LoopbackTransport::new(Arc::new(
+            NfsService::new(NfsServiceConfig { state, exports, counters }).unwrap(),
+        )))
     }
 
-    fn call(&self, procedure: NfsProcedure, arguments: &(dyn Encode + Sync)) -> Vec<u8> {
+    fn call(&self, procedure: NfsProcedure, arguments: &dyn CallArguments) -> Vec<u8> {
         calling::call(&self.0, myself(), (nfs3::PROGRAM, procedure.number()), arguments)
     }
 

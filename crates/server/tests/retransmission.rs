@@ -19,7 +19,9 @@ use curt_proto::nfs3::{
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_rpc::message::encode_call_header;
 use curt_rpc::server::{Limits, RpcServer, RpcServerHandle};
-use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, RECORD_MAX, Setup, Squash};
+use curt_server::{
+    ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState, RECORD_MAX, Squash,
+};
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Encode, Opaque, decode_all};
 
@@ -42,7 +44,7 @@ impl Bed {
         let rules = ExportRules { squash: Squash::None, secure_ports: false, ..ExportRules::default() };
         let vfs = Arc::new(MemoryVfs::new(MemoryOptions::default()));
         let exports = vec![ExportDefinition::for_everyone(b"/export".to_vec(), vfs, rules)];
-        let service = NfsService::new(Setup {
+        let service = NfsService::new(NfsServiceConfig {
             state: PersistentState::ephemeral().unwrap(),
             exports,
             counters: Arc::clone(&counters),

@@ -43,7 +43,7 @@ impl<K, E> Default for SingleFlight<K, E> {
 impl<K: Copy + Eq + Hash, E: Copy + Default> SingleFlight<K, E> {
     /// The request in flight for `key`.
     #[must_use]
-    pub fn under_way(&self, key: K) -> Option<Arc<InFlightCall<E>>> {
+    pub fn in_progress(&self, key: K) -> Option<Arc<InFlightCall<E>>> {
         self.0.lock().get(&key).map(Arc::clone)
     }
 
@@ -134,13 +134,13 @@ mod tests {
     fn the_first_caller_of_a_key_owns_the_request_until_it_is_dropped() {
         let calls = SingleFlight::<u8, u8>::default();
         let Err(mut owner) = calls.join(1) else { panic!("there was no other") };
-        let (joined, seen) = (calls.join(1).ok(), calls.under_way(1));
+        let (joined, seen) = (calls.join(1).ok(), calls.in_progress(1));
         assert!(calls.join(2).is_err(), "another key has another request");
         owner.end = 5;
         drop(owner);
         for call in [joined, seen] {
             assert_eq!(call.expect("it was in flight").wait(&Interrupt::never()), Some(5));
         }
-        assert!(calls.under_way(1).is_none() && calls.join(1).is_err());
+        assert!(calls.in_progress(1).is_none() && calls.join(1).is_err());
     }
 }

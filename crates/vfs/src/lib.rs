@@ -22,6 +22,7 @@ mod result;
 mod verifier;
 
 use std::any::Any;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use curt_types::{Access, Attributes, Device, FileKind, SetAttributes, Stability, Timestamp};
@@ -38,7 +39,7 @@ pub use local::{
 pub use memory::{ContentFormula, FaultPoint, MemoryOptions, MemoryTreeBuilder, MemoryVfs};
 pub use result::{
     CreatedNode, FetchOptions, FetchResult, FileRange, FileSystemSpace, Limits, LinkResult, PostOpResult,
-    ReadResult, RenameResult, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
+    ReadResult, RenameResult, VfsDirEntry, VfsNode, WccResult, WriteResult,
 };
 
 /// How CREATE handles an existing name (RFC 1813 section 3.3.8, `createhow3`).
@@ -131,7 +132,7 @@ pub enum MayBlock {
     Always,
 }
 
-/// What READDIR returns for each entry.
+/// The details that READDIR returns for each entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReaddirDetail {
     /// Name, fileid and cookie.
@@ -200,6 +201,13 @@ pub trait Vfs: Send + Sync {
         name: &[u8],
     ) -> Option<PostOpResult<VfsNode>> {
         (self.may_block() == MayBlock::Never).then(|| self.lookup(caller, directory, name))
+    }
+
+    /// The object of a name that the tree remembers, as [`Vfs::lookup`] would return it now. This
+    /// does not wait, and costs less than a look-up. `None`: the name has to be looked up.
+    fn lookup_remembered(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> Option<VfsNode> {
+        let _ = (caller, directory, name);
+        None
     }
 
     /// The rights in `asked` that the caller has. Rights that do not apply to the type of `node`
@@ -334,8 +342,8 @@ pub trait Vfs: Send + Sync {
     -> LinkResult;
 
     /// Calls `visit` for the entries after `cookie` (0: from the start, including `.` and `..`)
-    /// until it returns [`Visit::Stop`] or the directory ends; the value is whether it ended. The
-    /// entry at which the visitor stops is not consumed.
+    /// until it returns [`ControlFlow::Break`] or the directory ends; the value is whether it
+    /// ended. The entry at which the visitor stops is not consumed.
     ///
     /// Cookies remain valid while the directory changes: an entry that is neither created nor
     /// removed during a listing is returned exactly once (local trees: as far as the file system's
@@ -347,7 +355,7 @@ pub trait Vfs: Send + Sync {
         directory: &NodeHandle,
         cookie: u64,
         wanted: ReaddirDetail,
-        visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> Visit,
+        visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> ControlFlow<()>,
     ) -> PostOpResult<bool>;
 
     /// The space and inodes of the file system, as df shows them to the caller.
@@ -356,12 +364,14 @@ pub trait Vfs: Send + Sync {
     /// Limits and properties of the file system at `node` (FSINFO and PATHCONF), as they are.
     fn limits(&self, node: &NodeHandle) -> PostOpResult<Limits>;
 
-    /// A lease on a regular file: `broken` is called, on the watcher's thread, when a process of
-    /// this machine opens the file for writing or truncates it. The process waits until the lease
-    /// is dropped. `EAGAIN`: a process has the file open for writing; other errors: there are no
-    /// leases of this file. `None`: no process of this machine can write it.
+    /// A lease on a regular file that the caller may read: `broken` is called, on the watcher's
+    /// thread, when a process of this machine opens the file for writing or truncates it. The
+    /// process waits until the lease is dropped. `EAGAIN`: a process has the file open for writing;
+    /// other errors: there are no leases of this file. `None`: no process of this machine can write
+    /// it.
     fn lease(
         &self,
+        _caller: &FsCred<'_>,
         _node: &NodeHandle,
         _watcher: &LeaseWatcher,
         _broken: LeaseBroken,

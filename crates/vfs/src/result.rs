@@ -136,15 +136,6 @@ pub struct VfsDirEntry<'a> {
     pub node: Option<VfsNode>,
 }
 
-/// Whether a listing continues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Visit {
-    /// The entry was consumed: return the next one.
-    Continue,
-    /// The entry was not consumed: end here.
-    Stop,
-}
-
 /// Space and inodes (RFC 1813 section 3.3.18, FSSTAT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystemSpace {

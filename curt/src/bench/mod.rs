@@ -44,10 +44,10 @@ enum BenchCommand {
     /// Measure the time of common programs on a mount, in the exported directory and on a plain
     /// FUSE file system
     Wall(wall::WallArguments),
-    /// Do one of the works of `curt bench wall` below a directory; runs as the process that is
+    /// Run one of the programs of `curt bench wall` below a directory; runs as the process that is
     /// measured
     #[command(hide = true)]
-    WallWork { work: wall::WallWork, phase: wall::WorkPhase, directory: PathBuf },
+    TimedProgram { work: wall::TimedProgram, phase: wall::WorkPhase, part: u64, directory: PathBuf },
     /// Make the repository of `curt bench wall` below a directory
     #[command(hide = true)]
     WallRepository { directory: PathBuf },
@@ -94,7 +94,9 @@ fn bench(bench: &BenchCommand) -> Result<bool> {
         BenchCommand::Lock(arguments) => lock::run(arguments),
         BenchCommand::LockWork(work) => lock::work(work).map(|()| true),
         BenchCommand::Wall(arguments) => wall::run(arguments),
-        BenchCommand::WallWork { work, phase, directory } => work.run(*phase, directory).map(|()| true),
+        BenchCommand::TimedProgram { work, phase, part, directory } => {
+            work.run(*phase, *part, directory).map(|()| true)
+        }
         BenchCommand::WallRepository { directory } => wall::make_repository(directory).map(|()| true),
         BenchCommand::ListTree { directory, count } => list::make_tree(directory, *count),
         BenchCommand::Perform { workload, directory, pause, pages } => {

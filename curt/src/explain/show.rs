@@ -52,7 +52,7 @@ fn one(mount: &MountExplained, linux_options: &str, expand: &[String]) -> String
     text
 }
 
-/// What something caused, between name and description.
+/// The line of a cause: its requests, between name and description.
 fn line(name: &str, requests: RequestTally, remark: &str) -> String {
     let RequestTally { sent, linux, saved } = requests;
     let line = format!("{name:<20}{sent:>10}{linux:>10}{saved:>10}   {remark}");

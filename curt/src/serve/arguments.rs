@@ -137,14 +137,14 @@ pub(crate) struct ServeArguments {
 
     /// Keep files open between requests: for two seconds after the last READ, half a second after
     /// the last WRITE
-    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::On)]
-    pub(super) filecache: Switch,
+    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = OnOff::On)]
+    pub(super) filecache: OnOff,
 
     /// Save the last replies to calls that change names or attributes in the state directory:
     /// clients that repeat such a call after the server was killed get no error because of their
     /// own change. Costs two more system calls for each such call
-    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::Off)]
-    pub(super) save_replies: Switch,
+    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = OnOff::Off)]
+    pub(super) save_replies: OnOff,
 
     /// Versions of NFS to serve: 3, 4.1, 4.2, or 4 for both of 4
     #[arg(long, value_name = "LIST", default_value_t = Versions::default())]
@@ -156,19 +156,19 @@ pub(crate) struct ServeArguments {
 
     /// Grant NFSv4 clients read delegations: they answer opens and reads of a file from their
     /// caches until another client wants to change it
-    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::On)]
-    pub(super) delegations: Switch,
+    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = OnOff::On)]
+    pub(super) delegations: OnOff,
 
     /// Delegate a file only with a lease of the kernel: a process on this machine that writes the
     /// file then waits until the delegation is back. Without leases NFSv4 clients do not notice
     /// such writes
-    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::On)]
-    pub(super) local_leases: Switch,
+    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = OnOff::On)]
+    pub(super) local_leases: OnOff,
 
     /// Grant delegations of directories to NFSv4 clients that ask for them. Clients do not notice
     /// names that processes on this machine create, rename or remove
-    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::Off)]
-    pub(super) directory_delegations: Switch,
+    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = OnOff::Off)]
+    pub(super) directory_delegations: OnOff,
 
     /// Do not register with rpcbind; clients then need the port numbers as mount options
     #[arg(long)]
@@ -237,7 +237,7 @@ pub(super) enum SeccompChoice {
 
 /// Whether a feature of the server is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Switch {
+pub(super) enum OnOff {
     On,
     Off,
 }

@@ -19,7 +19,8 @@ use curt_proto::{
 use curt_rpc::{
     auth::RpcCredential,
     client::{
-        CallError, Interrupt, NoTransportEvents, RpcRequest, ServerName, TcpOptions, TcpTransport, Transport,
+        CallArguments, CallError, Interrupt, NoTransportEvents, RpcRequest, ServerName, TcpOptions,
+        TcpTransport, Transport,
     },
     message::{AcceptStatus, ProcedureId, call_record, decode_reply_header},
     record,
@@ -363,7 +364,7 @@ fn remote(
     transport: &TcpTransport,
     version: RpcbindVersion,
     procedure: u32,
-    arguments: &(dyn Encode + Sync),
+    arguments: &dyn CallArguments,
 ) -> Result<Vec<u8>, RpcbindError> {
     let procedure = ProcedureId { program: portmap::PROGRAM, version: version as u32, procedure };
     let request = RpcRequest::anonymous(procedure, arguments, ANSWER_MAX);

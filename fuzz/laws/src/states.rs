@@ -3,7 +3,8 @@
 //!
 //! Nothing is granted that conflicts with what another holds, unless the other's lease has expired;
 //! then it has lost everything, learns of it, and cannot reclaim it after a restart. Nothing is
-//! denied without a reason. A repeated request gets the same reply.
+//! denied without a reason. A repeated request gets the same reply. No file is changed beside the
+//! delegation of another, unless that one's lease has expired or it was recalled a lease ago.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,12 +14,15 @@ use std::time::Duration;
 
 use curt_observe::ServerCounters;
 use curt_proto::nfs4::*;
+use curt_rpc::client::{CallError, CallReply, RpcRequest};
 use curt_rpc::clock::ScriptedTime;
 use curt_rpc::message::{CallMessage, encode_call_header};
-use curt_rpc::server::{CallContext, RpcService as _};
-use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash, SystemNames};
+use curt_rpc::server::{Backchannel, CallContext, RpcService as _};
+use curt_server::{
+    ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState, Squash, SystemNames,
+};
 use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
-use curt_xdr::{Opaque, VarArray, put_fixed};
+use curt_xdr::{Decoder, Encode, Opaque, VarArray, put_fixed};
 use tempfile::TempDir;
 
 use crate::world::{EXPORT, credential};
@@ -32,6 +36,8 @@ const OWNERS: u8 = 2;
 const FILES: usize = 2;
 /// Bytes of a file that are locked.
 const BYTES: usize = 8;
+/// The bit of the first byte that says whether files are delegated.
+const DELEGATES: u8 = 0x80;
 const MINOR_VERSION: u32 = 1;
 
 /// An open that a client was granted.
@@ -52,6 +58,59 @@ struct HeldLocks {
     stateids: HashMap<[u8; 12], Stateid>,
 }
 
+/// A delegation of a file.
+#[derive(Clone, Copy)]
+struct HeldDelegation {
+    stateid: Stateid,
+    /// When it was recalled.
+    recalled: Option<Duration>,
+}
+
+impl HeldDelegation {
+    /// Whether it may have been revoked.
+    fn is_overdue(&self, now: Duration) -> bool {
+        self.recalled.is_some_and(|recalled| recalled + LEASE <= now)
+    }
+}
+
+/// The other end of a client's backchannel: it accepts each recall.
+struct AcceptedRecalls;
+
+impl Backchannel for AcceptedRecalls {
+    fn call(&self, request: &RpcRequest<'_>, _: Duration) -> Result<CallReply, CallError> {
+        let mut arguments = Vec::new();
+        request.copy_arguments(&mut arguments);
+        let decoder = &mut Decoder::new(&arguments);
+        decoder.get::<CallbackHeader<'_>>().expect("a header");
+        decoder.get::<CallbackOperation>().expect("CB_SEQUENCE");
+        let asked: CbSequenceArgs4 = decoder.get().expect("its arguments");
+        let operation: CallbackOperation = decoder.get().expect("a second operation");
+        let mut reply = Vec::new();
+        CompoundReplyHeader { status: NfsStat4::Ok, tag: Opaque::default(), results: 2 }.encode(&mut reply);
+        CallbackOperation::Sequence.encode(&mut reply);
+        NfsStat4::Ok.encode(&mut reply);
+        CbSequenceOk4 {
+            session: asked.session,
+            sequence: asked.sequence,
+            slot: asked.slot,
+            highest_slot: asked.slot,
+            target_highest_slot: asked.slot,
+        }
+        .encode(&mut reply);
+        operation.encode(&mut reply);
+        NfsStat4::Ok.encode(&mut reply);
+        Ok(CallReply::from_results(reply))
+    }
+
+    fn is_open(&self) -> bool {
+        true
+    }
+
+    fn connection(&self) -> usize {
+        0
+    }
+}
+
 /// A client, as the model knows it.
 #[derive(Default)]
 struct Client {
@@ -63,6 +122,8 @@ struct Client {
     opens: Vec<HeldOpen>,
     /// By the owner and the file.
     locks: HashMap<(u8, usize), HeldLocks>,
+    /// By the file.
+    delegations: HashMap<usize, HeldDelegation>,
     /// It may have lost its session for another reason than its lease.
     may_be_gone: bool,
     /// It has opened something, or was denied that, and has not lost its state since, as far as the
@@ -81,6 +142,7 @@ impl Client {
     fn lose(&mut self) {
         self.opens.clear();
         self.locks.clear();
+        self.delegations.clear();
         self.had_state = false;
     }
 }
@@ -93,23 +155,27 @@ enum Planted {
     ClosedOpensKeepLocks,
     RestartsForget,
     DowngradesDoNothing,
+    ChangesNeedNoRecall,
+    ReturnsDoNothing,
 }
 
 /// The server and its clients.
 struct States {
     planted: Planted,
+    delegates: bool,
     directory: TempDir,
     vfs: Arc<MemoryVfs>,
     time: Arc<ScriptedTime>,
     now: Duration,
     /// None while it restarts.
-    service: Option<NfsService>,
+    service: Option<Arc<NfsService>>,
     clients: [Client; CLIENTS],
     root: Vec<u8>,
     handles: Vec<Vec<u8>>,
 }
 
-/// Steps of 4 bytes each: what is done, by which client, and two arguments.
+/// Steps of 4 bytes each: what is done, by which client, and two arguments. The highest bit of the
+/// first byte decides whether the server delegates files.
 ///
 /// # Panics
 /// If the server grants, denies or forgets what it must not.
@@ -118,16 +184,21 @@ pub fn states(bytes: &[u8]) {
 }
 
 fn run(bytes: &[u8], planted: Planted) {
-    let mut states = States::new(planted);
+    let mut states = States::new(planted, bytes.first().is_some_and(|first| first & DELEGATES != 0));
     for [what, client, one, two] in bytes.as_chunks::<4>().0.iter().take(STEPS_MAX) {
         states.step(*what, usize::from(*client) % CLIENTS, *one, *two);
     }
 }
 
-fn start(directory: &TempDir, vfs: &Arc<MemoryVfs>, time: &Arc<ScriptedTime>) -> NfsService {
+fn start(
+    directory: &TempDir,
+    vfs: &Arc<MemoryVfs>,
+    time: &Arc<ScriptedTime>,
+    delegates: bool,
+) -> Arc<NfsService> {
     let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
     let vfs: Arc<dyn Vfs> = Arc::<MemoryVfs>::clone(vfs);
-    let setup = Setup {
+    let setup = NfsServiceConfig {
         state: PersistentState::open(directory.path()).expect("a state directory"),
         exports: vec![ExportDefinition::for_everyone(EXPORT.to_vec(), vfs, rules)],
         counters: Arc::new(ServerCounters::default()),
@@ -135,6 +206,10 @@ fn start(directory: &TempDir, vfs: &Arc<MemoryVfs>, time: &Arc<ScriptedTime>) ->
     let mut service =
         NfsService::with_environment(setup, Box::new(SystemNames), time.clock()).expect("a service");
     service.recover_clients().expect("a list of clients");
+    let service = Arc::new(service);
+    if delegates {
+        service.serve_callbacks().expect("threads");
+    }
     service
 }
 
@@ -183,14 +258,15 @@ fn range(one: u8, two: u8) -> Range<usize> {
 }
 
 impl States {
-    fn new(planted: Planted) -> Self {
+    fn new(planted: Planted, delegates: bool) -> Self {
         let directory = TempDir::new().expect("a directory for state");
         let vfs = Arc::new(MemoryVfs::new(MemoryOptions { root_mode: 0o777, ..MemoryOptions::default() }));
         let time = ScriptedTime::new();
-        let service = Some(start(&directory, &vfs, &time));
+        let service = Some(start(&directory, &vfs, &time, delegates));
         let clients = std::array::from_fn(|_| Client::default());
         let (root, handles, now) = (Vec::new(), Vec::new(), Duration::ZERO);
-        let mut states = Self { planted, directory, vfs, time, now, service, clients, root, handles };
+        let mut states =
+            Self { planted, delegates, directory, vfs, time, now, service, clients, root, handles };
         states.present(0, 0);
         states.complete(0);
         states.make_files();
@@ -251,14 +327,14 @@ impl States {
         let call = CallMessage::decode(&record).expect("our own call is understood");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1023));
         let mut reply = Vec::new();
-        self.service()
-            .call(&call, &mut CallContext::detached(address, address), &mut reply)
-            .expect("a reply");
+        let backchannel = || Arc::new(AcceptedRecalls) as Arc<dyn Backchannel>;
+        let mut context = CallContext::detached_with_backchannel(address, address, &backchannel);
+        self.service().call(&call, &mut context, &mut reply).expect("a reply");
         reply
     }
 
     fn step(&mut self, what: u8, client: usize, one: u8, two: u8) {
-        match what % 14 {
+        match what % 16 {
             0 => self.present(client, one % 4),
             1..=3 => self.open(client, one, two),
             4 => self.close(client, one),
@@ -274,15 +350,21 @@ impl States {
             11 => self.service().expire_leases(),
             12 if one.is_multiple_of(2) => self.restart(),
             12 => self.expire(client),
-            _ => self.downgrade(client, one, two),
+            13 => self.downgrade(client, one, two),
+            14 => self.change(client, usize::from(one) % FILES),
+            _ => self.give_back(client, usize::from(one) % FILES),
         }
     }
 
     fn restart(&mut self) {
         let was_in_grace = self.service().is_in_grace();
-        // The directory is locked by the run that uses it.
-        self.service = None;
-        self.service = Some(start(&self.directory, &self.vfs, &self.time));
+        // The directory is locked by the run that uses it, which may still be calling a client.
+        let mut last = self.service.take().expect("the server runs");
+        while let Err(used) = Arc::try_unwrap(last) {
+            last = used;
+            std::thread::yield_now();
+        }
+        self.service = Some(start(&self.directory, &self.vfs, &self.time, self.delegates));
         for client in &mut self.clients {
             client.may_reclaim = client.had_state || was_in_grace && client.may_reclaim;
             client.may_reclaim &= self.planted != Planted::RestartsForget;
@@ -333,11 +415,11 @@ impl States {
         let create = CreateSessionArgs4 {
             clientid: exchanged.clientid,
             sequence: exchanged.sequence,
-            flags: CreateSessionFlags::default(),
+            flags: CreateSessionFlags(CreateSessionFlags::CONN_BACK_CHAN),
             fore: channel.clone(),
             back: channel,
             callback_program: 1 << 30,
-            callback_security: VarArray::default(),
+            callback_security: VarArray::new(vec![CallbackSecParms4::None]).expect("one flavor"),
         };
         let arguments = compound(&|compound| compound.push(&create));
         let reply = self.call(&arguments);
@@ -440,10 +522,11 @@ impl States {
     fn open(&mut self, client: usize, one: u8, two: u8) {
         let (owner, file, is_reclaim) = (one % OWNERS, usize::from(one >> 1) % FILES, one & 0x80 != 0);
         let (access, deny) = (1 + u32::from(two) % 3, u32::from(two >> 4) % 4);
+        let wanted = if two & 12 == 0 { ShareAccess4::WANT_READ_DELEG } else { ShareAccess4::WANT_NO_DELEG };
         let name = [b'o', owner];
         let open = OpenArgs4 {
             seqid: 0,
-            share_access: ShareAccess4(access | ShareAccess4::WANT_NO_DELEG),
+            share_access: ShareAccess4(access | wanted),
             share_deny: deny,
             owner: StateOwner { clientid: Clientid(0), owner: Opaque::new(&name).expect("a short name") },
             how: OpenHow::NoCreate,
@@ -468,6 +551,11 @@ impl States {
                 self.clients[client].had_state |= !is_reclaim;
                 return;
             }
+            NfsStat4::Delay => {
+                self.delayed(client, file);
+                self.clients[client].had_state |= !is_reclaim;
+                return;
+            }
             NfsStat4::Badsession => return,
             status => panic!("OPEN: {status}"),
         }
@@ -480,7 +568,14 @@ impl States {
         for other in self.opens_in_the_way(file, Mode { access, deny }) {
             self.lost_to_another(client, other);
         }
-        let stateid = outcome.result::<OpenedStateid>(Nfs4Operation::Open).0;
+        if access & ShareAccess4::WRITE != 0 || deny & ShareAccess4::READ != 0 {
+            self.changed(client, file);
+        }
+        let Opened { stateid, delegation } = outcome.result(Nfs4Operation::Open);
+        if let Some(stateid) = delegation {
+            assert!(access == ShareAccess4::READ && wanted == ShareAccess4::WANT_READ_DELEG && !is_reclaim);
+            self.delegated(client, file, stateid);
+        }
         let known = &mut self.clients[client];
         known.had_state = true;
         let own = known.opens.iter_mut().find(|open| open.owner == owner && open.file == file);
@@ -516,6 +611,74 @@ impl States {
         assert!(is_expired, "a double grant");
         lost.may_be_gone = true;
         lost.lose();
+    }
+
+    /// A client was given a delegation.
+    fn delegated(&mut self, client: usize, file: usize, stateid: Stateid) {
+        for known in &self.clients {
+            let is_here = !known.may_be_gone && !known.is_expired(self.now);
+            let writes =
+                known.opens.iter().any(|open| open.file == file && open.access & ShareAccess4::WRITE != 0);
+            assert!(!(is_here && writes), "a delegation of a file that is open for writing");
+        }
+        let new = HeldDelegation { stateid, recalled: None };
+        let old = self.clients[client].delegations.insert(file, new);
+        assert!(old.is_none_or(|old| old.is_overdue(self.now)), "a second delegation of a file");
+    }
+
+    /// A client has changed a file, or opened it to do that: no other has a delegation of it.
+    fn changed(&mut self, client: usize, file: usize) {
+        for other in (0..CLIENTS).filter(|other| *other != client) {
+            let Some(held) = self.clients[other].delegations.remove(&file) else { continue };
+            if held.is_overdue(self.now) {
+                continue;
+            }
+            if !self.clients[other].may_be_gone {
+                self.lost_to_another(client, other);
+            }
+        }
+    }
+
+    /// A change of a file was delayed: delegations of others are recalled.
+    fn delayed(&mut self, client: usize, file: usize) {
+        let mut is_justified = false;
+        for other in (0..CLIENTS).filter(|other| *other != client) {
+            if let Some(held) = self.clients[other].delegations.get_mut(&file) {
+                held.recalled.get_or_insert(self.now);
+                is_justified = self.planted != Planted::ChangesNeedNoRecall;
+            }
+        }
+        assert!(is_justified, "a change is delayed for no reason");
+    }
+
+    /// SETATTR of the mode.
+    fn change(&mut self, client: usize, file: usize) {
+        let values = AttributeValues { mode: Some(0o666), ..AttributeValues::default() };
+        let mut bytes = Vec::new();
+        values.encode_values(values.present(), &mut bytes);
+        let attributes = Fattr4 { mask: values.present(), values: Opaque::new(&bytes).expect("a mode") };
+        let outcome = self.on(client, file, &SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes });
+        match outcome.status {
+            NfsStat4::Ok => self.changed(client, file),
+            NfsStat4::Delay => self.delayed(client, file),
+            NfsStat4::Badsession => {}
+            status => panic!("SETATTR: {status}"),
+        }
+    }
+
+    /// DELEGRETURN.
+    fn give_back(&mut self, client: usize, file: usize) {
+        let Some(held) = self.clients[client].delegations.get(&file).copied() else { return };
+        let outcome = self.on(client, file, &DelegreturnArgs4 { stateid: held.stateid });
+        match outcome.status {
+            NfsStat4::Ok => {}
+            NfsStat4::DelegRevoked => assert!(held.is_overdue(self.now), "revoked within a lease"),
+            NfsStat4::Badsession => return,
+            status => panic!("DELEGRETURN: {status}"),
+        }
+        if self.planted != Planted::ReturnsDoNothing {
+            self.clients[client].delegations.remove(&file);
+        }
     }
 
     fn close(&mut self, client: usize, one: u8) {
@@ -668,13 +831,21 @@ impl States {
     }
 }
 
-/// The stateid at the beginning of OPEN's result.
+/// The stateids of OPEN's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct OpenedStateid(Stateid);
+struct Opened {
+    stateid: Stateid,
+    delegation: Option<Stateid>,
+}
 
-impl<'a> curt_xdr::Decode<'a> for OpenedStateid {
-    fn decode(decoder: &mut curt_xdr::Decoder<'a>) -> Result<Self, curt_xdr::DecodeError> {
-        decoder.get::<OpenOk4<'a>>().map(|opened| Self(opened.stateid))
+impl<'a> curt_xdr::Decode<'a> for Opened {
+    fn decode(decoder: &mut Decoder<'a>) -> Result<Self, curt_xdr::DecodeError> {
+        let OpenOk4 { stateid, delegation, .. } = decoder.get()?;
+        let delegation = match delegation {
+            OpenDelegation::Read { stateid, .. } => Some(stateid),
+            _ => None,
+        };
+        Ok(Self { stateid, delegation })
     }
 }
 
@@ -687,18 +858,29 @@ mod tests {
 
     use super::*;
 
-    fn steps() -> impl Strategy<Value = Vec<u8>> {
-        let step = (0_u8..14, 0_u8..2, any::<u8>(), any::<u8>());
+    fn steps(delegates: bool) -> impl Strategy<Value = Vec<u8>> {
+        let first = if delegates { DELEGATES } else { 0 };
+        // The last two steps are about delegations.
+        let step = (0_u8..if delegates { 16 } else { 14 }, 0_u8..2, any::<u8>(), any::<u8>());
         let step = step.prop_map(|(what, client, one, two)| [what, client, one, two]);
         // Both clients begin.
         prop::collection::vec(step, 1..STEPS_MAX)
-            .prop_map(|steps| [vec![[0, 1, 0, 0], [8, 1, 0, 0]], steps].concat().concat())
+            .prop_map(move |steps| [vec![[first, 1, 0, 0], [8, 1, 0, 0]], steps].concat().concat())
     }
 
     #[test]
     fn the_model_agrees_with_the_server_and_finds_planted_faults() {
-        use Planted::{ClosedOpensKeepLocks, DowngradesDoNothing, LeasesLastForEver, None, RestartsForget};
-        for planted in [None, LeasesLastForEver, ClosedOpensKeepLocks, RestartsForget, DowngradesDoNothing] {
+        use Planted::*;
+        for (planted, delegates) in [
+            (None, false),
+            (LeasesLastForEver, false),
+            (ClosedOpensKeepLocks, false),
+            (RestartsForget, false),
+            (DowngradesDoNothing, false),
+            (None, true),
+            (ChangesNeedNoRecall, true),
+            (ReturnsDoNothing, true),
+        ] {
             let config = Config {
                 cases: Config::default().cases.max(400),
                 max_shrink_iters: 0,
@@ -706,7 +888,7 @@ mod tests {
                 ..Config::default()
             };
             let rng = TestRng::deterministic_rng(config.rng_algorithm);
-            let outcome = TestRunner::new_with_rng(config, rng).run(&steps(), |bytes| {
+            let outcome = TestRunner::new_with_rng(config, rng).run(&steps(delegates), |bytes| {
                 let outcome = catch_unwind(AssertUnwindSafe(|| run(&bytes, planted)));
                 outcome.map_err(|_| TestCaseError::fail(format!("{bytes:?}")))
             });

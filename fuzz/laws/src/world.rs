@@ -10,7 +10,7 @@ use curt_proto::nfs4;
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_rpc::message::{CallMessage, ProcedureId, encode_call_header};
 use curt_rpc::server::{CallContext, CallFailure, RpcService as _};
-use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
+use curt_server::{ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState, Squash};
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Encode, Opaque, decode_all, put_fixed};
 use tempfile::TempDir;
@@ -55,7 +55,7 @@ impl World {
         });
         let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
         let exports = vec![ExportDefinition::for_everyone(EXPORT.to_vec(), Arc::new(vfs), rules)];
-        let service = NfsService::new(Setup {
+        let service = NfsService::new(NfsServiceConfig {
             state: STATE.with(|directory| PersistentState::open(directory.path()).expect("state")),
             exports,
             counters: Arc::new(ServerCounters::default()),

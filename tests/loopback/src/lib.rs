@@ -9,7 +9,7 @@ use std::time::Duration;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_rpc::message::{CallDecodeError, CallMessage, encode_call_header};
 use curt_rpc::server::{Backchannel, CallContext, CallFailure, RpcService};
-use curt_xdr::{DecodeError, put_fixed};
+use curt_xdr::DecodeError;
 
 /// When the hook of a [`LoopbackTransport`] is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,8 +87,7 @@ fn record(xid: &AtomicU32, request: &RpcRequest<'_>) -> Vec<u8> {
         request.procedure,
         request.credential,
     );
-    request.arguments.encode(&mut record);
-    put_fixed(&mut record, request.bulk);
+    request.copy_arguments(&mut record);
     record
 }
 
@@ -170,7 +169,7 @@ mod tests {
     use curt_proto::mount3::{DirPath, MountReply, PROGRAM};
     use curt_proto::nfs3::NfsProcedure;
     use curt_rpc::auth::RpcCredential;
-    use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup};
+    use curt_server::{ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState};
     use curt_vfs::{MemoryOptions, MemoryVfs};
     use curt_xdr::{Opaque, decode_all};
 
@@ -180,7 +179,7 @@ mod tests {
     fn loopback_calls_the_hook_around_each_request() {
         let vfs = Arc::new(MemoryVfs::new(MemoryOptions::default()));
         let export = ExportDefinition::for_everyone(b"/srv/data".to_vec(), vfs, ExportRules::default());
-        let service = NfsService::new(Setup {
+        let service = NfsService::new(NfsServiceConfig {
             state: PersistentState::with_key([1; 16]),
             exports: vec![export],
             counters: Arc::default(),
@@ -199,7 +198,6 @@ mod tests {
             procedure: 1,
             credential: &RpcCredential::None,
             arguments: &arguments,
-            bulk: &[],
             results_max: 100,
         };
         let reply = transport.call(&request, &Interrupt::never()).unwrap();

@@ -4,93 +4,20 @@
 //! It prints the operations that no compound contained; there should be none.
 
 use std::collections::BTreeSet;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use curt_proto::nfs3;
 use curt_proto::nfs4::*;
-use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
-use curt_rpc::message::{AcceptStatus, call_record, decode_reply_header};
+use curt_tests::nfs4_client::{MINOR, Nfs4Client, go};
 use curt_xdr::{Decoder, Encode, Opaque, VarArray};
 
-/// The minor version.
-const MINOR: u32 = 1;
-
-/// A connection, and the session that was created over it.
+/// A client, and the operations that it has called.
 struct Client {
-    stream: TcpStream,
-    session: SessionId,
-    sequence: u32,
+    nfs: Nfs4Client,
     called: BTreeSet<Nfs4Operation>,
 }
 
-/// Arguments of COMPOUND, encoded already.
-struct EncodedCompound(Vec<u8>);
-
-impl Encode for EncodedCompound {
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.0);
-    }
-}
-
 impl Client {
-    /// Sends a compound and returns its results.
-    fn send(&mut self, operations: impl FnOnce(&mut CompoundEncoder<'_>)) -> Result<Vec<u8>> {
-        let mut arguments = Vec::new();
-        let mut compound = CompoundEncoder::new(&mut arguments, Opaque::new(b"operations")?, MINOR);
-        operations(&mut compound);
-        compound.finish();
-        self.call(VERSION, Nfs4Procedure::Compound.number(), &EncodedCompound(arguments))
-    }
-
-    /// Calls a procedure and returns its results.
-    fn call(&mut self, version: u32, procedure: u32, arguments: &impl Encode) -> Result<Vec<u8>> {
-        let credential = RpcCredential::Sys(AuthSysCredential {
-            machine_name: MachineName::new(b"tests"),
-            uid: 0,
-            gid: 0,
-            groups: AuthSysGids::first_of(&[]),
-        });
-        self.stream.write_all(&call_record(1, PROGRAM, version, procedure, &credential, arguments))?;
-        let mut record = self.record()?;
-        // Callbacks, which it does not answer.
-        while record.get(4..8) == Some(&[0; 4]) {
-            record = self.record()?;
-        }
-        let decoder = &mut Decoder::new(&record);
-        let outcome = decode_reply_header(decoder).context("no reply")?.outcome;
-        ensure!(outcome == Ok(AcceptStatus::Success), "the call was refused: {outcome:?}");
-        Ok(decoder.remaining().to_vec())
-    }
-
-    fn record(&mut self) -> Result<Vec<u8>> {
-        let mut mark = [0; 4];
-        self.stream.read_exact(&mut mark)?;
-        let length = u32::from_be_bytes(mark) & (u32::MAX >> 1);
-        let mut record = vec![0; usize::try_from(length)?];
-        self.stream.read_exact(&mut record)?;
-        Ok(record)
-    }
-
-    /// As [`Self::send`], after SEQUENCE; notes the operations that were executed.
-    fn run(&mut self, operations: impl FnOnce(&mut CompoundEncoder<'_>)) -> Result<(NfsStat4, Vec<u8>)> {
-        self.sequence += 1;
-        let sequence = SequenceArgs4 {
-            session: self.session,
-            sequence: SequenceId(self.sequence),
-            slot: SlotId(0),
-            highest_slot: SlotId(0),
-            cache_this: false,
-        };
-        let reply = self.send(|compound| {
-            compound.push(&sequence);
-            operations(compound);
-        })?;
-        let status = CompoundResults::new(&reply)?.header().status;
-        Ok((status, reply))
-    }
-
     /// Runs one operation on the object at a path, which succeeds or fails with one of `others`.
     fn at<A: OperationArguments>(
         &mut self,
@@ -99,7 +26,7 @@ impl Client {
         others: &[NfsStat4],
     ) -> Result<Vec<u8>> {
         self.called.insert(A::OPERATION);
-        let (status, reply) = self.run(|compound| {
+        let (status, reply) = self.nfs.run(|compound| {
             go(compound, path);
             compound.bare(Nfs4Operation::Savefh);
             compound.push(arguments);
@@ -110,7 +37,7 @@ impl Client {
 
     /// The handle of the object at a path.
     fn handle(&mut self, path: &[&str]) -> Result<Vec<u8>> {
-        let (_, reply) = self.run(|compound| {
+        let (_, reply) = self.nfs.run(|compound| {
             go(compound, path);
             compound.bare(Nfs4Operation::Savefh);
             compound.bare(Nfs4Operation::Getfh);
@@ -121,7 +48,7 @@ impl Client {
 
     /// The status of a call of NFSv3.
     fn status3(&mut self, procedure: nfs3::NfsProcedure, arguments: &impl Encode) -> Result<u32> {
-        let results = self.call(nfs3::VERSION, procedure.number(), arguments)?;
+        let results = self.nfs.call(nfs3::VERSION, procedure.number(), arguments)?;
         Ok(Decoder::new(&results).u32()?)
     }
 
@@ -147,51 +74,15 @@ fn results_at<'r>(reply: &'r [u8], path: &[&str]) -> Result<CompoundResults<'r>>
     Ok(results)
 }
 
-/// Makes the object at a path the current one.
-fn go(compound: &mut CompoundEncoder<'_>, path: &[&str]) {
-    compound.bare(Nfs4Operation::Putrootfh);
-    for name in path {
-        compound.push(&LookupArgs4 { name: Opaque::new(name.as_bytes()).expect("a short name") });
-    }
-}
-
 fn begin(address: &str) -> Result<Client> {
-    let stream = TcpStream::connect(address)?;
-    let mut client = Client { stream, session: SessionId::default(), sequence: 0, called: BTreeSet::new() };
-    let exchange = ExchangeIdArgs4 {
-        owner: ClientOwner { verifier: Verifier4([1; 8]), owner: Opaque::new(b"operations")? },
-        flags: ExchangeIdFlags(0),
-        state_protect: StateProtectArgs::None,
-        implementation: VarArray::default(),
-    };
-    let reply = client.send(|compound| compound.push(&exchange))?;
-    let exchanged: ExchangeIdOk4<'_> = CompoundResults::new(&reply)?.next(Nfs4Operation::ExchangeId)?;
-    let channel = ChannelAttributes {
-        request_max: 1 << 20,
-        response_max: 1 << 20,
-        response_cached_max: 4096,
-        operations_max: 64,
-        requests_max: 4,
-        ..ChannelAttributes::default()
-    };
-    let create = CreateSessionArgs4 {
-        clientid: exchanged.clientid,
-        sequence: exchanged.sequence,
-        flags: CreateSessionFlags(CreateSessionFlags::CONN_BACK_CHAN),
-        fore: channel.clone(),
-        back: channel,
-        callback_program: 0x4000_0000,
-        callback_security: VarArray::new(vec![CallbackSecParms4::None])?,
-    };
-    let reply = client.send(|compound| compound.push(&create))?;
-    client.session =
-        CompoundResults::new(&reply)?.next::<CreateSessionOk4>(Nfs4Operation::CreateSession)?.session;
+    let nfs = Nfs4Client::connect(address, "operations")?;
+    let mut client = Client { nfs, called: BTreeSet::new() };
     let bind = BindConnToSessionArgs4 {
-        session: client.session,
+        session: client.nfs.session(),
         direction: ChannelDirFromClient::ForeOrBoth,
         rdma: false,
     };
-    client.send(|compound| compound.push(&bind))?;
+    client.nfs.send(|compound| compound.push(&bind))?;
     use Nfs4Operation as Op;
     client.called.extend([
         Op::ExchangeId,
@@ -342,7 +233,7 @@ fn on_names(client: &mut Client, directory: &[&str]) -> Result<()> {
         Nfs4Operation::Restorefh,
         Nfs4Operation::Link,
     ]);
-    let (status, _) = client.run(|compound| {
+    let (status, _) = client.nfs.run(|compound| {
         go(compound, directory);
         compound.push(&LookupArgs4 { name: name("file") });
         compound.bare(Nfs4Operation::Savefh);
@@ -390,8 +281,8 @@ fn main() -> Result<()> {
         })
         .map(Nfs4Operation::name)
         .collect();
-    let session = client.session;
-    client.send(|compound| compound.push(&DestroySessionArgs4 { session }))?;
+    let session = client.nfs.session();
+    client.nfs.send(|compound| compound.push(&DestroySessionArgs4 { session }))?;
     println!("not called: {}", missing.join(" "));
     Ok(())
 }

@@ -56,6 +56,10 @@ struct RandomWriterArguments {
     /// Print progress after this many operations
     #[arg(long)]
     progress: Option<u64>,
+    /// End when progress is printed and this file exists; the number printed last is that of the
+    /// operations
+    #[arg(long, value_name = "FILE", requires = "progress")]
+    until: Option<PathBuf>,
 }
 
 /// A file and its expected content.
@@ -111,6 +115,9 @@ fn run(arguments: &RandomWriterArguments, seed: u64) -> Result<(), String> {
             println!("{number}");
             // The reader of a pipe waits for the line.
             io::stdout().flush().map_err(|error| error.to_string())?;
+            if arguments.until.as_ref().is_some_and(|path| path.exists()) {
+                break;
+            }
         }
     }
     for subject in &mut subjects {

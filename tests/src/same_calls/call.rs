@@ -27,7 +27,7 @@ pub(crate) enum NewTime {
     At { seconds: i64, nanoseconds: i64 },
 }
 
-/// Who owns a lock.
+/// The owner of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockKind {
     /// The process (`F_SETLK`).
@@ -38,7 +38,7 @@ pub(crate) enum LockKind {
     Flock,
 }
 
-/// What becomes of a range.
+/// The change of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockChange {
     Shared,

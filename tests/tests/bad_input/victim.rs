@@ -88,7 +88,6 @@ impl Victim {
             procedure,
             credential: &credential(),
             arguments: &Raw(arguments),
-            bulk: &[],
             results_max: 1 << 20,
         };
         Ok(transport.call(&request, &Interrupt::never())?.results().to_vec())

@@ -27,7 +27,7 @@ const STATS_TIME: Duration = Duration::from_secs(15);
 /// attribute update; call and reply.
 const EVENTS: u64 = 8;
 
-/// What a watcher saw that did not read while the mount was used.
+/// The events of a watcher that did not read while the mount was used.
 struct StalledWatch {
     /// Number of stats made meanwhile.
     stats: u64,

@@ -21,7 +21,7 @@ use rustix::process::Signal;
 const MINUTE: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(300);
 
-/// What the export has. A second boot must not change what is in it.
+/// The setup of the export. A second boot must not change its files.
 const SETUP: &str = "[[ -e file ]] || echo old > file; chmod 666 file; chmod 777 .";
 
 /// The numbers of fcntl(2) and flock(2) on x86-64.

@@ -1,12 +1,14 @@
 //! `cargo xtask bench opens`: the server's state of NFSv4, without a network: the time of compounds
 //! that open, lock, unlock and close a file of a tree in memory, while the client has many opens
-//! with a lock each; and the memory of an open.
+//! with a lock each; of an OPEN that is denied while a silent client has many; and the memory of an
+//! open.
 
 use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
@@ -22,7 +24,7 @@ use curt_proto::nfs4::{
 use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, RpcService as _};
-use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
+use curt_server::{ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState, Squash};
 use curt_types::FileHandle;
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::Opaque;
@@ -40,6 +42,8 @@ const MEMORY_COUNT: u32 = 100_000;
 const BATCH: u32 = 1_000;
 /// Number of owners of locks: a client may have fewer of them than locks.
 const LOCK_OWNERS: u32 = 1_000;
+/// The lease while a client is silent.
+const SHORT_LEASE: Duration = Duration::from_secs(1);
 /// The exported directory.
 const EXPORT: &str = "export";
 
@@ -106,7 +110,11 @@ struct LockedOpen {
 
 impl DirectClient {
     fn new(shape: OpenShape) -> Result<Self> {
-        let setup = Setup {
+        Self::with_lease(shape, Duration::from_secs(90))
+    }
+
+    fn with_lease(shape: OpenShape, lease: Duration) -> Result<Self> {
+        let setup = NfsServiceConfig {
             state: PersistentState::ephemeral()?,
             exports: vec![ExportDefinition::for_everyone(
                 format!("/{EXPORT}").into_bytes(),
@@ -115,13 +123,12 @@ impl DirectClient {
             )],
             counters: Arc::new(ServerCounters::default()),
         };
-        let service = NfsService::new(setup)?;
-        let mut ask = |arguments: Vec<u8>| execute(&service, &arguments);
-        let (client, session) = session::create(&mut ask, b"bench", 1, 1)?;
+        let mut service = NfsService::new(setup)?;
+        service.set_lease(lease);
         let root = FileHandle::new(b"root").context("a short handle")?;
+        let (client, session) = (Clientid(0), SessionId::default());
         let mut made = Self { service, client, session, sequence: 0, root, shape };
-        let complete = ReclaimCompleteArgs4 { one_file_system: false };
-        made.run(&|compound| compound.push(&complete))?;
+        made.become_client(b"bench")?;
         let name = Opaque::new(EXPORT.as_bytes())?;
         let reply = made.run(&|compound| {
             compound.bare(Nfs4Operation::Putrootfh);
@@ -135,6 +142,15 @@ impl DirectClient {
         Ok(made)
     }
 
+    /// Goes on as another client; the present one is silent from now on.
+    fn become_client(&mut self, owner: &[u8]) -> Result<()> {
+        let mut ask = |arguments: Vec<u8>| execute(&self.service, &arguments);
+        (self.client, self.session) = session::create(&mut ask, owner, 1, 1)?;
+        self.sequence = 0;
+        let complete = ReclaimCompleteArgs4 { one_file_system: false };
+        self.run(&|compound| compound.push(&complete)).map(drop)
+    }
+
     /// A client with so many opens, and a lock of each.
     fn filled(shape: OpenShape, count: u32) -> Result<(Self, Vec<LockedOpen>)> {
         let mut filled = Self::new(shape)?;
@@ -144,6 +160,13 @@ impl DirectClient {
 
     /// The reply to a compound after SEQUENCE, which succeeds.
     fn run(&mut self, operations: &dyn Fn(&mut CompoundEncoder<'_>)) -> Result<Vec<u8>> {
+        let (status, reply) = self.try_run(operations)?;
+        ensure!(status == NfsStat4::Ok, "{status}");
+        Ok(reply)
+    }
+
+    /// As [`Self::run`], with the status.
+    fn try_run(&mut self, operations: &dyn Fn(&mut CompoundEncoder<'_>)) -> Result<(NfsStat4, Vec<u8>)> {
         self.sequence += 1;
         let sequence = SequenceArgs4 {
             session: self.session,
@@ -158,8 +181,7 @@ impl DirectClient {
         });
         let reply = execute(&self.service, &arguments)?;
         let status = CompoundResults::new(&reply)?.header().status;
-        ensure!(status == NfsStat4::Ok, "{status}");
-        Ok(reply)
+        Ok((status, reply))
     }
 
     fn open(&mut self, number: u32) -> Result<(FileHandle, Stateid)> {
@@ -278,6 +300,44 @@ fn handle(results: &mut CompoundResults<'_>) -> Result<FileHandle> {
     FileHandle::new(handle.object.bytes()).context("a handle that is too long")
 }
 
+/// The times in nanoseconds of an OPEN that another owner denies, while another client has so many
+/// opens, each of a file of its own, and its lease has expired.
+fn measure_denied(count: u32, rounds: u32) -> Result<Vec<f64>> {
+    let mut client = DirectClient::with_lease(OpenShape::Files, SHORT_LEASE)?;
+    for number in 0..count {
+        client.open(number)?;
+    }
+    client.become_client(b"other")?;
+    thread::sleep(2 * SHORT_LEASE);
+    let root = client.root.clone();
+    let mut open = |owner: &[u8], share_deny| -> Result<NfsStat4> {
+        let owner = StateOwner { clientid: Clientid(0), owner: OpaqueLimited::new(owner)? };
+        let none = Fattr4 { mask: Bitmap4::EMPTY, values: Opaque::default() };
+        let open = OpenArgs4 {
+            seqid: 0,
+            share_access: ShareAccess4(ShareAccess4::BOTH | ShareAccess4::WANT_NO_DELEG),
+            share_deny,
+            owner,
+            how: OpenHow::Create(CreateHow4::Unchecked(none)),
+            claim: OpenClaim::Null(Opaque::new(b"denied")?),
+        };
+        let (status, _) = client.try_run(&|compound| {
+            compound.push(&PutfhArgs4 { object: NfsFh4::from(&root) });
+            compound.push(&open);
+        })?;
+        Ok(status)
+    };
+    ensure!(open(b"denying", ShareAccess4::BOTH)? == NfsStat4::Ok, "the file is open");
+    let mut times = Vec::new();
+    for _ in 0..rounds * BATCH / 10 {
+        let begun = Instant::now();
+        let status = open(b"denied", 0)?;
+        times.push(begun.elapsed().as_secs_f64() * 1e9);
+        ensure!(status == NfsStat4::ShareDenied, "{status}");
+    }
+    Ok(times)
+}
+
 /// The compounds that are measured.
 const MEASURED: [&str; 7] =
     ["getattr_ns", "read_ns", "unlock_ns", "close_ns", "open_ns", "lock_ns", "unlock_again_ns"];
@@ -316,7 +376,7 @@ fn measure(client: &mut DirectClient, opens: &mut [LockedOpen], rounds: u32) -> 
 }
 
 pub(super) fn run(arguments: &OpensArguments) -> Result<bool> {
-    let (mut rows, mut memory) = (Vec::new(), Vec::new());
+    let (mut rows, mut denied, mut memory) = (Vec::new(), Vec::new(), Vec::new());
     for shape in [OpenShape::Owners, OpenShape::Files] {
         for count in COUNTS {
             let (mut client, mut opens) = DirectClient::filled(shape, count)?;
@@ -329,7 +389,12 @@ pub(super) fn run(arguments: &OpensArguments) -> Result<bool> {
         }
         memory.push(json!({ "what": shape.describe(), "bytes_per_open": bytes_per_open(shape)?.round() }));
     }
-    print_rows(arguments.json, &json!({ "machine": Machine::this(), "rows": rows, "memory": memory }))?;
+    for count in COUNTS {
+        let nanoseconds = median(&measure_denied(count, arguments.rounds)?).round();
+        denied.push(json!({ "opens_of_a_silent_client": count, "open_denied_ns": nanoseconds }));
+    }
+    let tables = json!({ "machine": Machine::this(), "rows": rows, "denied": denied, "memory": memory });
+    print_rows(arguments.json, &tables)?;
     Ok(true)
 }
 

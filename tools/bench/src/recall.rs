@@ -27,7 +27,9 @@ use curt_rpc::client::{
 };
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure, CallHandler, Limits, RpcServer, RpcService};
-use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, RECORD_MAX, Setup, Squash};
+use curt_server::{
+    ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState, RECORD_MAX, Squash,
+};
 use curt_types::FileHandle;
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Decoder, Encode, Opaque, VarArray, put_fixed};
@@ -132,7 +134,6 @@ fn call(transport: &TcpTransport, operations: &dyn Fn(&mut CompoundEncoder<'_>))
         procedure: 1,
         credential: &credential,
         arguments: &Encoded(&arguments),
-        bulk: &[],
         results_max: 1 << 16,
     };
     Ok(transport.call(&request, &Interrupt::never())?.results().to_vec())
@@ -254,7 +255,8 @@ pub(crate) fn run(arguments: &RecallArguments) -> Result<bool> {
     let rules = ExportRules { squash: Squash::None, secure_ports: false, ..ExportRules::default() };
     let vfs = Arc::new(MemoryVfs::new(MemoryOptions::default()));
     let exports = vec![ExportDefinition::for_everyone(b"/export".to_vec(), vfs, rules)];
-    let setup = Setup { state: PersistentState::ephemeral()?, exports, counters: Arc::clone(&counters) };
+    let setup =
+        NfsServiceConfig { state: PersistentState::ephemeral()?, exports, counters: Arc::clone(&counters) };
     let service = Arc::new(NfsService::new(setup)?);
     service.serve_callbacks()?;
     let listener = TcpListener::bind("127.0.0.1:0")?;

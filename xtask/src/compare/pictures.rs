@@ -11,7 +11,7 @@ use super::tables::{ANY_PROCESSOR, ONE_PROCESSOR};
 /// A picture.
 struct Picture {
     file: &'static str,
-    /// What it shows of the document.
+    /// The part of the document that it shows.
     shown: fn(&str) -> Result<BarChart>,
 }
 

@@ -69,7 +69,7 @@ const SESSION_MANY: [Column; 6] = [
     ("Ganesha by Curt", |row| faster(row, GoalMeasure::Processor)),
 ];
 
-/// What BENCHMARKS.md shows of NFSv4.1.
+/// The tables of NFSv4.1 in BENCHMARKS.md.
 pub(super) fn of_sessions(report: &mut Value) -> Result<String> {
     let rows = report["rows"].as_array_mut().context("the benchmark printed no rows")?;
     let getattrs: Vec<Value> = rows.iter().filter(|row| text_of(row, "op") == "GETATTR").cloned().collect();
@@ -94,7 +94,7 @@ pub(super) fn of_sessions(report: &mut Value) -> Result<String> {
     Ok(text)
 }
 
-/// What BENCHMARKS.md shows.
+/// The tables of BENCHMARKS.md.
 pub(super) fn benchmarks(report: &Value) -> Result<String> {
     let rows = rows(report)?;
     let mut text = String::new();

@@ -137,7 +137,7 @@ fn kill(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// What a test binary has printed.
+/// The output of a test binary.
 #[derive(Default)]
 struct Output {
     results: Option<TestSummary>,

@@ -1,5 +1,5 @@
-//! Checks of documents: links and paths exist, each dependency has a reason, each named test
-//! exists.
+//! Checks of documents: links, paths and named items exist, each dependency has a reason, each
+//! named test exists.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -46,7 +46,42 @@ pub(super) fn check(root: &Path, files: &[RepositoryFile], complaints: &mut Comp
             check_tests(file, &tests, complaints);
         }
         check_paths(root, file, complaints);
+        check_items(file, files, complaints);
     }
+}
+
+/// An item that is named as `` `Owner::item` `` must exist: some source, by its path or in its
+/// text, has both names.
+fn check_items(document: &RepositoryFile, files: &[RepositoryFile], complaints: &mut Complaints) {
+    for (number, line) in document.text.lines().enumerate() {
+        for (owner, item) in line.split('`').skip(1).step_by(2).filter_map(item_name) {
+            let mut sources = files.iter().filter(|file| file.has_ending("rs"));
+            if !sources.any(|source| names(source, owner) && names(source, item)) {
+                complaints.add(&document.path, number + 1, format!("there is no {owner}::{item}"));
+            }
+        }
+    }
+}
+
+/// The last two parts of a Rust path.
+fn item_name(word: &str) -> Option<(&str, &str)> {
+    let (path, item) = word.rsplit_once("::")?;
+    let owner = path.rsplit("::").next()?;
+    let is_name = |part: &str| {
+        part.starts_with(|letter: char| letter.is_ascii_alphabetic())
+            && part.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+    };
+    (is_name(owner) && is_name(item)).then_some((owner, item))
+}
+
+/// Whether a part of the source's path is `name`, or a word of its text.
+fn names(source: &RepositoryFile, name: &str) -> bool {
+    let is_part = |part: &str| part.strip_suffix(".rs").unwrap_or(part) == name;
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    source.path.iter().filter_map(|part| part.to_str()).any(is_part)
+        || source.text.match_indices(name).any(|(at, _)| {
+            !source.text[..at].ends_with(is_letter) && !source.text[at + name.len()..].starts_with(is_letter)
+        })
 }
 
 /// Whether a document contains names that are not tests, such as those of events and metrics.
@@ -171,6 +206,22 @@ mod tests {
         check_tests(&document, &test_names(&files), &mut complaints);
         assert_eq!(complaints.0.len(), 1, "{:?}", complaints.0);
         assert!(complaints.0[0].contains("it_is_not_a_test"));
+    }
+
+    #[test]
+    fn items_that_are_named_have_to_exist() {
+        let files = [
+            file("crates/vfs/src/pins.rs", "pub(crate) enum Pin { Kept }"),
+            file("x.rs", "struct Pinned; fn keep() {}"),
+        ];
+        let document = file(
+            "docs/decisions/x.md",
+            "`Pin::Kept` `vfs::Pin` `vfs::pins` `pins::Pin::Kept` `fd00::1` `::`\n`Pin::keep` `Pi::Kept` `vfs::Pinned`\n",
+        );
+        let mut complaints = Complaints::default();
+        check_items(&document, &files, &mut complaints);
+        let wanted = ["Pin::keep", "Pi::Kept", "vfs::Pinned"];
+        assert_eq!(complaints.0, wanted.map(|item| format!("docs/decisions/x.md:2: there is no {item}")));
     }
 
     #[test]

@@ -58,7 +58,7 @@ fn module(file: &RepositoryFile, folder: &str) -> Option<Module> {
     Some(parts)
 }
 
-/// What a module names in other modules, as paths from the crate's root.
+/// The paths from the crate's root by which a module names others.
 #[derive(Default)]
 struct Uses {
     /// Those that the module alone sees: its `use` items, and the paths in its code.
@@ -184,7 +184,7 @@ fn is_for_tests(attribute: &Attribute) -> bool {
         && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
 }
 
-/// What all modules of a crate name.
+/// The uses of all modules of a crate.
 type AllUses = BTreeMap<Module, Uses>;
 
 /// The other modules from which a module imports: the one that each path names, and those in which
@@ -344,7 +344,7 @@ mod tests {
         assert_eq!(imported_by("glob", &files), [root, parts("data::segments")].into());
     }
 
-    /// What a module imports, of files with these paths and texts.
+    /// The imports of a module, of files with these paths and texts.
     fn imported_by(own: &str, files: &[(&str, &str)]) -> BTreeSet<Module> {
         let folder = "crates/client/src/";
         let file = |(path, text): &(&str, &str)| RepositoryFile {

@@ -86,7 +86,7 @@ pub(crate) fn names(listed: &[u8]) -> impl Iterator<Item = PathBuf> {
     names.map(|name| PathBuf::from(String::from_utf8_lossy(name).into_owned()))
 }
 
-/// What git prints below `root`.
+/// The output of git below `root`.
 ///
 /// # Errors
 /// It cannot be started, or fails.

@@ -6,9 +6,12 @@ use super::{Complaints, RepositoryFile};
 const FILE_LINES_MAX: usize = 1000;
 /// Maximum length of comment lines.
 const COMMENT_COLUMNS_MAX: usize = 100;
-/// Beginnings of documentation that cannot be understood without the text above it: rustdoc shows
-/// each item alone.
-const RELATIVE_BEGINNINGS: [&str; 9] = [
+/// Beginnings of documentation that name no subject, or cannot be understood without the text above
+/// it: rustdoc shows each item alone.
+const RELATIVE_BEGINNINGS: [&str; 12] = [
+    "What ",
+    "Who ",
+    "Whose ",
     "The same",
     "That of ",
     "Those of ",
@@ -132,6 +135,9 @@ mod tests {
         for (text, count) in [
             ("/// The same with a limit.\nfn f() {}", 1),
             ("/// A limit.\n///\n/// # Errors\n/// Those of READ.\nfn f() {}", 1),
+            ("/// What is limited.\nfn f() {}", 1),
+            ("/// Who is limited.\nfn f() {}", 1),
+            ("/// A limit.\n/// What is limited is not said.\nfn f() {}", 0),
             ("/// A limit of these and of\n/// The same.\nfn f() {}", 0),
             ("// The same.\nfn f() {}", 0),
         ] {

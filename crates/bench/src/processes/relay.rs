@@ -15,7 +15,7 @@ const RECORD_MAX: usize = 4 << 20;
 /// Size of a record mark (RFC 5531 section 11).
 const MARK_BYTES: usize = 4;
 
-/// What to do with a record, including its mark.
+/// The treatment of a record, including its mark.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RelayDecision {
     /// Forward it.

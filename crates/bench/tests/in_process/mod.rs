@@ -34,7 +34,7 @@ use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{
     AddressFamily, CallError, CallReply, Interrupt, PortSource, RpcRequest, ServerName, TcpOptions, Transport,
 };
-use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup};
+use curt_server::{ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState};
 use curt_types::{FileHandle, Timestamp};
 use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
 use curt_xdr::{Opaque, decode_all};
@@ -128,7 +128,7 @@ pub(crate) enum InProcessServerError {
     Tree(rustix::io::Errno),
     /// The server cannot start.
     #[error("the server cannot begin: {0}")]
-    Server(#[from] curt_server::SetupError),
+    Server(#[from] curt_server::NfsServiceError),
     /// The server refuses the mount.
     #[error("the mount is refused: {0}")]
     Mount(String),
@@ -194,8 +194,8 @@ impl InProcessServer {
             Arc::<MemoryVfs>::clone(&vfs) as Arc<dyn Vfs>,
             rules,
         );
-        let service = NfsService::new(Setup {
-            state: PersistentState::ephemeral().map_err(curt_server::SetupError::from)?,
+        let service = NfsService::new(NfsServiceConfig {
+            state: PersistentState::ephemeral().map_err(curt_server::NfsServiceError::from)?,
             exports: vec![export],
             counters: Arc::new(ServerCounters::default()),
         })?;
@@ -376,7 +376,6 @@ fn ask_root(protocol: &NfsV3) -> Result<MountedRoot, InProcessServerError> {
         procedure: mount3::MountProcedure::Mount.number(),
         credential: &credential,
         arguments: &path,
-        bulk: &[],
         results_max: MOUNT_RESULTS_MAX,
     };
     let transport = protocol.rpc().transport();

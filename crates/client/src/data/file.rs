@@ -287,7 +287,7 @@ impl FileData {
     }
 
     /// Drops the fetched data: another client changed the file. Written bytes that are not on
-    /// stable storage stay. Does not block on requests; may be called with the inode's facts
+    /// stable storage stay. Does not block on requests; may be called with the inode's state
     /// locked.
     pub fn invalidate(&self) {
         let mut state = self.lock();
@@ -334,7 +334,7 @@ impl FileData {
 
     /// The size of the file as this client's applications see it, if the server last reported
     /// `server_size`: unwritten bytes count. Does not block on requests; may be called with the
-    /// inode's facts locked.
+    /// inode's state locked.
     #[must_use]
     pub fn local_size(&self, server_size: u64) -> u64 {
         server_size.max(self.core.lock().segments.unwritten_end())

@@ -4,10 +4,10 @@
 //! Invariants: bytes that a write accepted are held until the server reports them on stable
 //! storage, or until an error is recorded, which the next fsync or close of each open file returns
 //! once. A read never returns data older than the last write here or the last
-//! [`FileData::invalidate`]. Lock order: the inode's facts, the list of unwritten files, a file's
+//! [`FileData::invalidate`]. Lock order: the inode's state, the list of unwritten files, a file's
 //! state, the ledger or the cache's queue. No lock is held across a request, and no method of
 //! [`DataOwner`] is called under any of these locks (so an inode may call its [`FileData`] while it
-//! holds its facts). Must not know names, attribute caches or when data are stale: the metadata
+//! holds its state). Must not know names, attribute caches or when data are stale: the metadata
 //! half decides that.
 
 mod block_pool;

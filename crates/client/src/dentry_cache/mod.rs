@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use crate::{
     api::InodeId,
     config::Limits,
-    inode::{Inode, InodeFacts, InodeFlag, TypeState},
+    inode::{Inode, InodeFlag, InodeState, TypeState},
     uncached_lookups::LastFound,
 };
 
@@ -71,7 +71,7 @@ impl NameKey {
     }
 }
 
-impl InodeFacts {
+impl InodeState {
     /// The cached target of `..`.
     pub(crate) fn parent(&self) -> Option<CachedDentry> {
         let (parent, label) = self.by_type.directory_if_any()?.parent.as_ref()?;
@@ -366,7 +366,7 @@ impl DentryCache {
     /// The cached entry of `name`, unless the server has reported its object's handle as stale.
     pub(crate) fn cached_dentry(&self, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
         if name == b".." {
-            return directory.facts().parent();
+            return directory.lock().parent();
         }
         self.cached_name(directory, name)
     }
@@ -427,8 +427,7 @@ impl DentryCache {
             DentryUpdate::Unchanged => return (None, None),
         };
         if name == b".." {
-            directory.facts().by_type.directory().parent =
-                child.map(|parent| (Arc::downgrade(parent), label));
+            directory.lock().by_type.directory().parent = child.map(|parent| (Arc::downgrade(parent), label));
             return (Some(label), None);
         }
         if let Some(child) = child {
@@ -437,12 +436,12 @@ impl DentryCache {
         let cached = CachedDentry { child: child.map(Arc::clone), label };
         let mut evicted = Vec::new();
         // Under the directory's lock: a change that begins afterwards drops the entry.
-        let facts = directory.facts();
-        if ticket.is_some_and(|ticket| !facts.state.is_undisturbed(ticket)) {
+        let locked = directory.lock();
+        if ticket.is_some_and(|ticket| !locked.attributes.is_undisturbed(ticket)) {
             return (None, None);
         }
         let former = self.keep(directory.id(), name, cached, &mut evicted);
-        drop(facts);
+        drop(locked);
         drop(evicted);
         (Some(label), former)
     }
@@ -460,7 +459,7 @@ impl DentryCache {
     /// Drops the cached entry of `name`.
     pub(crate) fn uncache_name(&self, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
         if name == b".." {
-            if let TypeState::Directory(state) = &mut directory.facts().by_type {
+            if let TypeState::Directory(state) = &mut directory.lock().by_type {
                 state.parent = None;
             }
             return None;
@@ -474,11 +473,11 @@ fn learn_parent(directory: &Arc<Inode>, child: &Arc<Inode>, sent_at: MonotonicTi
     if Arc::ptr_eq(directory, child) || child.id() == InodeId::ROOT {
         return;
     }
-    let mut facts = child.facts();
-    let is_directory = facts.state.facts().is_some_and(|known| known.kind == FileKind::Directory);
-    if let (true, Some(epoch)) = (is_directory, facts.contents()) {
+    let mut locked = child.lock();
+    let is_directory = locked.attributes.newest().is_some_and(|known| known.kind == FileKind::Directory);
+    if let (true, Some(epoch)) = (is_directory, locked.contents()) {
         let label = NameLabel { epoch, sent_at };
-        facts.by_type.directory().parent = Some((Arc::downgrade(directory), label));
+        locked.by_type.directory().parent = Some((Arc::downgrade(directory), label));
     }
 }
 

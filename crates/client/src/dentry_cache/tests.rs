@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use curt_observe::{ClientCounter, ClientCounters};
-use curt_policy::{AttributeReport, AttributeState, CacheOptions, Facts, MonotonicTime, NameLabel, names};
+use curt_policy::{
+    AttributeReport, AttributeState, CacheOptions, CachingAttributes, MonotonicTime, NameLabel, names,
+};
 use curt_types::{ChangeStamp, FileKind, Timestamp};
 
 use super::*;
@@ -11,10 +13,10 @@ use super::*;
 fn label() -> NameLabel {
     let time = Timestamp::new(1, 0);
     let stamp = ChangeStamp::Times { mtime: time, ctime: time };
-    let facts = Facts { kind: FileKind::Directory, mode: 0, uid: 0, gid: 0, size: 0, stamp };
+    let attributes = CachingAttributes { kind: FileKind::Directory, mode: 0, uid: 0, gid: 0, size: 0, stamp };
     let mut directory = AttributeState::unknown();
     let moment = MonotonicTime::default();
-    let report = AttributeReport { facts, sent_at: moment, received_at: moment };
+    let report = AttributeReport { attributes, sent_at: moment, received_at: moment };
     let absorbed = directory.absorb(report, &CacheOptions::default());
     let ticket = directory.ticket();
     match names::learn(names::LookupFinding::Nothing, ticket, &directory, absorbed.adopted, moment) {

@@ -6,14 +6,14 @@ use curt_observe::{
     probe,
 };
 use curt_policy::{
-    Absorbed, AccessEntry, AttributeReport, Facts, Freshness, MonotonicTime, Mutation, access,
+    Absorbed, AccessEntry, AttributeReport, CachingAttributes, Freshness, MonotonicTime, Mutation, access,
     kernel_cache::revokes_names,
 };
 use curt_types::{Access, Attributes, ChangeStamp, Fault, FileKind, PreOpState, Wcc};
 use parking_lot::MutexGuard;
 use rustix::io::Errno;
 
-use super::{Inode, InodeFacts, InodeFlag, StatOnlyAttributes, TypeState, credential};
+use super::{Inode, InodeFlag, InodeState, StatOnlyAttributes, TypeState, credential};
 use crate::{
     caller::InternedCaller,
     data::DataError,
@@ -36,11 +36,11 @@ impl Inode {
     /// Marks the handle as stale; cached names of this inode are no longer served.
     pub(crate) fn mark_stale(&self) {
         let now = self.core().now();
-        let mut facts = self.facts();
-        self.trace_invalidate(&facts, "names", "its handle is stale");
+        let mut locked = self.lock();
+        self.trace_invalidate(&locked, "names", "its handle is stale");
         self.set(InodeFlag::Stale);
-        facts.state.distrust(now);
-        facts.state.dispute_contents();
+        locked.attributes.distrust(now);
+        locked.attributes.dispute_contents();
     }
 
     /// Whether the server keeps it without a name, as NFSv4 servers keep what is open somewhere,
@@ -50,11 +50,11 @@ impl Inode {
     /// # Errors
     /// ESTALE.
     pub(crate) fn check_name(&self) -> Result<(), Errno> {
-        let facts = self.facts();
+        let locked = self.lock();
         let was_removed_here =
-            facts.by_type.file_if_any().is_some_and(|file| file.was_removed_here && file.is_used());
-        let known = self.attributes_in(&facts);
-        drop(facts);
+            locked.by_type.file_if_any().is_some_and(|file| file.was_removed_here && file.is_used());
+        let known = self.attributes_in(&locked);
+        drop(locked);
         if was_removed_here || !known.is_some_and(|known| known.nlink == 0 && known.change.is_some()) {
             return Ok(());
         }
@@ -82,9 +82,9 @@ impl Inode {
     /// Invalidates the cached attributes, because an event has changed them.
     pub(crate) fn distrust_attributes(&self) {
         let now = self.core().now();
-        let mut facts = self.facts();
-        self.trace_invalidate(&facts, "attributes", "something changed them");
-        facts.state.distrust(now);
+        let mut locked = self.lock();
+        self.trace_invalidate(&locked, "attributes", "something changed them");
+        locked.attributes.distrust(now);
     }
 
     /// Caches an ACCESS reply for `identity`; the attributes in the reply are already applied.
@@ -95,9 +95,11 @@ impl Inode {
         granted: Access,
         sent_at: MonotonicTime,
     ) {
-        let mut facts = self.facts();
-        let bits =
-            facts.state.facts().and_then(|known| access::mode_bits_rights(&known, credential(identity)));
+        let mut locked = self.lock();
+        let bits = locked
+            .attributes
+            .newest()
+            .and_then(|known| access::mode_bits_rights(&known, credential(identity)));
         let lesson = bits.filter(|_| identity.may_use_mode_bits());
         let lesson = lesson.map(|bits| access::compare(bits, asked, granted));
         match lesson {
@@ -117,29 +119,29 @@ impl Inode {
             }
             Some(access::ModeBitsComparison::Agree) | None => {}
         }
-        facts.note_search_denied(asked.without(granted), self.core().options().users);
-        let rights = facts.state.rights();
-        let former = facts.access_cache.find(identity.number);
-        self.keep_answer(&mut facts, identity, AccessEntry::absorb(former, asked, granted, rights, sent_at));
+        locked.note_search_denied(asked.without(granted), self.core().options().users);
+        let rights = locked.attributes.rights();
+        let former = locked.access_cache.find(identity.number);
+        self.keep_answer(&mut locked, identity, AccessEntry::absorb(former, asked, granted, rights, sent_at));
     }
 
     /// Caches the rights that a successful request of `identity` proves.
     pub(crate) fn prove(&self, identity: &InternedCaller, rights: Access, sent_at: MonotonicTime) {
-        let mut facts = self.facts();
-        let former = facts.access_cache.find(identity.number);
-        let entry = AccessEntry::prove(former, rights, facts.state.rights(), sent_at);
-        self.keep_answer(&mut facts, identity, entry);
+        let mut locked = self.lock();
+        let former = locked.access_cache.find(identity.number);
+        let entry = AccessEntry::prove(former, rights, locked.attributes.rights(), sent_at);
+        self.keep_answer(&mut locked, identity, entry);
     }
 
     /// Drops cached rights after the server has refused `identity` an operation that they allowed.
     pub(crate) fn disprove(&self, identity: &InternedCaller, rights: Access, sent_at: MonotonicTime) {
-        let mut facts = self.facts();
-        self.trace_invalidate(&facts, "access", "the server refused what it allows");
-        facts.note_search_denied(rights, self.core().options().users);
-        facts.state.dispute_rights();
-        let epoch = facts.state.rights();
+        let mut locked = self.lock();
+        self.trace_invalidate(&locked, "access", "the server refused what it allows");
+        locked.note_search_denied(rights, self.core().options().users);
+        locked.attributes.dispute_rights();
+        let epoch = locked.attributes.rights();
         self.keep_answer(
-            &mut facts,
+            &mut locked,
             identity,
             AccessEntry::absorb(None, rights, Access::NONE, epoch, sent_at),
         );
@@ -156,7 +158,7 @@ impl Inode {
         if status != Fault::Acces {
             return;
         }
-        let view = self.access_view(&self.facts(), identity, self.core().now());
+        let view = self.access_view(&self.lock(), identity, self.core().now());
         let by_server = view.entry.is_some_and(|entry| entry.granted.contains(rights));
         if by_server || view.local.is_some_and(|bits| bits.contains(rights)) {
             self.disprove(identity, rights, sent_at);
@@ -165,8 +167,8 @@ impl Inode {
         }
     }
 
-    fn keep_answer(&self, facts: &mut InodeFacts, identity: &InternedCaller, entry: AccessEntry) {
-        if facts.access_cache.keep(identity.number, entry) {
+    fn keep_answer(&self, locked: &mut InodeState, identity: &InternedCaller, entry: AccessEntry) {
+        if locked.access_cache.keep(identity.number, entry) {
             self.core().count(ClientCounter::AccessEvict);
         }
     }
@@ -183,28 +185,30 @@ impl Inode {
     pub(super) fn absorb_dated(
         &self,
         attributes: &Attributes,
-        date: impl FnOnce(&InodeFacts, MonotonicTime) -> MonotonicTime,
+        date: impl FnOnce(&InodeState, MonotonicTime) -> MonotonicTime,
     ) -> (Absorbed, MonotonicTime) {
         let received_at = self.core().now();
         let options = self.core().options();
         self.core().clocks.learn(attributes.fsid, attributes.ctime, received_at);
-        let mut facts = self.facts();
-        let sent_at = date(&facts, received_at);
-        let before = facts.state.facts();
-        let report = AttributeReport { facts: Facts::from(attributes), sent_at, received_at };
-        trace_enter!(self.event_fields_in(&facts), NfsRefreshInodeEnter {});
-        let absorbed = facts.state.absorb(report, &options);
-        let applied = self.apply_absorbed(facts, Some(attributes), absorbed, before, SizeChangeCause::Update);
+        let mut locked = self.lock();
+        let sent_at = date(&locked, received_at);
+        let before = locked.attributes.newest();
+        let report =
+            AttributeReport { attributes: CachingAttributes::from(attributes), sent_at, received_at };
+        trace_enter!(self.event_fields_in(&locked), NfsRefreshInodeEnter {});
+        let absorbed = locked.attributes.absorb(report, &options);
+        let applied =
+            self.apply_absorbed(locked, Some(attributes), absorbed, before, SizeChangeCause::Update);
         (applied, sent_at)
     }
 
     /// Begins a request that may change the inode; to be called before it is sent. Each call is
     /// paired with one of [`Self::end_mutation`].
     pub(crate) fn begin_mutation(&self) {
-        let mut facts = self.facts();
-        facts.state.begin_mutation();
-        let is_delegated = facts.take_delegation();
-        drop(facts);
+        let mut locked = self.lock();
+        locked.attributes.begin_mutation();
+        let is_delegated = locked.take_delegation();
+        drop(locked);
         if is_delegated {
             self.core().protocol.give_up_delegation(&self.handle);
         }
@@ -235,13 +239,17 @@ impl Inode {
                 Some(_) | None => self.core().clocks.learn(after.fsid, ctime, received_at),
             }
         }
-        let mut facts = self.facts();
-        let before = facts.state.facts();
-        let mutation =
-            Mutation { before: wcc.before, after: wcc.after.as_ref().map(Facts::from), sent_at, received_at };
-        trace_enter!(self.event_fields_in(&facts), NfsRefreshInodeEnter {});
-        let absorbed = facts.state.absorb_mutation(mutation, &options);
-        self.apply_absorbed(facts, wcc.after.as_ref(), absorbed, before, cause)
+        let mut locked = self.lock();
+        let before = locked.attributes.newest();
+        let mutation = Mutation {
+            before: wcc.before,
+            after: wcc.after.as_ref().map(CachingAttributes::from),
+            sent_at,
+            received_at,
+        };
+        trace_enter!(self.event_fields_in(&locked), NfsRefreshInodeEnter {});
+        let absorbed = locked.attributes.absorb_mutation(mutation, &options);
+        self.apply_absorbed(locked, wcc.after.as_ref(), absorbed, before, cause)
     }
 
     /// Applies attributes after a change by this client that does not affect the data (LINK). If
@@ -249,11 +257,11 @@ impl Inode {
     pub(crate) fn absorb_attribute_change(&self, after: &Attributes, sent_at: MonotonicTime) {
         self.begin_mutation();
         let known = {
-            let facts = self.facts();
-            facts.stat_only.zip(facts.state.facts())
+            let locked = self.lock();
+            locked.stat_only.zip(locked.attributes.newest())
         };
         let before = known
-            .map(|(rest, facts)| rest.with(&facts))
+            .map(|(rest, known)| rest.with(&known))
             .filter(|known| known.size == after.size && known.mtime == after.mtime)
             .map(|known| PreOpState::from(&known));
         let _ = self.end_mutation(&Wcc { before, after: Some(*after) }, sent_at);
@@ -263,43 +271,43 @@ impl Inode {
     /// processing.
     fn apply_absorbed(
         &self,
-        mut facts: MutexGuard<'_, InodeFacts>,
+        mut locked: MutexGuard<'_, InodeState>,
         attributes: Option<&Attributes>,
         absorbed: Absorbed,
-        before: Option<Facts>,
+        before: Option<CachingAttributes>,
         cause: SizeChangeCause,
     ) -> Absorbed {
         match attributes {
             Some(attributes) if absorbed.adopted => {
                 let fileid = self.core().numbering.number(attributes.fsid, attributes.fileid);
-                facts.stat_only = Some(StatOnlyAttributes::of(attributes, fileid));
+                locked.stat_only = Some(StatOnlyAttributes::of(attributes, fileid));
             }
             Some(_) => self.core().count(ClientCounter::AttrStaleReply),
             None => {}
         }
         let is_newer = attributes.is_none() || absorbed.adopted;
         trace_exit!(
-            self.event_fields_in(&facts),
+            self.event_fields_in(&locked),
             NfsRefreshInodeExit { error: if is_newer { 0 } else { -Errno::STALE.raw_os_error() } }
         );
-        self.trace_size_change(&facts, before.map(|known| known.size), cause);
+        self.trace_size_change(&locked, before.map(|known| known.size), cause);
         let Some(before) = before else {
             return absorbed;
         };
-        let after = facts.state.facts();
+        let after = locked.attributes.newest();
         let has_shrunk =
             after.is_some_and(|after| after.kind == FileKind::Regular && after.size < before.size);
         if let (true, Some(after), Some(data)) = (has_shrunk, after, self.data_if_any()) {
             data.note_shrunk(after.size);
         }
         if has_shrunk && cause != SizeChangeCause::Set {
-            self.shrinks(&mut facts);
+            self.shrinks(&mut locked);
         }
         let is_closed = after.is_some_and(|after| revokes_names(&before, &after));
         if absorbed.contents_changed {
-            self.invalidate_contents(facts, before.size);
+            self.invalidate_contents(locked, before.size);
         } else if is_closed {
-            drop(facts);
+            drop(locked);
             // The kernel's copy of the directory's attributes has the old mode. The names that it
             // has cached expire by themselves.
             if let Some(observer) = &self.core().observer {
@@ -311,15 +319,15 @@ impl Inode {
 
     /// Invalidates cached data or names after the contents changed, and notifies the observer.
     /// `size`: the file's previous size at the server.
-    fn invalidate_contents(&self, mut facts: MutexGuard<'_, InodeFacts>, size: u64) {
-        facts.invalidate_copies();
-        self.trace_invalidate(&facts, "data", "it changed at the server");
-        let kind = facts.state.facts().map(|known| known.kind);
+    fn invalidate_contents(&self, mut locked: MutexGuard<'_, InodeState>, size: u64) {
+        locked.invalidate_copies();
+        self.trace_invalidate(&locked, "data", "it changed at the server");
+        let kind = locked.attributes.newest().map(|known| known.kind);
         let is_directory = kind == Some(FileKind::Directory);
         if is_directory {
-            facts.by_type.trace_listing_invalid("it changed at the server");
+            locked.by_type.trace_listing_invalid("it changed at the server");
         } else {
-            trace_enter!(self.event_fields_in(&facts), NfsInvalidateMappingEnter {});
+            trace_enter!(self.event_fields_in(&locked), NfsInvalidateMappingEnter {});
         }
         let mut size_before = size;
         if let Some(data) = self.data_if_any() {
@@ -329,7 +337,7 @@ impl Inode {
             }
             data.invalidate();
         }
-        drop(facts);
+        drop(locked);
         match &self.core().observer {
             Some(observer) if is_directory => observer.names_changed(self.id),
             Some(observer) if kind == Some(FileKind::Symlink) => observer.target_changed(self.id),
@@ -353,47 +361,47 @@ const PRESERVE_UNLINKED: u32 = 1 << 4;
 
 impl Inode {
     /// Its inode number for an event, 0 if the event is disabled. Must not be called while its
-    /// facts are locked.
+    /// state is locked.
     pub(crate) fn fileid_if_enabled(&self, event: Event) -> u64 {
         if event.is_wanted() { self.event_fileid() } else { 0 }
     }
 
-    /// Its inode number for an event that is enabled. Must not be called while its facts are
+    /// Its inode number for an event that is enabled. Must not be called while its state is
     /// locked.
     pub(crate) fn event_fileid(&self) -> u64 {
         self.attributes().map_or(0, |attributes| attributes.fileid)
     }
 
-    /// The fields of events about it. Must not be called while its facts are locked.
+    /// The fields of events about it. Must not be called while its state is locked.
     pub(crate) fn event_fields(&self) -> InodeEventFields {
-        self.event_fields_in(&self.facts())
+        self.event_fields_in(&self.lock())
     }
 
-    /// The fields of an event, from locked facts.
-    pub(super) fn event_fields_in(&self, facts: &InodeFacts) -> InodeEventFields {
+    /// The fields of an event, from the locked state.
+    pub(super) fn event_fields_in(&self, locked: &InodeState) -> InodeEventFields {
         let subject = InodeEventFields {
             fhandle: handle_hash(self.handle.as_bytes()),
-            cache_validity: self.cache_validity(facts),
-            nfsi_flags: self.flags(facts),
+            cache_validity: self.cache_validity(locked),
+            nfsi_flags: self.flags(locked),
             ..InodeEventFields::default()
         };
-        match self.attributes_in(facts) {
+        match self.attributes_in(locked) {
             None => subject,
             Some(attributes) => InodeEventFields {
                 dev: attributes.fsid,
                 fileid: attributes.fileid,
                 object_type: object_type(attributes.kind),
-                version: version(facts),
+                version: version(locked),
                 size: attributes.size,
                 ..subject
             },
         }
     }
 
-    fn cache_validity(&self, facts: &InodeFacts) -> u32 {
+    fn cache_validity(&self, locked: &InodeState) -> u32 {
         let now = self.core().now();
-        let attributes = facts.state.freshness(now, now, &self.core().options());
-        let copies = facts.by_type.file_if_any();
+        let attributes = locked.attributes.freshness(now, now, &self.core().options());
+        let copies = locked.by_type.file_if_any();
         let has_invalid_data = copies.is_some_and(|file| file.copies_invalidated != file.copies_dropped);
         let mut bits = 0;
         if matches!(attributes, Freshness::Expired | Freshness::Unknown) {
@@ -405,8 +413,8 @@ impl Inode {
         bits
     }
 
-    fn flags(&self, facts: &InodeFacts) -> u32 {
-        let is_removed = matches!(&facts.by_type, TypeState::File(file) if file.silly.is_some());
+    fn flags(&self, locked: &InodeState) -> u32 {
+        let is_removed = matches!(&locked.by_type, TypeState::File(file) if file.silly.is_some());
         let mut bits = 0;
         if self.has(InodeFlag::Stale) {
             bits |= STALE;
@@ -418,14 +426,14 @@ impl Inode {
     }
 
     /// Emits the event that cached data or attributes are invalidated.
-    pub(super) fn trace_invalidate(&self, facts: &InodeFacts, cache: &str, reason: &str) {
-        trace_exit!(self.event_fields_in(facts), NfsSetCacheInvalid { cache, reason });
+    pub(super) fn trace_invalidate(&self, locked: &InodeState, cache: &str, reason: &str) {
+        trace_exit!(self.event_fields_in(locked), NfsSetCacheInvalid { cache, reason });
     }
 
     /// Emits the event that a reply changed the size.
-    fn trace_size_change(&self, facts: &InodeFacts, before: Option<u64>, cause: SizeChangeCause) {
+    fn trace_size_change(&self, locked: &InodeState, before: Option<u64>, cause: SizeChangeCause) {
         let Some(cur_size) = before else { return };
-        let Some(new_size) = facts.state.facts().map(|known| known.size) else {
+        let Some(new_size) = locked.attributes.newest().map(|known| known.size) else {
             return;
         };
         if cur_size == new_size {
@@ -433,7 +441,7 @@ impl Inode {
         }
         match cause {
             SizeChangeCause::Wcc | SizeChangeCause::Set => {
-                probe!(let subject = self.event_fields_in(facts); NfsSizeWcc {
+                probe!(let subject = self.event_fields_in(locked); NfsSizeWcc {
                     fileid: subject.fileid,
                     cur_size,
                     new_size,
@@ -442,7 +450,7 @@ impl Inode {
                     version: subject.version,
                 })
             }
-            SizeChangeCause::Update => probe!(let subject = self.event_fields_in(facts); NfsSizeUpdate {
+            SizeChangeCause::Update => probe!(let subject = self.event_fields_in(locked); NfsSizeUpdate {
                 fileid: subject.fileid,
                 cur_size,
                 new_size,
@@ -468,8 +476,8 @@ fn object_type(kind: FileKind) -> u8 {
 }
 
 /// The change attribute, which Linux derives from the ctime as well if the server has none.
-fn version(facts: &InodeFacts) -> u64 {
-    match facts.state.facts().map(|known| known.stamp) {
+fn version(locked: &InodeState) -> u64 {
+    match locked.attributes.newest().map(|known| known.stamp) {
         Some(ChangeStamp::Times { ctime, .. }) => {
             let seconds = ctime.seconds().cast_unsigned();
             (seconds << 30).wrapping_add(u64::from(ctime.nanoseconds()))

@@ -11,10 +11,10 @@ use curt_observe::{ClientCounter, events::handle_hash, probe};
 use curt_policy::{Delegation, LockingState, MonotonicTime, MutationTicket};
 use curt_types::{Attributes, FileHandle};
 
-use super::{Inode, InodeFacts, TypeState, registry::InodeRegistry, type_state::FileDelegation};
+use super::{Inode, InodeState, TypeState, registry::InodeRegistry, type_state::FileDelegation};
 use crate::protocol::{DelegationEnd, DelegationEvents, HeldDelegation};
 
-impl InodeFacts {
+impl InodeState {
     /// The locks and the delegation that this client holds at `now`. Locks give no right to cache:
     /// see [`crate::locks`].
     pub(crate) fn locking(&self, now: MonotonicTime) -> LockingState {
@@ -36,25 +36,25 @@ impl Inode {
     /// The server has delegated the file. While this client changes it, that is of no use.
     pub(crate) fn hold_delegation(&self, held: &Arc<HeldDelegation>) {
         let now = self.core().now();
-        let mut facts = self.facts();
-        let is_file = !matches!(facts.by_type, TypeState::Directory(_) | TypeState::Link(_));
-        let is_written = facts.by_type.file_if_any().is_some_and(|file| file.write_opens > 0);
-        if is_file && !is_written && !facts.state.is_changing() {
-            let file = facts.by_type.file();
+        let mut locked = self.lock();
+        let is_file = !matches!(locked.by_type, TypeState::Directory(_) | TypeState::Link(_));
+        let is_written = locked.by_type.file_if_any().is_some_and(|file| file.write_opens > 0);
+        if is_file && !is_written && !locked.attributes.is_changing() {
+            let file = locked.by_type.file();
             if !file.delegation.as_ref().is_some_and(|known| Arc::ptr_eq(&known.held, held)) {
                 file.delegation = Some(FileDelegation { held: Arc::clone(held), since: now });
             }
             return;
         }
-        drop(facts);
+        drop(locked);
         self.core().protocol.give_up_delegation(&self.handle);
     }
 
     /// This client is about to change the file: its delegation is returned with the change.
     pub(crate) fn give_up_delegation(&self) {
-        let mut facts = self.facts();
-        let delegation = facts.take_delegation();
-        drop(facts);
+        let mut locked = self.lock();
+        let delegation = locked.take_delegation();
+        drop(locked);
         if delegation {
             self.core().protocol.give_up_delegation(&self.handle);
         }
@@ -68,15 +68,15 @@ impl Inode {
         sent_at: MonotonicTime,
         ticket: MutationTicket,
     ) -> (bool, MonotonicTime) {
-        let (absorbed, dated) = self.absorb_dated(attributes, |facts, now| {
-            let is_delegated = facts.locking(now).delegation.is_some();
-            if is_delegated && facts.state.is_undisturbed(ticket) { now } else { sent_at }
+        let (absorbed, dated) = self.absorb_dated(attributes, |locked, now| {
+            let is_delegated = locked.locking(now).delegation.is_some();
+            if is_delegated && locked.attributes.is_undisturbed(ticket) { now } else { sent_at }
         });
         (absorbed.adopted, dated)
     }
 }
 
-impl InodeFacts {
+impl InodeState {
     /// Forgets the delegation; returns whether there was one.
     pub(crate) fn take_delegation(&mut self) -> bool {
         match &mut self.by_type {
@@ -98,7 +98,7 @@ impl DelegationEvents for InodeRegistry {
     /// Only what recovers the session is sent meanwhile: no change of this client comes between.
     fn confirmed(&self, file: &FileHandle, attributes: &Attributes, sent_at: Instant) {
         if let Some(inode) = self.find(file) {
-            let ticket = inode.facts().state.ticket();
+            let ticket = inode.lock().attributes.ticket();
             let _ = inode.absorb_opened(attributes, self.core.moment(sent_at), ticket);
         }
     }
@@ -116,14 +116,14 @@ impl DelegationEvents for InodeRegistry {
         let Some(inode) = self.find(file) else { return };
         let now = self.core.now();
         {
-            let mut facts = inode.facts();
-            if let TypeState::File(file) = &mut facts.by_type {
+            let mut locked = inode.lock();
+            if let TypeState::File(file) = &mut locked.by_type {
                 file.delegation.take_if(|delegation| !delegation.held.is_held());
             }
             if why == DelegationEnd::Returned {
                 return;
             }
-            facts.state.distrust(now);
+            locked.attributes.distrust(now);
         }
         if let Some(observer) = &self.core.observer {
             observer.attributes_changed(inode.id());

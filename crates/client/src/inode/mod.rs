@@ -3,7 +3,7 @@
 //! Owns an inode's attributes and their age, its access cache, its state as a directory, symbolic
 //! link or open file, and its data. Policy decides how cached rights are used, and how long a
 //! lifetime of a name is. Invariants: attributes from replies enter through [`Inode::absorb`] or
-//! [`Inode::end_mutation`] only, which decide what they invalidate; the lock of the facts is never
+//! [`Inode::end_mutation`] only, which decide what they invalidate; the lock of the state is never
 //! held across a request or a callback, nor while another inode's is taken; under it only the locks
 //! of the data half are taken.
 
@@ -23,8 +23,8 @@ use std::{
 };
 
 use curt_policy::{
-    AccessEntry, AttributeState, CacheOptions, Epoch, Facts, Freshness, MonotonicTime, MountUsers,
-    ServerClock, UnixCredential,
+    AccessEntry, AttributeState, CacheOptions, CachingAttributes, Epoch, Freshness, MonotonicTime,
+    MountUsers, ServerClock, UnixCredential,
     access::{self, AccessView},
     attributes::{GetattrDecision, across_restart, decide_getattr},
     kernel_cache::{DirectoryView, NameLifetimes, everybody_may_search},
@@ -44,11 +44,11 @@ pub(crate) struct Inode {
     id: InodeId,
     handle: FileHandle,
     registry: Arc<InodeRegistry>,
-    facts: Mutex<InodeFacts>,
+    state: Mutex<InodeState>,
     data: OnceLock<Box<FileData>>,
     /// Counted lookups; changed only under the lock of their table. The value 2^32 - 1 saturates.
     lookups: AtomicU32,
-    /// The flags; outside the facts, where they would take eight bytes. All accesses are relaxed.
+    /// The flags; outside the state, where they would take eight bytes. All accesses are relaxed.
     flags: AtomicU8,
     /// Its place in that listing in which it was last returned; the largest value stands for all
     /// from there on. Relaxed accesses: a wrong place is noticed by its name.
@@ -57,8 +57,8 @@ pub(crate) struct Inode {
 
 #[cfg(test)]
 thread_local! {
-    /// The last inode whose facts this thread has locked, and how often.
-    pub(crate) static FACTS_LOCKED: std::cell::Cell<(InodeId, u32)> =
+    /// The last inode whose state this thread has locked, and how often.
+    pub(crate) static INODE_LOCKS: std::cell::Cell<(InodeId, u32)> =
         const { std::cell::Cell::new((InodeId(0), 0)) };
 }
 
@@ -76,8 +76,8 @@ pub(crate) struct OpTime {
 
 /// The mutable state of an inode.
 #[derive(Debug, Default)]
-pub(crate) struct InodeFacts {
-    pub(crate) state: AttributeState,
+pub(crate) struct InodeState {
+    pub(crate) attributes: AttributeState,
     stat_only: Option<StatOnlyAttributes>,
     access_cache: InodeAccessCache,
     /// The state that depends on its type.
@@ -93,7 +93,7 @@ impl Inode {
             id,
             handle,
             registry,
-            facts: Mutex::default(),
+            state: Mutex::default(),
             data: OnceLock::new(),
             lookups: AtomicU32::new(0),
             flags: AtomicU8::new(0),
@@ -136,14 +136,15 @@ impl Inode {
         &self.handle
     }
 
-    pub(crate) fn facts(&self) -> MutexGuard<'_, InodeFacts> {
+    /// Locks its state.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, InodeState> {
         #[cfg(test)]
-        if let (id, count) = FACTS_LOCKED.get()
+        if let (id, count) = INODE_LOCKS.get()
             && id == self.id
         {
-            FACTS_LOCKED.set((id, count + 1));
+            INODE_LOCKS.set((id, count + 1));
         }
-        self.facts.lock()
+        self.state.lock()
     }
 
     /// Its data, created on the first call.
@@ -159,12 +160,12 @@ impl Inode {
     /// The last known attributes, however old, with the inode number within the mount and the size
     /// that includes unsent writes.
     pub(crate) fn attributes(&self) -> Option<Attributes> {
-        let facts = self.facts();
-        self.attributes_in(&facts)
+        let locked = self.lock();
+        self.attributes_in(&locked)
     }
 
-    pub(crate) fn attributes_in(&self, facts: &InodeFacts) -> Option<Attributes> {
-        let mut attributes = facts.stat_only.as_ref()?.with(&facts.state.facts()?);
+    pub(crate) fn attributes_in(&self, locked: &InodeState) -> Option<Attributes> {
+        let mut attributes = locked.stat_only.as_ref()?.with(&locked.attributes.newest()?);
         if let Some(data) = self.data_if_any() {
             attributes.size = data.local_size(attributes.size);
         }
@@ -173,7 +174,7 @@ impl Inode {
 
     /// The fsid, from the last known attributes.
     pub(crate) fn fsid(&self) -> Option<u64> {
-        self.facts().fsid()
+        self.lock().fsid()
     }
 
     /// Whether it has data that are not yet sent to the server.
@@ -182,14 +183,14 @@ impl Inode {
     }
 }
 
-impl InodeFacts {
+impl InodeState {
     /// The freshness of the attributes for an operation.
     pub(crate) fn freshness(&self, time: OpTime, options: &CacheOptions) -> Freshness {
         let delegation = self.locking(time.now).delegation;
-        let freshness = self.state.freshness_under(delegation, time.began, time.now, options);
+        let freshness = self.attributes.freshness_under(delegation, time.began, time.now, options);
         let is_directory = matches!(self.by_type, TypeState::Directory(_));
         let freshness = if is_directory {
-            across_restart(freshness, self.state.sent_at(), time.server_since)
+            across_restart(freshness, self.attributes.sent_at(), time.server_since)
         } else {
             freshness
         };
@@ -221,10 +222,10 @@ impl InodeFacts {
     /// The size, if the attributes have not expired.
     pub(crate) fn fresh_size(&self, now: MonotonicTime, options: &CacheOptions) -> Option<u64> {
         let delegation = self.locking(now).delegation;
-        let freshness = self.state.freshness_under(delegation, now, now, options);
+        let freshness = self.attributes.freshness_under(delegation, now, now, options);
         let decision = decide_getattr(freshness, false, options);
         let is_believed = decision == GetattrDecision::Serve;
-        self.state.facts().filter(|_| is_believed).map(|known| known.size)
+        self.attributes.newest().filter(|_| is_believed).map(|known| known.size)
     }
 
     /// The fsid, from the last known attributes.
@@ -234,7 +235,7 @@ impl InodeFacts {
 
     /// The epoch of the contents, if the cached state is consistent.
     pub(crate) fn contents(&self) -> Option<Epoch> {
-        self.state.contents()
+        self.attributes.contents()
     }
 }
 
@@ -242,18 +243,18 @@ impl Inode {
     /// The rights of `identity` as input for policy, for data that were read with its credential.
     pub(crate) fn access_view(
         &self,
-        facts: &InodeFacts,
+        locked: &InodeState,
         identity: &InternedCaller,
         now: MonotonicTime,
     ) -> AccessView {
-        let bits = match facts.state.facts() {
+        let bits = match locked.attributes.newest() {
             Some(known) if !self.has(InodeFlag::BitsDisputed) && identity.may_use_mode_bits() => {
                 access::mode_bits_rights(&known, credential(identity))
             }
             Some(_) | None => None,
         };
-        let entry = facts.access_cache.find(identity.number);
-        let entry = entry.and_then(|entry| entry.view(facts.state.rights(), now));
+        let entry = locked.access_cache.find(identity.number);
+        let entry = entry.and_then(|entry| entry.view(locked.attributes.rights(), now));
         AccessView { local: bits, entry, foreign_data: false }
     }
 }
@@ -262,7 +263,7 @@ fn credential(identity: &InternedCaller) -> UnixCredential<'_> {
     UnixCredential { uid: identity.uid, gid: identity.gid, groups: &identity.groups }
 }
 
-impl InodeFacts {
+impl InodeState {
     /// The lifetimes of its names, as a directory.
     pub(crate) fn name_lifetimes(&self) -> NameLifetimes {
         self.by_type.directory_if_any().map(|directory| directory.name_lifetimes).unwrap_or_default()
@@ -275,29 +276,30 @@ impl InodeFacts {
     /// The server denied a user these rights. If the mode bits let all users search the directory
     /// and the server did not, the bits are not relied on.
     pub(super) fn note_search_denied(&mut self, denied: Access, users: MountUsers) {
-        if denied.contains(Access::LOOKUP) && everybody_may_search(self.state.facts(), false, users) {
+        if denied.contains(Access::LOOKUP) && everybody_may_search(self.attributes.newest(), false, users) {
             self.by_type.directory().search_was_denied = true;
         }
     }
 }
 
 impl Inode {
-    /// What lifetimes of its names depend on, as a directory; `clock` is that of its file system.
+    /// Everything that the lifetimes of a directory's names depend on; `clock` is that of its file
+    /// system.
     pub(crate) fn directory_view<'a>(
         &self,
-        facts: &'a InodeFacts,
+        locked: &'a InodeState,
         clock: &'a ServerClock,
     ) -> DirectoryView<'a> {
-        DirectoryView { attributes: &facts.state, is_disputed: self.is_search_disputed(facts), clock }
+        DirectoryView { attributes: &locked.attributes, is_disputed: self.is_search_disputed(locked), clock }
     }
 
     /// Whether every user whose requests arrive may search it.
-    pub(crate) fn everybody_may_search(&self, facts: &InodeFacts, users: MountUsers) -> bool {
-        everybody_may_search(facts.state.facts(), self.is_search_disputed(facts), users)
+    pub(crate) fn everybody_may_search(&self, locked: &InodeState, users: MountUsers) -> bool {
+        everybody_may_search(locked.attributes.newest(), self.is_search_disputed(locked), users)
     }
 
-    fn is_search_disputed(&self, facts: &InodeFacts) -> bool {
-        self.has(InodeFlag::BitsDisputed) || facts.search_was_denied()
+    fn is_search_disputed(&self, locked: &InodeState) -> bool {
+        self.has(InodeFlag::BitsDisputed) || locked.search_was_denied()
     }
 }
 
@@ -306,7 +308,7 @@ pub(crate) struct SavedRequest {
     parent: Option<Weak<Inode>>,
 }
 
-impl InodeFacts {
+impl InodeState {
     /// Records in this directory that a prefetched name of it was used; `None` if its names did not
     /// come from a fill.
     pub(crate) fn note_saved(&mut self) -> Option<SavedRequest> {
@@ -324,7 +326,7 @@ impl SavedRequest {
         if let Some(parent) =
             self.parent.and_then(|parent| parent.upgrade()).filter(|inode| inode.is_directory())
         {
-            parent.facts().by_type.directory().prefetch.below.saved();
+            parent.lock().by_type.directory().prefetch.below.saved();
         }
         core.learn_prefetch(PrefetchBenefit::saved);
     }
@@ -378,7 +380,7 @@ impl Inode {
         if !self.set(InodeFlag::UsedSinceRefresh)
             && let Some(home) = self.listed_in()
         {
-            home.facts().by_type.directory().prefetch.used();
+            home.lock().by_type.directory().prefetch.used();
         }
         self.clear(InodeFlag::Primed)
     }
@@ -386,7 +388,7 @@ impl Inode {
     /// Records that a prefetched name of this directory was used, which saved a request. Returns
     /// whether the name came from a fill.
     pub(crate) fn note_saved(&self) -> bool {
-        let saved = self.facts().note_saved();
+        let saved = self.lock().note_saved();
         let is_saved = saved.is_some();
         if let Some(saved) = saved {
             saved.note_elsewhere(self.core());
@@ -394,15 +396,15 @@ impl Inode {
         is_saved
     }
 
-    /// The parent directory, if known. Its facts are locked after those of this inode are released,
+    /// The parent directory, if known. Its state is locked after those of this inode are released,
     /// because a server may return a directory as its own parent, or a file as `..`.
     pub(crate) fn parent(&self) -> Option<Arc<Self>> {
-        let parent = self.facts().by_type.directory_if_any()?.parent.as_ref()?.0.upgrade()?;
+        let parent = self.lock().by_type.directory_if_any()?.parent.as_ref()?.0.upgrade()?;
         parent.is_directory().then_some(parent)
     }
 
     fn is_directory(&self) -> bool {
-        let kind = self.facts().state.facts().map(|known| known.kind);
+        let kind = self.lock().attributes.newest().map(|known| known.kind);
         kind == Some(FileKind::Directory)
     }
 
@@ -410,32 +412,32 @@ impl Inode {
     /// Returns whether it had been used since the previous such fetch.
     pub(crate) fn mark_refreshed_in(&self, home: &Arc<Self>, place: u32) -> bool {
         self.clear(InodeFlag::Stale);
-        let mut facts = self.facts();
+        let mut locked = self.lock();
         self.listed_at.store(u16::try_from(place).unwrap_or(u16::MAX), Relaxed);
-        let is_known = facts.listed_in.as_ref().is_some_and(|known| known.as_ptr() == Arc::as_ptr(home));
-        let former = if is_known { None } else { facts.listed_in.replace(Arc::downgrade(home)) };
-        drop(facts);
+        let is_known = locked.listed_in.as_ref().is_some_and(|known| known.as_ptr() == Arc::as_ptr(home));
+        let former = if is_known { None } else { locked.listed_in.replace(Arc::downgrade(home)) };
+        drop(locked);
         drop(former);
         self.clear(InodeFlag::UsedSinceRefresh)
     }
 
     /// Records that the size has decreased, so that the kernel's size and copies may be invalid.
-    pub(crate) fn shrinks(&self, facts: &mut InodeFacts) {
+    pub(crate) fn shrinks(&self, locked: &mut InodeState) {
         // The invalidation is counted even if the file was never opened: earlier replies reported
         // its size.
-        let _ = facts.by_type.file();
-        facts.invalidate_copies();
+        let _ = locked.by_type.file();
+        locked.invalidate_copies();
         self.set(InodeFlag::Shrunk);
     }
 
     /// Records that a SETATTR of the size failed for the kernel, which then keeps its old size.
     pub(crate) fn may_seem_larger_again(&self) {
-        self.shrinks(&mut self.facts());
+        self.shrinks(&mut self.lock());
     }
 
     /// The directory in whose listing it was last returned.
     pub(crate) fn listed_in(&self) -> Option<Arc<Self>> {
-        self.facts().listed_in.as_ref()?.upgrade()
+        self.lock().listed_in.as_ref()?.upgrade()
     }
 
     /// The directory in whose listing it was last returned, with its place there.
@@ -445,7 +447,7 @@ impl Inode {
 
     /// Clears that directory, because the inode was moved or removed.
     pub(crate) fn clear_listed_in(&self) {
-        let former = self.facts().listed_in.take();
+        let former = self.lock().listed_in.take();
         drop(former);
     }
 }
@@ -518,15 +520,15 @@ impl StatOnlyAttributes {
         Self { nlink, rdev, used, fsid, fileid, atime, mtime, ctime }
     }
 
-    /// The complete attributes from this part and `facts`.
-    fn with(&self, facts: &Facts) -> Attributes {
+    /// The complete attributes from this part and `known`.
+    fn with(&self, locked: &CachingAttributes) -> Attributes {
         Attributes {
-            kind: facts.kind,
-            mode: facts.mode,
+            kind: locked.kind,
+            mode: locked.mode,
             nlink: self.nlink,
-            uid: facts.uid,
-            gid: facts.gid,
-            size: facts.size,
+            uid: locked.uid,
+            gid: locked.gid,
+            size: locked.size,
             used: self.used,
             rdev: self.rdev,
             fsid: self.fsid,
@@ -534,7 +536,7 @@ impl StatOnlyAttributes {
             atime: self.atime,
             mtime: self.mtime,
             ctime: self.ctime,
-            change: facts.stamp.change(),
+            change: locked.stamp.change(),
         }
     }
 }
@@ -586,7 +588,7 @@ impl InodeAccessCache {
 impl Drop for Inode {
     fn drop(&mut self) {
         // Without the inode nothing is served by it.
-        if self.facts.get_mut().take_delegation() {
+        if self.state.get_mut().take_delegation() {
             self.core().protocol.give_up_delegation(&self.handle);
         }
         self.registry.forget(&self.handle);

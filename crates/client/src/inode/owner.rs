@@ -23,11 +23,11 @@ impl DataOwner for Inode {
         let now = self.core().now();
         let options = self.core().options();
         // The reader's start time does not matter: read(2) uses attributes until they expire.
-        self.facts().fresh_size(now, &options)
+        self.lock().fresh_size(now, &options)
     }
 
     fn last_size(&self) -> Option<u64> {
-        self.facts().state.facts().map(|known| known.size)
+        self.lock().attributes.newest().map(|known| known.size)
     }
 
     fn size_max(&self) -> u64 {

@@ -184,7 +184,7 @@ impl LookedUpInodes {
     }
 
     /// Counts one more lookup.
-    pub(crate) fn hold(&self, inode: &Arc<Inode>) {
+    pub(crate) fn count_lookup(&self, inode: &Arc<Inode>) {
         let hash = self.hasher.hash_one(inode.id());
         let mut inodes = self.inodes.lock();
         if inode.add_lookup() == 1 {

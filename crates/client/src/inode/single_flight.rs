@@ -43,7 +43,7 @@ impl PendingRemovals {
     }
 
     /// The call that ends with the last removal in flight, if any.
-    pub(crate) fn under_way(&self) -> Option<Arc<InodeFlight>> {
+    pub(crate) fn in_progress(&self) -> Option<Arc<InodeFlight>> {
         self.call.clone()
     }
 }
@@ -66,18 +66,18 @@ mod tests {
     #[test]
     fn pending_removals_end_with_the_last_one() {
         let mut removals = PendingRemovals::default();
-        assert!(removals.under_way().is_none());
+        assert!(removals.in_progress().is_none());
         removals.begin();
         removals.begin();
-        let waited_for = removals.under_way().expect("there are two");
+        let waited_for = removals.in_progress().expect("there are two");
         assert!(removals.end().is_none());
         removals.begin();
         assert!(removals.end().is_none());
         let last = removals.end().expect("that was the last");
         assert!(Arc::ptr_eq(&waited_for, &last));
-        assert!(removals.under_way().is_none());
+        assert!(removals.in_progress().is_none());
         removals.begin();
-        let abandoned = removals.under_way().expect("there is one");
+        let abandoned = removals.in_progress().expect("there is one");
         drop(removals);
         assert_eq!(abandoned.wait(&Interrupt::never()), Some(InFlightEnd::Done));
     }

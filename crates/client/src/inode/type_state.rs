@@ -160,7 +160,7 @@ const LOCAL_CHANGE_REASON: &str = "it was changed here, and maybe elsewhere";
 impl Inode {
     /// Whether the target of this symbolic link is cached.
     pub(crate) fn has_link_text(&self) -> bool {
-        matches!(self.facts().by_type, TypeState::Link(_))
+        matches!(self.lock().by_type, TypeState::Link(_))
     }
 }
 

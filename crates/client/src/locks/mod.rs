@@ -175,7 +175,7 @@ struct LockCaller {
     done: LockDone,
     identity: Arc<InternedCaller>,
     since: MonotonicTime,
-    /// What it asks for; `None`: an unlock.
+    /// The wanted lock; `None`: an unlock.
     wanted: Option<WantedLock>,
     /// Reports an interruption of its wait.
     _interruption: WakerRegistration<'static>,
@@ -188,7 +188,7 @@ struct WantedLock {
     open: Weak<OpenFile>,
 }
 
-/// What follows from an event, to be done without the mutex.
+/// The effects of an event, to be applied without the mutex.
 #[derive(Default)]
 struct LockEffects {
     answers: Vec<(Arc<Inode>, LockCaller, Result<(), LockError>)>,

@@ -23,12 +23,12 @@ fn check(op: &Op<'_>, id: InodeId, mask: u32) -> Result<(), Errno> {
     if mask & 7 == 0 {
         return Ok(());
     }
-    let kind = inode.facts().state.facts().map(|known| known.kind);
+    let kind = inode.lock().attributes.newest().map(|known| known.kind);
     let kind = match kind {
         Some(kind) => kind,
         None => {
             revalidate(op, &inode)?;
-            inode.facts().state.facts().ok_or(Errno::IO)?.kind
+            inode.lock().attributes.newest().ok_or(Errno::IO)?.kind
         }
     };
     require(op, &inode, Access::from_access_mask(mask, kind))

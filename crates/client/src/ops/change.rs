@@ -53,9 +53,9 @@ impl<'a> NameChange<'a> {
     pub(crate) fn begin(sb: &'a Superblock, directory: &'a Arc<Inode>, name: &'a [u8]) -> Self {
         let sent_at = sb.core.now();
         let number = {
-            let mut facts = directory.facts();
-            facts.state.begin_mutation();
-            facts.by_type.directory().begin_change(name)
+            let mut locked = directory.lock();
+            locked.attributes.begin_mutation();
+            locked.by_type.directory().begin_change(name)
         };
         let former = sb.dentries.uncache_name(directory, name);
         drop(former);
@@ -72,7 +72,7 @@ impl<'a> NameChange<'a> {
 
     fn finish(&mut self, wcc: &Wcc, sent_at: MonotonicTime) -> NameChangeOutcome {
         self.has_ended = true;
-        let is_alone = self.directory.facts().by_type.directory().end_change(self.number);
+        let is_alone = self.directory.lock().by_type.directory().end_change(self.number);
         let absorbed = self.directory.end_mutation(wcc, sent_at);
         let former = self.sb.dentries.uncache_name(self.directory, self.name);
         drop(former);
@@ -122,7 +122,8 @@ pub(crate) fn learn_own(
 ) -> Option<curt_policy::NameLabel> {
     let said = if child.is_some() { LookupFinding::Object } else { LookupFinding::Nothing };
     let NameChangeOutcome { absorbed, is_alone, sent_at, number, .. } = ended;
-    let learned = curt_policy::names::learn_own(said, is_alone, &directory.facts().state, absorbed, sent_at);
+    let learned =
+        curt_policy::names::learn_own(said, is_alone, &directory.lock().attributes, absorbed, sent_at);
     list_own(directory, name, child, number, learned);
     sb.dentries.cache_learned(directory, name, child, learned, None)
 }
@@ -139,12 +140,12 @@ fn list_own(directory: &Inode, name: &[u8], child: Option<&Arc<Inode>>, number: 
             Some(LocalChange::Made(name, learned, None))
         }
     };
-    directory.facts().by_type.directory().apply_change_to_listing(number, change);
+    directory.lock().by_type.directory().apply_change_to_listing(number, change);
 }
 
 /// The change succeeded, but its object is unknown: cached listings do not contain it.
 pub(crate) fn discard_listing(directory: &Inode, ended: NameChangeOutcome) {
-    directory.facts().by_type.directory().apply_change_to_listing(ended.number, None);
+    directory.lock().by_type.directory().apply_change_to_listing(ended.number, None);
 }
 
 /// The error number of a refused change in `directory`; drops what the refusal disproves.
@@ -157,7 +158,7 @@ pub(crate) fn refused_change(
 ) -> Errno {
     // The change has already dropped the cached name.
     let change = LocalChange::Refused { name, exists: status == Fault::Exist, stands: ended.absorbed.stands };
-    directory.facts().by_type.directory().apply_change_to_listing(ended.number, Some(change));
+    directory.lock().by_type.directory().apply_change_to_listing(ended.number, Some(change));
     directory.note_refusal(&op.identity, status, Access::MODIFY, ended.sent_at);
     directory.note_failed_status(status)
 }

@@ -49,8 +49,8 @@ pub fn release_noting(sb: &Superblock, file: &OpenFile, noted: impl FnOnce()) {
     server_open::release(sb, file);
     let now = sb.core.now();
     let silly = {
-        let mut facts = file.inode.facts();
-        let state = facts.by_type.file();
+        let mut locked = file.inode.lock();
+        let state = locked.by_type.file();
         state.opens = state.opens.saturating_sub(1);
         if file.flags.write {
             state.write_opens = state.write_opens.saturating_sub(1);
@@ -101,7 +101,7 @@ pub fn fsync(op: &Op<'_>, file: &OpenFile, datasync: bool) -> Result<(), Errno> 
 
 /// Uncounts an open that failed.
 pub(crate) fn cancel_open(sb: &Superblock, inode: &Arc<Inode>) {
-    let silly = match &mut inode.facts().by_type {
+    let silly = match &mut inode.lock().by_type {
         TypeState::File(file) => {
             file.opening = file.opening.saturating_sub(1);
             file.take_unused_silly_name()
@@ -233,7 +233,7 @@ impl<'a> OpenGuard<'a> {
 
     /// Counts an open of a file that this mount has just created, under the lock of its name.
     pub(crate) fn of_new(sb: &'a Superblock, inode: &'a Arc<Inode>) -> Self {
-        inode.facts().by_type.file().opening += 1;
+        inode.lock().by_type.file().opening += 1;
         Self { sb, inode, is_counted: true, is_granted: false }
     }
 
@@ -245,8 +245,8 @@ impl<'a> OpenGuard<'a> {
     /// Completes the open: it is counted as open until it is released. `note` updates the open
     /// state.
     pub(crate) fn complete<T>(mut self, note: impl FnOnce(&mut LocalOpens) -> T) -> T {
-        let mut facts = self.inode.facts();
-        let file = facts.by_type.file();
+        let mut locked = self.inode.lock();
+        let file = locked.by_type.file();
         if self.is_counted {
             file.opening = file.opening.saturating_sub(1);
         }
@@ -275,5 +275,5 @@ fn event_status(answer: &Result<(Result<(), Fault>, NameChangeOutcome), Errno>) 
 
 /// Whether the file is open here or being opened.
 fn is_open(inode: &Inode) -> bool {
-    matches!(&inode.facts().by_type, TypeState::File(state) if state.is_used())
+    matches!(&inode.lock().by_type, TypeState::File(state) if state.is_used())
 }

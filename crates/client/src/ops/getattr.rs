@@ -46,7 +46,7 @@ pub fn revalidate_open_file(sb: &Superblock, file: &OpenFile, interrupt: &Interr
     let inode = &file.inode;
     let has_copies = inode.data_if_any().is_some_and(|data| data.may_be_copied() && !data.has_unsent());
     let op = &Op::new(sb, file.opener(), interrupt.clone(), sb.core.now());
-    if !has_copies || inode.facts().can_be_served(op.time(), &options) {
+    if !has_copies || inode.lock().can_be_served(op.time(), &options) {
         return Ok(false);
     }
     let _about = scope::for_object(inode.id().0);
@@ -76,12 +76,13 @@ pub(crate) fn stat(op: &Op<'_>, inode: &Arc<Inode>) -> Result<InodeStat, Errno> 
         // Data written after the first flush are later than this operation.
         let unsent = !is_settled && inode.has_unsent();
         let now = op.now();
-        let facts = inode.facts();
-        match decide_getattr(facts.freshness(op.time(), &op.options), unsent, &op.options) {
+        let locked = inode.lock();
+        match decide_getattr(locked.freshness(op.time(), &op.options), unsent, &op.options) {
             GetattrDecision::Serve => {
-                let valid = curt_policy::kernel_cache::attribute_lifetime(&facts.state, now, &op.options);
-                let attributes = inode.attributes_in(&facts).ok_or(Errno::IO)?;
-                drop(facts);
+                let valid =
+                    curt_policy::kernel_cache::attribute_lifetime(&locked.attributes, now, &op.options);
+                let attributes = inode.attributes_in(&locked).ok_or(Errno::IO)?;
+                drop(locked);
                 if round == 0 {
                     op.sb.count(ClientCounter::AttrHit);
                 }
@@ -89,11 +90,11 @@ pub(crate) fn stat(op: &Op<'_>, inode: &Arc<Inode>) -> Result<InodeStat, Errno> 
                 return Ok(InodeStat { attributes, valid });
             }
             GetattrDecision::Revalidate => {
-                drop(facts);
+                drop(locked);
                 revalidate(op, inode)?;
             }
             GetattrDecision::FlushFirst => {
-                drop(facts);
+                drop(locked);
                 flush_unsent(op, inode)?;
                 is_settled = true;
             }
@@ -151,7 +152,7 @@ pub(crate) fn revalidate_with(
         }
         Err(owner) => owner,
     };
-    if inode.facts().state.facts().is_none() {
+    if inode.lock().attributes.newest().is_none() {
         op.sb.count(ClientCounter::AttrInvalidated);
         let _why = scope::with_default_cause(Cause::AttributesUnknown);
         return send_getattr(op, inode);

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::{
     dentry_cache::NameInDirectory,
-    inode::{Inode, InodeFacts},
+    inode::{Inode, InodeState},
     ops::permission::{access_decision, require},
     superblock::Op,
 };
@@ -34,15 +34,15 @@ pub(crate) fn grant(
 ) -> Duration {
     match label.filter(|_| may_grant(op, name.name)) {
         Some(label) => {
-            let mut facts = name.directory.facts();
+            let mut locked = name.directory.lock();
             let state = if child.is_some() { DentryState::Positive } else { DentryState::Negative };
-            let clock = op.sb.core.clocks.of(facts.fsid().unwrap_or(0));
-            let directory = name.directory.directory_view(&facts, &clock);
-            let view = view(op, &facts, name.name, child.map(|(_, kind)| kind));
+            let clock = op.sb.core.clocks.of(locked.fsid().unwrap_or(0));
+            let directory = name.directory.directory_view(&locked, &clock);
+            let view = view(op, &locked, name.name, child.map(|(_, kind)| kind));
             let lifetime = view.map_or(Duration::ZERO, |view| {
                 view.lifetime(state, label, &directory, op.now(), &op.options)
             });
-            grant_locked(op, &mut facts, name, child, label, lifetime)
+            grant_locked(op, &mut locked, name, child, label, lifetime)
         }
         None => {
             note_found(op, name, child);
@@ -51,30 +51,30 @@ pub(crate) fn grant(
     }
 }
 
-/// What decides on the lifetime of a name; `None` if none is granted.
+/// The view that decides on the lifetime of a name; `None` if none is granted.
 pub(crate) fn view(
     op: &Op<'_>,
-    facts: &InodeFacts,
+    locked: &InodeState,
     name: &[u8],
     kind: Option<FileKind>,
 ) -> Option<KernelNameView> {
     // A remount may have come since the operation began; it waits for what was granted before.
     let longest = || op.sb.core.options().kernel_names;
-    let view = || KernelNameView { granted: facts.name_lifetimes(), kind, longest: longest() };
+    let view = || KernelNameView { granted: locked.name_lifetimes(), kind, longest: longest() };
     may_grant(op, name).then(view)
 }
 
-/// Grants a lifetime under the lock of the directory, whose facts are `facts`.
+/// Grants a lifetime under the lock of the directory, whose state is `locked`.
 pub(crate) fn grant_locked(
     op: &Op<'_>,
-    facts: &mut InodeFacts,
+    locked: &mut InodeState,
     name: NameInDirectory<'_>,
     child: Option<(&Arc<Inode>, FileKind)>,
     label: NameLabel,
     lifetime: Duration,
 ) -> Duration {
     let object = child.map(|(child, _)| child);
-    if !lifetime.is_zero() && record_lifetime(op, facts, name, object, label, lifetime) {
+    if !lifetime.is_zero() && record_lifetime(op, locked, name, object, label, lifetime) {
         return lifetime;
     }
     note_found(op, name, child);
@@ -100,7 +100,7 @@ fn note_found(op: &Op<'_>, name: NameInDirectory<'_>, child: Option<(&Arc<Inode>
 /// be granted one.
 fn record_lifetime(
     op: &Op<'_>,
-    facts: &mut InodeFacts,
+    locked: &mut InodeState,
     name: NameInDirectory<'_>,
     child: Option<&Arc<Inode>>,
     label: NameLabel,
@@ -117,7 +117,7 @@ fn record_lifetime(
         return false;
     }
     let state = if child.is_some() { DentryState::Positive } else { DentryState::Negative };
-    facts.by_type.directory().name_lifetimes.grant(state, label.epoch, end);
+    locked.by_type.directory().name_lifetimes.grant(state, label.epoch, end);
     op.sb.core.kernel.note_name_lifetime(end);
     true
 }
@@ -175,16 +175,16 @@ fn check_search(op: &Op<'_>, directory: &Arc<Inode>) -> Result<(), Errno> {
 /// caches no name of it.
 pub(crate) fn await_closed(op: &Op<'_>, directory: &Inode) {
     let expiry = {
-        let facts = directory.facts();
-        let is_closed = !directory.everybody_may_search(&facts, op.options.users);
-        facts.name_lifetimes().expiry().filter(|_| is_closed)
+        let locked = directory.lock();
+        let is_closed = !directory.everybody_may_search(&locked, op.options.users);
+        locked.name_lifetimes().expiry().filter(|_| is_closed)
     };
     await_expiry(op, expiry);
 }
 
 /// Whether the kernel may have a present name of `directory`, which it then uses without a LOOKUP.
 pub(crate) fn kernel_may_have_names(op: &Op<'_>, directory: &Inode) -> bool {
-    with_expiry_delay(directory.facts().name_lifetimes().present_end()) > Some(op.now())
+    with_expiry_delay(directory.lock().name_lifetimes().present_end()) > Some(op.now())
 }
 
 /// A name of `from` that leads to `moved`, if that is known, was renamed into `to`. The kernel
@@ -196,10 +196,10 @@ pub(crate) fn note_renamed(op: &Op<'_>, from: &Arc<Inode>, to: &Arc<Inode>, move
     }
     let end = {
         // Under the lock a lifetime that was granted before the rename has been recorded.
-        let facts = from.facts();
+        let locked = from.lock();
         match moved {
             Some(moved) => op.sb.kernel_dentries.end_of(moved.id()),
-            None => facts.name_lifetimes().present_end(),
+            None => locked.name_lifetimes().present_end(),
         }
     };
     let has_links = moved
@@ -207,10 +207,10 @@ pub(crate) fn note_renamed(op: &Op<'_>, from: &Arc<Inode>, to: &Arc<Inode>, move
         .is_some_and(|known| known.kind != FileKind::Directory && known.nlink > 1);
     let end = end.filter(|end| with_expiry_delay(Some(*end)) > Some(op.now()));
     let is_open = {
-        let mut facts = to.facts();
-        let is_open = to.everybody_may_search(&facts, op.options.users);
+        let mut locked = to.lock();
+        let is_open = to.everybody_may_search(&locked, op.options.users);
         if let Some(end) = end.filter(|_| is_open) {
-            facts.by_type.directory().name_lifetimes.grant_present(end);
+            locked.by_type.directory().name_lifetimes.grant_present(end);
         }
         if let Some(moved) = moved {
             op.sb.kernel_dentries.rename(moved.id(), from, to, has_links, op.now());
@@ -219,7 +219,7 @@ pub(crate) fn note_renamed(op: &Op<'_>, from: &Arc<Inode>, to: &Arc<Inode>, move
     };
     if !is_open {
         if op.sb.grants_names() {
-            from.facts().by_type.directory().name_lifetimes.withhold(op.now());
+            from.lock().by_type.directory().name_lifetimes.withhold(op.now());
         }
         await_expiry(op, with_expiry_delay(end));
     }
@@ -228,16 +228,16 @@ pub(crate) fn note_renamed(op: &Op<'_>, from: &Arc<Inode>, to: &Arc<Inode>, move
 /// Whether the kernel may take a name for missing that a listing of `directory` in the epoch
 /// `listed` shows.
 pub(crate) fn contradicts_missing(op: &Op<'_>, directory: &Inode, listed: Option<Epoch>) -> bool {
-    directory.facts().name_lifetimes().expiry_of_listed(listed) > Some(op.now())
+    directory.lock().name_lifetimes().expiry_of_listed(listed) > Some(op.now())
 }
 
 /// Waits until the kernel does not any more. No missing name is granted a lifetime for a while, so
 /// that the further requests of the same listing do not wait again.
 pub(crate) fn await_listed(op: &Op<'_>, directory: &Inode, listed: Option<Epoch>) {
     let expiry = {
-        let mut facts = directory.facts();
-        facts.by_type.directory().name_lifetimes.withhold_missing(op.now());
-        facts.name_lifetimes().expiry_of_listed(listed)
+        let mut locked = directory.lock();
+        locked.by_type.directory().name_lifetimes.withhold_missing(op.now());
+        locked.name_lifetimes().expiry_of_listed(listed)
     };
     await_expiry(op, expiry);
 }

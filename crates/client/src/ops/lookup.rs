@@ -27,7 +27,7 @@ use crate::{
     data::DataOwner,
     dentry_cache::{CachedDentry, NameInDirectory, ResolvedName},
     errno,
-    inode::{Inode, InodeFacts, InodeFlag, TypeState, type_state::OpenedWith},
+    inode::{Inode, InodeFlag, InodeState, TypeState, type_state::OpenedWith},
     ops::{close::OpenGuard, getattr, kernel_names, open_retry, permission, readlink},
     protocol::{LookupOpenReply, LookupOpenRequest, NfsReply, OpenOwner, ReadData},
     readdir::{
@@ -64,7 +64,7 @@ const LOOKUPS_MAX: usize = 16;
 struct LookupRound {
     by: LookupBy,
     is_first: bool,
-    /// What the prefetches of this lookup have sent.
+    /// The outcome of this lookup's prefetches.
     filled: FillOutcome,
 }
 
@@ -90,14 +90,14 @@ impl CachedDentry {
     }
 }
 
-impl InodeFacts {
+impl InodeState {
     /// Begins the lookup of a name in this directory, after which the caller may request
     /// attributes.
     ///
     /// # Errors
     /// ENOTDIR if it is known not to be a directory.
     fn begin_lookup(&mut self) -> Result<(), Errno> {
-        match self.state.facts().map(|known| known.kind) {
+        match self.attributes.newest().map(|known| known.kind) {
             Some(FileKind::Directory) | None => {
                 self.note_stat();
                 Ok(())
@@ -118,13 +118,13 @@ impl InodeFacts {
 fn create_signs(
     op: &Op<'_>,
     directory: &Arc<Inode>,
-    facts: &InodeFacts,
+    locked: &InodeState,
     cached: &CachedDentry,
 ) -> CreateHints {
     let Some(child) = cached.child.as_ref().filter(|_| op.sb.is_used_by_kernel()) else {
         return CreateHints::default();
     };
-    let known = facts.by_type.directory_if_any().and_then(|directory| directory.create_probe);
+    let known = locked.by_type.directory_if_any().and_then(|directory| directory.create_probe);
     let is_unused = child.has(InodeFlag::LookedUp);
     CreateHints {
         repeated: known.filter(|(last, _)| is_unused && *last == child.id()).map(|(_, probe)| probe),
@@ -133,13 +133,13 @@ fn create_signs(
 }
 
 /// Records the lookup of a cached name for [`create_signs`] of the next one.
-fn note_repeated(op: &Op<'_>, facts: &mut InodeFacts, cached: &CachedDentry) {
+fn note_repeated(op: &Op<'_>, locked: &mut InodeState, cached: &CachedDentry) {
     if let Some(child) = &cached.child
         && op.sb.is_used_by_kernel()
         && cached.label.sent_at < op.began
     {
         let is_unused = child.set(InodeFlag::LookedUp);
-        match &mut facts.by_type.directory().create_probe {
+        match &mut locked.by_type.directory().create_probe {
             Some((last, probe)) if is_unused && *last == child.id() => probe.note_lookup(op.began),
             probe => *probe = Some((child.id(), CreateProbe::begun(op.began))),
         }
@@ -207,7 +207,7 @@ fn hold_for_open(
         resolved = resolve(op, directory, name)?;
         if matches!(&resolved, ResolvedName::Object(again, _) if Arc::ptr_eq(again, &found)) {
             opening.leave();
-            open_retry::hold(op, found);
+            open_retry::hold_for_retry(op, found);
             break;
         }
     }
@@ -266,10 +266,10 @@ pub(crate) fn found(
 
 /// The result for `inode` without a lifetime of its name; `None` if no attributes are known.
 fn last_found(op: &Op<'_>, inode: &Inode) -> Option<FoundInode> {
-    let facts = inode.facts();
-    let attributes = inode.attributes_in(&facts)?;
-    let valid = attribute_lifetime(&facts.state, op.now(), &op.options);
-    drop(facts);
+    let locked = inode.lock();
+    let attributes = inode.attributes_in(&locked)?;
+    let valid = attribute_lifetime(&locked.attributes, op.now(), &op.options);
+    drop(locked);
     // While data are dirty, the server determines times and size: stat(2) must request them.
     let attributes_valid = if inode.has_unsent() { Duration::ZERO } else { valid };
     Some(FoundInode { id: inode.id(), attributes, entry_valid: Duration::ZERO, attributes_valid })
@@ -286,7 +286,7 @@ fn ready_child(op: &Op<'_>, inode: &Inode) -> Option<FoundInode> {
 /// Counts one lookup of `inode`, which was found in `directory`.
 fn count_found(sb: &Superblock, directory: &Inode, inode: &Arc<Inode>) {
     directory.set(InodeFlag::ReturnedNames);
-    sb.hold(inode);
+    sb.count_lookup(inode);
 }
 
 /// Resolves `name`, from the cache if it is valid.
@@ -368,7 +368,7 @@ fn resolve_itself(
         _ => return Ok(None),
     };
     if by == LookupBy::User {
-        directory.facts().begin_lookup()?;
+        directory.lock().begin_lookup()?;
     }
     permission::require(op, directory, Access::LOOKUP)?;
     op.sb.count(counter);
@@ -446,21 +446,21 @@ fn next_step(op: &Op<'_>, name: NameInDirectory<'_>, round: LookupRound) -> Resu
     // Read first, because no two inodes are locked at once.
     let child = cached.as_ref().and_then(|cached| cached.child.as_ref());
     let child = child.filter(|_| is_user).and_then(|child| ready_child(op, child));
-    let mut facts = directory.facts();
+    let mut locked = directory.lock();
     if is_user && round.is_first {
-        facts.begin_lookup()?;
+        locked.begin_lookup()?;
     }
-    let cached = if is_parent { facts.parent() } else { cached };
-    let decision = decide_name(op, name, &facts, cached.as_ref(), round.by, child);
+    let cached = if is_parent { locked.parent() } else { cached };
+    let decision = decide_name(op, name, &locked, cached.as_ref(), round.by, child);
     let LookupDecision::Lookup(reason) = decision else {
-        let reply = hit_reply(op, &mut facts, name, round.by, decision, cached.as_ref(), child);
-        drop(facts);
+        let reply = hit_reply(op, &mut locked, name, round.by, decision, cached.as_ref(), child);
+        drop(locked);
         return Ok(step(op.sb, name, decision, cached, reply));
     };
-    let Some(absence) = names::negative_under_lock(op.sb, &mut facts, bytes) else {
+    let Some(absence) = names::negative_under_lock(op.sb, &mut locked, bytes) else {
         return Ok(LookupStep::Lookup(reason, cached));
     };
-    let decision = decide_name(op, name, &facts, Some(&absence), round.by, None);
+    let decision = decide_name(op, name, &locked, Some(&absence), round.by, None);
     if let LookupDecision::Lookup(reason) = decision {
         return Ok(LookupStep::Lookup(reason, cached));
     }
@@ -473,10 +473,10 @@ fn next_step(op: &Op<'_>, name: NameInDirectory<'_>, round: LookupRound) -> Resu
     if let LookupDecision::Serve(_) = decision {
         dropped = op.sb.dentries.keep_missing(name, absence.label);
         op.sb.count(ClientCounter::DirFillMissing);
-        reply = hit_reply(op, &mut facts, name, round.by, decision, Some(&absence), None);
-        saved = if round.filled == FillOutcome::Sent { None } else { facts.note_saved() };
+        reply = hit_reply(op, &mut locked, name, round.by, decision, Some(&absence), None);
+        saved = if round.filled == FillOutcome::Sent { None } else { locked.note_saved() };
     }
-    drop(facts);
+    drop(locked);
     drop(dropped);
     if let Some(saved) = saved {
         saved.note_elsewhere(&op.sb.core);
@@ -488,7 +488,7 @@ fn next_step(op: &Op<'_>, name: NameInDirectory<'_>, round: LookupRound) -> Resu
 /// granted under the lock of the directory. `child`: the result for its object.
 fn hit_reply(
     op: &Op<'_>,
-    facts: &mut InodeFacts,
+    locked: &mut InodeState,
     name: NameInDirectory<'_>,
     by: LookupBy,
     decision: LookupDecision,
@@ -506,11 +506,11 @@ fn hit_reply(
         | LookupDecision::AskAccess(_)
         | LookupDecision::Lookup(_) => return None,
     };
-    note_repeated(op, facts, cached);
+    note_repeated(op, locked, cached);
     let is_ready = child.is_some() || cached.child.is_none();
     let lifetime = lifetime.filter(|_| is_ready && op.sb.stale_opens.is_empty())?;
     let object = cached.child.as_ref().zip(child.map(|child| child.attributes.kind));
-    let entry_valid = kernel_names::grant_locked(op, facts, name, object, cached.label, lifetime);
+    let entry_valid = kernel_names::grant_locked(op, locked, name, object, cached.label, lifetime);
     Some(match child {
         Some(child) => LookupResult::Positive(FoundInode { entry_valid, ..child }),
         None => LookupResult::Negative { entry_valid },
@@ -551,24 +551,24 @@ fn step(
 fn decide_name(
     op: &Op<'_>,
     name: NameInDirectory<'_>,
-    facts: &InodeFacts,
+    locked: &InodeState,
     cached: Option<&CachedDentry>,
     by: LookupBy,
     child: Option<FoundInode>,
 ) -> LookupDecision {
     let (now, directory) = (op.now(), name.directory);
-    let clock = op.sb.core.clocks.of(facts.fsid().unwrap_or(0));
+    let clock = op.sb.core.clocks.of(locked.fsid().unwrap_or(0));
     let user = cached.filter(|_| by == LookupBy::User);
     let kind = child.map(|child| child.attributes.kind);
     let view = LookupView {
         entry: cached.map(|cached| (cached.state(), cached.label)),
         is_parent: name.name == b"..",
-        directory: directory.directory_view(facts, &clock),
-        freshness: facts.freshness(op.time(), &op.options),
-        access: directory.access_view(facts, &op.identity, now),
+        directory: directory.directory_view(locked, &clock),
+        freshness: locked.freshness(op.time(), &op.options),
+        access: directory.access_view(locked, &op.identity, now),
         wanted: LookupTime { began: op.began, now },
-        kernel: user.and_then(|_| kernel_names::view(op, facts, name.name, kind)),
-        create: user.map(|cached| create_signs(op, directory, facts, cached)).unwrap_or_default(),
+        kernel: user.and_then(|_| kernel_names::view(op, locked, name.name, kind)),
+        create: user.map(|cached| create_signs(op, directory, locked, cached)).unwrap_or_default(),
     };
     decide_cached_lookup(&view, &op.options)
 }
@@ -650,7 +650,7 @@ fn decide_speculative_open(op: &Op<'_>, name: &[u8], former: Option<&CachedDentr
 
 fn is_file(resolved: &ResolvedName) -> bool {
     let ResolvedName::Object(inode, _) = resolved else { return false };
-    inode.facts().state.facts().is_some_and(|known| known.kind == FileKind::Regular)
+    inode.lock().attributes.newest().is_some_and(|known| known.kind == FileKind::Regular)
 }
 
 /// Sends LOOKUP. `former` is the cached entry of the name.
@@ -671,7 +671,7 @@ fn send_lookup_with_open(
     former: Option<CachedDentry>,
     speculative: SpeculativeOpen,
 ) -> Result<ResolvedName, Errno> {
-    let ticket = directory.facts().state.ticket();
+    let ticket = directory.lock().attributes.ticket();
     let (caller, handle) = (op.rpc_caller(), directory.handle());
     let owner = OpenOwner { number: op.identity.number, credential: &op.identity.credential };
     let speculative = match speculative {
@@ -728,8 +728,8 @@ fn absorb_found(
     let LookupOpenReply { found, granted, data, was_opened, delegation } = found;
     // A change on this mount has an inode for the file. If this one is new, the reply shows all
     // changes that have ended, and the ticket any other.
-    let ticket = inode.facts().state.ticket();
-    let is_new = inode.facts().state.facts().is_none();
+    let ticket = inode.lock().attributes.ticket();
+    let is_new = inode.lock().attributes.newest().is_none();
     if let Some(delegation) = &delegation {
         inode.hold_delegation(delegation);
     }
@@ -745,7 +745,7 @@ fn absorb_found(
         inode.absorb_answer(&op.identity, rights, granted.common(rights), dated);
     }
     if was_opened {
-        inode.facts().by_type.file().opened_ahead.set(OpenedWith::Lookup);
+        inode.lock().by_type.file().opened_ahead.set(OpenedWith::Lookup);
         op.sb.core.lookup_opens(|opens| opens.ended(false));
         op.sb.count(ClientCounter::LookupOpen);
     }
@@ -758,7 +758,7 @@ fn absorb_found(
 /// Caches what was read together with a LOOKUP, with the caller's credential.
 fn enter_data(op: &Op<'_>, inode: &Arc<Inode>, data: ReadData, sent_at: Instant) {
     let owner = Arc::clone(inode) as Arc<dyn DataOwner>;
-    inode.facts().by_type.file().first_user.get_or_insert(op.identity.number);
+    inode.lock().by_type.file().first_user.get_or_insert(op.identity.number);
     let is_whole = op.sb.core.data.enter_untouched(&owner, data, sent_at);
     op.sb.core.lookup_reads(|reads| reads.ended(false));
     if is_whole {
@@ -789,7 +789,7 @@ fn learn(
 ) -> Option<NameLabel> {
     let LookupReplyContext { directory, name, ticket, adopted, sent_at } = *learning;
     let said = if child.is_some() { LookupFinding::Object } else { LookupFinding::Nothing };
-    let learned = curt_policy::names::learn(said, ticket, &directory.facts().state, adopted, sent_at);
+    let learned = curt_policy::names::learn(said, ticket, &directory.lock().attributes, adopted, sent_at);
     if child.is_none() && learned == DentryUpdate::Forget {
         sb.count(ClientCounter::NegRejectRace);
     }

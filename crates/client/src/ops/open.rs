@@ -82,13 +82,13 @@ pub(crate) fn open_inode(
     comes_back: bool,
 ) -> Result<OpenResult, Errno> {
     let opening = OpenGuard::begin(op, inode)?;
-    let kind = inode.facts().state.facts().map(|known| known.kind);
+    let kind = inode.lock().attributes.newest().map(|known| known.kind);
     let is_known_file = kind == Some(FileKind::Regular);
     let known_file =
         is_known_file.then(|| ServerOpenGuard::get(op, inode, flags, open_time(op, inode, flags)));
     let known_file = known_file.transpose()?;
     decide_open(op, inode, intent(flags))?;
-    match inode.facts().state.facts().map(|known| known.kind) {
+    match inode.lock().attributes.newest().map(|known| known.kind) {
         Some(FileKind::Regular) => {}
         Some(FileKind::Directory) => return Err(Errno::ISDIR),
         Some(FileKind::Symlink) => return Err(Errno::LOOP),
@@ -176,7 +176,7 @@ pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -
                 match served {
                     OpenServed::Confirmed => {}
                     OpenServed::Delegated => {
-                        inode.facts().note_delegation_use();
+                        inode.lock().note_delegation_use();
                         op.sb.count(ClientCounter::OpenDelegated);
                     }
                     OpenServed::WithoutCloseToOpen => op.sb.count(ClientCounter::OpenNocto),
@@ -208,7 +208,7 @@ pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -
 
 /// When the server learns of the open.
 fn open_time(op: &Op<'_>, inode: &Inode, flags: OpenFlags) -> OpenTime {
-    let is_written = inode.facts().by_type.file_if_any().is_some_and(|file| file.write_opens > 0);
+    let is_written = inode.lock().by_type.file_if_any().is_some_and(|file| file.write_opens > 0);
     let file = FileAtOpen {
         size: inode.attributes().map_or(0, |known| known.size),
         read_max: op.sb.core.data.options().read_size,
@@ -226,22 +226,22 @@ fn open_time(op: &Op<'_>, inode: &Inode, flags: OpenFlags) -> OpenTime {
 pub(crate) fn open_decision(op: &Op<'_>, inode: &Inode, intent: OpenIntent) -> OpenDecision {
     let now = op.now();
     let written_here = inode.data_if_any().is_some_and(|data| data.has_unsent() || data.has_unwritten());
-    let facts = inode.facts();
-    let file = facts.by_type.file_if_any();
-    let sent_at = facts.state.sent_at();
+    let locked = inode.lock();
+    let file = locked.by_type.file_if_any();
+    let sent_at = locked.attributes.sent_at();
     let is_foreign = (intent.read || intent.execute)
         && file.is_some_and(|file| file.first_user.is_some_and(|first| first != op.identity.number));
     let closed_at = file.and_then(|file| file.closed_after_writing);
     let view = OpenView {
-        kind: facts.state.facts().map(|known| known.kind),
-        attributes: facts.freshness(op.time(), &op.options),
+        kind: locked.attributes.newest().map(|known| known.kind),
+        attributes: locked.freshness(op.time(), &op.options),
         age: sent_at.map_or(std::time::Duration::MAX, |sent_at| now.since(sent_at)),
         written_here: written_here || file.is_some_and(|file| file.write_opens > 0),
         closed_after_writing: closed_at.is_some_and(|closed| sent_at.is_none_or(|sent_at| sent_at < closed)),
-        locking: facts.locking(now),
-        access: AccessView { foreign_data: is_foreign, ..inode.access_view(&facts, &op.identity, now) },
+        locking: locked.locking(now),
+        access: AccessView { foreign_data: is_foreign, ..inode.access_view(&locked, &op.identity, now) },
     };
-    drop(facts);
+    drop(locked);
     rules::decide_open(&view, intent, &op.options)
 }
 
@@ -250,24 +250,24 @@ fn check_page_cache(sb: &Superblock, inode: &Inode) -> PageCacheState {
     let options = sb.core.options();
     let clock = sb.core.clocks.of(inode.fsid().unwrap_or(0));
     let since = inode.data_if_any().and_then(|data| data.pages_since());
-    let mut facts = inode.facts();
-    let pages = match (since, facts.contents()) {
+    let mut locked = inode.lock();
+    let pages = match (since, locked.contents()) {
         (None, _) if inode.data_if_any().is_some() => decide_written_pages(&options),
         (None, _) => PagesDecision::Keep,
         (Some(_), None) => PagesDecision::Drop,
         (Some(since), Some(epoch)) => {
             let label = PagesLabel { epoch, sent_at: sb.core.moment(since) };
-            decide_pages(Some(label), &facts.state, facts.locking(sb.core.now()), &clock, &options)
+            decide_pages(Some(label), &locked.attributes, locked.locking(sb.core.now()), &clock, &options)
         }
     };
     if pages == PagesDecision::Drop {
-        facts.invalidate_copies();
+        locked.invalidate_copies();
         if let Some(data) = inode.data_if_any() {
             data.invalidate();
         }
     }
     let invalidated =
-        facts.by_type.file_if_any().is_some_and(|file| file.copies_invalidated != file.copies_dropped);
+        locked.by_type.file_if_any().is_some_and(|file| file.copies_invalidated != file.copies_dropped);
     if !invalidated { PageCacheState::Same } else { PageCacheState::Changed }
 }
 
@@ -315,8 +315,8 @@ fn drop_copies_of(
         }
     };
     let (invalidated, dropped) = {
-        let mut facts = inode.facts();
-        let file = facts.by_type.file();
+        let mut locked = inode.lock();
+        let file = locked.by_type.file();
         (file.copies_invalidated, file.copies_dropped)
     };
     if is_needed(invalidated, dropped) {
@@ -330,8 +330,8 @@ fn drop_copies_of(
 /// Records that the copies invalidated up to the value `seen` of
 /// [`crate::inode::type_state::LocalOpens::copies_invalidated`] are dropped.
 fn note_dropped(inode: &Inode, seen: u32) {
-    let mut facts = inode.facts();
-    let file = facts.by_type.file();
+    let mut locked = inode.lock();
+    let file = locked.by_type.file();
     // Serial number arithmetic: the later of the two, across the wrap.
     if seen.wrapping_sub(file.copies_dropped) <= u32::MAX / 2 {
         file.copies_dropped = seen;

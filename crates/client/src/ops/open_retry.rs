@@ -26,8 +26,8 @@ pub(crate) fn take_stale_open<'a>(op: &Op<'a>) -> Option<StaleOpenHold<'a>> {
 }
 
 /// Holds `file`, which is counted as being opened, for the caller's retry.
-pub(crate) fn hold(op: &Op<'_>, file: Arc<Inode>) {
-    if let Some(former) = op.sb.stale_opens.hold(op.pid, file) {
+pub(crate) fn hold_for_retry(op: &Op<'_>, file: Arc<Inode>) {
+    if let Some(former) = op.sb.stale_opens.hold_file(op.pid, file) {
         close::cancel_open(op.sb, &former);
     }
 }
@@ -54,8 +54,8 @@ impl StaleOpenHold<'_> {
     /// the file was not open for writing (Linux, `attr_version`).
     pub(crate) fn note_size(&self, inode: &Arc<Inode>) {
         let looked_up = self.file.as_ref().is_some_and(|file| Arc::ptr_eq(file, inode));
-        let facts = inode.facts();
-        let is_quiet = facts.by_type.file_if_any().is_some_and(|file| {
+        let locked = inode.lock();
+        let is_quiet = locked.by_type.file_if_any().is_some_and(|file| {
             Some(file.copies_invalidated) == self.copies_invalidated
                 && file.copies_invalidated == file.copies_dropped
                 && file.write_opens == 0

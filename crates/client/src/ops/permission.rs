@@ -40,14 +40,14 @@ pub(crate) fn require(op: &Op<'_>, inode: &Arc<Inode>, needs: Access) -> Result<
 
 pub(crate) fn access_decision(op: &Op<'_>, inode: &Inode, needs: Access) -> AccessDecision {
     let now = op.now();
-    let facts = inode.facts();
-    let view = inode.access_view(&facts, &op.identity, now);
-    decide_access(&view, facts.freshness(op.time(), &op.options), needs, &op.options)
+    let locked = inode.lock();
+    let view = inode.access_view(&locked, &op.identity, now);
+    decide_access(&view, locked.freshness(op.time(), &op.options), needs, &op.options)
 }
 
 /// Sends ACCESS for all rights that apply to the type of `inode`.
 pub(crate) fn send_access(op: &Op<'_>, inode: &Inode, why: AccessReason) -> Result<(), Errno> {
-    let kind = inode.facts().state.facts().map(|known| known.kind);
+    let kind = inode.lock().attributes.newest().map(|known| known.kind);
     let rights = kind.map_or(Access::ALL, Access::applicable_to);
     let _why = scope::with_cause(match why {
         AccessReason::ForeignData | AccessReason::ConfirmDenial => Cause::AccessConfirm,
@@ -75,9 +75,9 @@ pub(crate) fn send_access(op: &Op<'_>, inode: &Inode, why: AccessReason) -> Resu
 
 fn count_doubted_denial(op: &Op<'_>, inode: &Inode) {
     let now = op.now();
-    let facts = inode.facts();
-    if inode.access_view(&facts, &op.identity, now).entry.is_none() {
-        drop(facts);
+    let locked = inode.lock();
+    if inode.access_view(&locked, &op.identity, now).entry.is_none() {
+        drop(locked);
         op.sb.count(ClientCounter::AccessLocalDeny);
     }
 }
@@ -86,7 +86,7 @@ fn count_doubted_denial(op: &Op<'_>, inode: &Inode) {
 pub(crate) fn count_allowed(op: &Op<'_>, inode: &Inode, needs: Access, why: Option<AccessReason>) {
     if !needs.is_empty() {
         let now = op.now();
-        let view = inode.access_view(&inode.facts(), &op.identity, now);
+        let view = inode.access_view(&inode.lock(), &op.identity, now);
         op.sb.count_allowed(view.allowed_by(needs), why);
     }
 }
@@ -108,7 +108,7 @@ pub(crate) fn may_list(op: &Op<'_>, directory: &Inode) -> bool {
         AccessDecision::Deny => false,
         AccessDecision::Revalidate | AccessDecision::Ask(_) => {
             let now = op.now();
-            let view = directory.access_view(&directory.facts(), &op.identity, now);
+            let view = directory.access_view(&directory.lock(), &op.identity, now);
             view.local.is_none_or(|bits| bits.contains(Access::READ))
         }
     }

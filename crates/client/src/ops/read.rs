@@ -90,7 +90,7 @@ fn refresh_for_read(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     if data.pages_since().is_none() || data.has_unsent() {
         return Ok(());
     }
-    if inode.facts().can_be_served(op.time(), &op.options) {
+    if inode.lock().can_be_served(op.time(), &op.options) {
         return Ok(());
     }
     getattr::revalidate(op, inode)

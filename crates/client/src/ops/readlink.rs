@@ -33,13 +33,13 @@ pub fn readlink(op: &Op<'_>, id: InodeId) -> Result<Box<[u8]>, Errno> {
     let adopted =
         answer.attributes.as_ref().is_some_and(|attributes| inode.absorb(attributes, sent_at).adopted);
     let text = answer.outcome.map_err(|status| inode.note_failed_status(status))?;
-    let mut facts = inode.facts();
-    let is_link = facts.state.facts().is_some_and(|known| known.kind == FileKind::Symlink);
-    let epoch = facts.contents().filter(|_| is_link && adopted);
+    let mut locked = inode.lock();
+    let is_link = locked.attributes.newest().is_some_and(|known| known.kind == FileKind::Symlink);
+    let epoch = locked.contents().filter(|_| is_link && adopted);
     if let Some(epoch) = epoch {
-        facts.by_type = TypeState::Link(Box::new(CachedLinkText { text: text.clone(), epoch }));
+        locked.by_type = TypeState::Link(Box::new(CachedLinkText { text: text.clone(), epoch }));
     }
-    drop(facts);
+    drop(locked);
     forbid_caching_unless(op, &inode, epoch.is_some());
     Ok(text)
 }
@@ -62,14 +62,14 @@ pub(crate) fn revalidate_target(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), E
     if !op.sb.core.kernel.keeps_targets.load(Relaxed) || !inode.has_link_text() {
         return Ok(());
     }
-    let is_valid = inode.facts().can_be_served(op.time(), &op.options);
+    let is_valid = inode.lock().can_be_served(op.time(), &op.options);
     if is_valid { Ok(()) } else { getattr::revalidate(op, inode) }
 }
 
 /// Whether a reply that shows `inode`, a symbolic link, needs neither of these.
 pub(crate) fn is_target_settled(op: &Op<'_>, inode: &Inode) -> bool {
     let core = &op.sb.core;
-    let is_valid = || !inode.has_link_text() || inode.facts().can_be_served(op.time(), &op.options);
+    let is_valid = || !inode.has_link_text() || inode.lock().can_be_served(op.time(), &op.options);
     let may_be_old = |observer: &Arc<dyn ChangeObserver>| observer.keeps_changed_target(inode.id());
     !core.kernel.keeps_targets.load(Relaxed)
         || (is_valid() && !core.observer.as_ref().is_some_and(may_be_old))
@@ -89,22 +89,22 @@ pub(crate) fn must_await_target(op: &Op<'_>, inode: &Inode) -> bool {
     let core = &op.sb.core;
     core.kernel.keeps_targets.load(Relaxed)
         && core.observer.as_ref().is_some_and(|observer| observer.keeps_changed_target(inode.id()))
-        && inode.facts().state.facts().is_some_and(|known| known.kind == FileKind::Symlink)
+        && inode.lock().attributes.newest().is_some_and(|known| known.kind == FileKind::Symlink)
 }
 
 fn cached_link_text(op: &Op<'_>, inode: &Arc<Inode>) -> Result<Option<Box<[u8]>>, Errno> {
-    if !matches!(inode.facts().by_type, TypeState::Link(_)) {
+    if !matches!(inode.lock().by_type, TypeState::Link(_)) {
         return Ok(None);
     }
-    let is_believed = || inode.facts().can_be_served(op.time(), &op.options);
+    let is_believed = || inode.lock().can_be_served(op.time(), &op.options);
     if is_believed() {
         op.sb.count(ClientCounter::AttrHit);
     } else {
         getattr::revalidate(op, inode)?;
     }
-    let facts = inode.facts();
-    let TypeState::Link(link) = &facts.by_type else {
+    let locked = inode.lock();
+    let TypeState::Link(link) = &locked.by_type else {
         return Ok(None);
     };
-    Ok((facts.contents() == Some(link.epoch)).then(|| link.text.clone()))
+    Ok((locked.contents() == Some(link.epoch)).then(|| link.text.clone()))
 }

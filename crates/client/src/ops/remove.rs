@@ -69,7 +69,7 @@ pub(crate) fn end_removal(
 
 /// Records that this mount has removed a name of a file that is open here, and not another client.
 pub(crate) fn note_removed_here(removed: &Inode) {
-    if let TypeState::File(file) = &mut removed.facts().by_type {
+    if let TypeState::File(file) = &mut removed.lock().by_type {
         file.was_removed_here = file.is_used();
     }
 }

@@ -152,7 +152,8 @@ fn learn_renamed(
 ) {
     let Some(moved) = moved else { return };
     let known = moved.attributes();
-    let is_directory = moved.facts().state.facts().is_some_and(|known| known.kind == FileKind::Directory);
+    let is_directory =
+        moved.lock().attributes.newest().is_some_and(|known| known.kind == FileKind::Directory);
     // If both names refer to the same file, RENAME does nothing, and the old name still exists (RFC
     // 1813, section 3.3.14).
     if is_directory || known.is_some_and(|attributes| attributes.nlink == 1) {
@@ -160,7 +161,7 @@ fn learn_renamed(
     }
     // Its ctime has changed, and the `..` of a moved directory.
     moved.distrust_attributes();
-    if is_directory && let TypeState::Directory(directory) = &mut moved.facts().by_type {
+    if is_directory && let TypeState::Directory(directory) = &mut moved.lock().by_type {
         directory.parent = None;
     }
     let _ = change::learn_own(sb, to.directory, to.name, Some(moved), ended_to);

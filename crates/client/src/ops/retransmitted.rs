@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    Facts,
+    CachingAttributes,
     retransmitted::{
         self as rules, CurrentObject, ExecutionInterval, LinksChange, NewObject, RemainingLinks,
     },
@@ -52,7 +52,8 @@ pub(super) fn own_object(
     let wanted =
         NewObject { kind: making.kind, mode: making.mode, uid: op.identity.uid, gid: op.identity.gid };
     let Attributes { nlink: links, mtime, ctime, .. } = attributes;
-    let found = CurrentObject { facts: Facts::from(&attributes), links, mtime, ctime, is_same };
+    let found =
+        CurrentObject { attributes: CachingAttributes::from(&attributes), links, mtime, ctime, is_same };
     let directory_gid = directory.attributes()?.gid;
     rules::is_own_object(&wanted, &found, directory_gid, &execution).then_some(inode)
 }

@@ -104,7 +104,7 @@ fn send_open(
     };
     let of_data = Arc::clone(inode) as Arc<dyn DataOwner>;
     let mut refused = None;
-    inode.facts().by_type.file().first_user.get_or_insert(op.identity.number);
+    inode.lock().by_type.file().first_user.get_or_insert(op.identity.number);
     let siblings =
         if access == ShareAccess::Read { siblings::expected(op, inode, size) } else { Siblings::default() };
     let has_read = op.sb.core.data.read_with_open(&of_data, size, |read| {
@@ -133,7 +133,7 @@ fn send_open_alone(
 ) -> Result<Option<(ReadData, Instant)>, Errno> {
     let rights = Access::applicable_to(FileKind::Regular);
     let _why = scope::with_cause(Cause::OpenCheck);
-    let ticket = inode.facts().state.ticket();
+    let ticket = inode.lock().attributes.ticket();
     let requests = siblings.requests();
     let wanted = OpenExtras { rights, read, siblings: &requests };
     let answer = op.protocol().open(op.rpc_caller(), inode.handle(), owner, access, wanted);

@@ -74,8 +74,8 @@ fn next_in_order(
     ordinal: u32,
 ) -> Option<(NameOrder, u32, ListingDirection)> {
     let places = NameOrder::ALL.map(|order| (order, listing.place_in(order, ordinal)));
-    let mut facts = home.facts();
-    let orders = &mut facts.by_type.directory().open_orders;
+    let mut locked = home.lock();
+    let orders = &mut locked.by_type.directory().open_orders;
     op.sb.core.sibling_opens(|benefit| {
         let mut next = None;
         for (order, place) in places {
@@ -93,12 +93,12 @@ fn size_to_open(inode: &Arc<Inode>) -> Option<(u32, MutationTicket)> {
     if inode.has(InodeFlag::Stale) || inode.data_if_any().is_some() {
         return None;
     }
-    let facts = inode.facts();
-    let known = facts.state.facts().filter(|known| known.kind == FileKind::Regular)?;
-    let is_used = facts.by_type.file_if_any().is_some_and(|file| {
+    let locked = inode.lock();
+    let known = locked.attributes.newest().filter(|known| known.kind == FileKind::Regular)?;
+    let is_used = locked.by_type.file_if_any().is_some_and(|file| {
         file.opens > 0 || file.opening > 0 || file.write_opens > 0 || file.delegation.is_some()
     });
-    (!is_used).then_some((u32::try_from(known.size).ok()?, facts.state.ticket()))
+    (!is_used).then_some((u32::try_from(known.size).ok()?, locked.attributes.ticket()))
 }
 
 /// Caches what was opened together with `inode` by a request that was sent at `sent_at`.
@@ -111,7 +111,7 @@ pub(crate) fn absorb(
 ) {
     let Some(last) = siblings.0.get(found.len().wrapping_sub(1)) else { return };
     if let Some(home) = inode.listed_in() {
-        home.facts().by_type.directory().open_orders[last.order as usize].opened_together(last.place);
+        home.lock().by_type.directory().open_orders[last.order as usize].opened_together(last.place);
     }
     for (sibling, found) in siblings.0.iter().zip(found) {
         absorb_one(op, sibling, found, sent_at);
@@ -129,12 +129,12 @@ fn absorb_one(op: &Op<'_>, sibling: &Sibling, found: LookupOpenReply, sent_at: I
         let rights = Access::applicable_to(FileKind::Regular);
         inode.absorb_answer(&op.identity, rights, granted.common(rights), dated);
     }
-    inode.facts().by_type.file().opened_ahead.set(OpenedWith::Sibling);
+    inode.lock().by_type.file().opened_ahead.set(OpenedWith::Sibling);
     op.sb.core.sibling_opens(|opens| opens.ended(false));
     op.sb.count(ClientCounter::SiblingOpen);
     if let Some(data) = found.data.filter(|_| is_adopted) {
         let owner = Arc::clone(inode) as Arc<dyn DataOwner>;
-        inode.facts().by_type.file().first_user.get_or_insert(op.identity.number);
+        inode.lock().by_type.file().first_user.get_or_insert(op.identity.number);
         let read_at = op.sb.core.instant(dated).max(sent_at);
         if op.sb.core.data.enter_untouched(&owner, data, read_at) {
             // Its use is counted with that of the open.

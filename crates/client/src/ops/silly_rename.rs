@@ -28,7 +28,7 @@ pub(crate) fn sillyrename(
     name: &[u8],
     target: &Arc<Inode>,
 ) -> Result<(), Errno> {
-    if target.facts().by_type.file().silly.as_ref().is_some_and(|silly| *silly.name == *name) {
+    if target.lock().by_type.file().silly.as_ref().is_some_and(|silly| *silly.name == *name) {
         // The name is a silly name already. As in other clients, it cannot be removed while the
         // file is open.
         return Err(Errno::BUSY);
@@ -58,8 +58,8 @@ pub(crate) fn sillyrename(
         op.sb.count(ClientCounter::SillyRename);
         op.sb.silly_directories.add(directory.id());
         let (former, abandoned) = {
-            let mut facts = target.facts();
-            let state = facts.by_type.file();
+            let mut locked = target.lock();
+            let state = locked.by_type.file();
             let identity = Arc::clone(&op.identity);
             let silly = SillyName { identity, directory: Arc::clone(directory), name: silly.into() };
             let former = state.silly.replace(silly);
@@ -83,12 +83,12 @@ pub(crate) fn sillyrename(
 /// refuse LINK to another user's file (Linux: `fs.protected_hardlinks`); the file is then renamed
 /// back if the name does not exist.
 pub(crate) fn undo_sillyrename(op: &Op<'_>, place: NameInDirectory<'_>, target: &Arc<Inode>) {
-    let Some(silly) = target.facts().by_type.file().silly.clone() else {
+    let Some(silly) = target.lock().by_type.file().silly.clone() else {
         return;
     };
     let forget = || {
-        let mut facts = target.facts();
-        facts.by_type.file().silly.take_if(|now| now.name == silly.name);
+        let mut locked = target.lock();
+        locked.by_type.file().silly.take_if(|now| now.name == silly.name);
     };
     match link::link_at_server(op, target, place.directory, place.name) {
         Ok(ended) => {

@@ -58,5 +58,5 @@ fn size_now(op: &Op<'_>, inode: &Arc<Inode>) -> Result<u64, DataError> {
     let answer = op.protocol().attributes(op.rpc_caller(), inode.handle())?;
     let attributes = answer.outcome.map_err(DataError::Status)?;
     let _ = inode.absorb(&attributes, op.sb.core.moment(answer.sent_at));
-    Ok(inode.facts().state.facts().map_or(attributes.size, |known| known.size))
+    Ok(inode.lock().attributes.newest().map_or(attributes.size, |known| known.size))
 }

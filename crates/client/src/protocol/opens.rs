@@ -80,7 +80,7 @@ pub trait OpenOperations: FileOperations {
     }
 }
 
-/// What a file is opened for. NFSv4 calls it share access.
+/// The purpose of an open file. NFSv4 calls it share access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ShareAccess {
     /// Reading.
@@ -115,9 +115,9 @@ pub struct OpenOwner<'a> {
 /// The open of a file that is created.
 #[derive(Clone, Copy, Debug)]
 pub struct NewOpen<'a> {
-    /// Whose.
+    /// The owner of the open.
     pub owner: OpenOwner<'a>,
-    /// What for.
+    /// The purpose of the open.
     pub access: ShareAccess,
 }
 

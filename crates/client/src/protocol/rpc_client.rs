@@ -17,9 +17,11 @@ use curt_observe::{Cause, Operation, Watchers, scope};
 use curt_observe::{events::procedure_name, probe};
 use curt_rpc::{
     auth::RpcCredential,
-    client::{CallError, CallReply, CallStatistics, Interrupt, ReplySink, RpcRequest, Transport},
+    client::{
+        CallArguments, CallError, CallReply, CallStatistics, Interrupt, ReplySink, RpcRequest, Transport,
+    },
 };
-use curt_xdr::{DecodeError, Encode};
+use curt_xdr::DecodeError;
 
 use super::{CompletedRequest, OperationCounters};
 use crate::threads::Clock;
@@ -48,9 +50,7 @@ pub(super) struct CallSpec<'a> {
     pub(super) program: u32,
     pub(super) version: u32,
     pub(super) procedure: u32,
-    pub(super) arguments: &'a (dyn Encode + Sync),
-    /// Data at the end of the arguments.
-    pub(super) bulk: &'a [u8],
+    pub(super) arguments: &'a dyn CallArguments,
     /// Longest results, in bytes.
     pub(super) results_max: usize,
     /// The status that asks for a retry later (JUKEBOX).
@@ -59,7 +59,7 @@ pub(super) struct CallSpec<'a> {
     pub(super) status_at: usize,
     /// Carries the call instead of the connection to the NFS server.
     pub(super) transport: Option<&'a dyn Transport>,
-    /// What the call is counted as; `None`: its procedure.
+    /// The operation that the call is counted as; `None`: its procedure.
     pub(super) operation: Option<Operation>,
     /// May process the results in the receive buffer.
     pub(super) sink: Option<&'a Arc<dyn ReplySink>>,
@@ -91,8 +91,9 @@ pub(super) const JUKEBOX_DELAY_MIN: Duration = Duration::from_millis(100);
 /// The longest delay; each is twice the one before.
 pub(super) const JUKEBOX_DELAY_MAX: Duration = Duration::from_secs(5);
 
-/// Replies up to this size, in bytes, measure the latency of the connection.
-const SMALL_REPLY: usize = 1024;
+/// A request and its reply measure the latency of the connection if neither is longer than this, in
+/// bytes.
+const SMALL: usize = 1024;
 
 /// The shortest recent round trip. It falls at once and rises slowly, because a short round trip
 /// proves a low latency and a long one proves nothing.
@@ -134,7 +135,7 @@ impl RpcClient {
     }
 
     /// The latency of the connection without work at the server: the shortest round trip of the
-    /// recent small replies. Zero before the first.
+    /// recent small requests and replies. Zero before the first.
     #[must_use]
     pub fn latency(&self) -> Duration {
         self.latency.get()
@@ -214,9 +215,9 @@ impl RpcClient {
         sent_at: Instant,
         statistics: &mut CallStatistics,
     ) -> Result<CallReply, CallError> {
-        let CallSpec { program, version, procedure, arguments, bulk, results_max, sink, .. } = outgoing;
+        let CallSpec { program, version, procedure, arguments, results_max, sink, .. } = outgoing;
         let credential = caller.credential;
-        let request = RpcRequest { program, version, procedure, credential, arguments, bulk, results_max };
+        let request = RpcRequest { program, version, procedure, credential, arguments, results_max };
         let transport = outgoing.transport.unwrap_or(&*self.transport);
         let interrupt = caller.interrupt;
         let result = match sink {
@@ -225,10 +226,10 @@ impl RpcClient {
         };
         let now = self.clock.now();
         if let Ok(reply) = &result
-            && bulk.is_empty()
+            && statistics.bytes_sent <= SMALL as u64
             && outgoing.transport.is_none()
             && !reply.was_consumed()
-            && reply.results().len() <= SMALL_REPLY
+            && reply.results().len() <= SMALL
         {
             self.latency.learn(now.saturating_duration_since(sent_at));
         }

@@ -109,11 +109,6 @@ impl ReaddirError {
             Self::Stuck => Errno::IO,
         }
     }
-
-    /// Whether the server no longer accepts its own cookie.
-    pub(super) fn is_bad_cookie(&self) -> bool {
-        matches!(self, Self::Refused(Fault::BadCookie | Fault::NotSync, _))
-    }
 }
 
 impl ReaddirReply {
@@ -285,7 +280,7 @@ pub(super) struct ListingState {
     /// The server lists names in a loop.
     pub(super) is_looping: bool,
     is_evicted: bool,
-    /// What the replies prove about all names together.
+    /// The state that the replies prove for all names together.
     scan: Option<ListingScan>,
     /// The contents epoch of the directory at the first request, if known.
     pub(super) began_in: Option<Epoch>,

@@ -2,24 +2,17 @@
 //!
 //! Owns the positions of one open directory. Must not send anything.
 
-use std::{
-    hash::{BuildHasher, Hasher as _, RandomState},
-    sync::Arc,
-};
-
-use siphasher::sip128::{Hasher128, SipHasher13};
+use std::sync::Arc;
 
 use super::{
     cache::{DirectoryListing, ListingChunk, ReaddirCookie},
-    memory::{ListingMemory, ListingMemoryCharge},
+    memory::ListingMemory,
+    returned_names::ReturnedNames,
 };
 
 /// Maximum number of listings that one pass consists of: each eviction before the reader and each
 /// seek begins another.
 const PARTS_MAX: usize = 1024;
-
-/// Bytes of a name's hash.
-const HASH_BYTES: u64 = 16;
 
 /// The position of a reader.
 #[derive(Debug, Clone)]
@@ -36,15 +29,15 @@ pub(super) struct CursorPosition {
 /// The state of an open directory.
 #[derive(Debug)]
 pub(super) struct ReaddirCursor {
-    at: CursorPosition,
+    pub(super) at: CursorPosition,
     _reader: ListingReader,
     /// The chunk at the position, held so that it is not evicted.
     _current_chunk: Option<Arc<ListingChunk>>,
     /// All names that were returned before the current listing: each listing up to the ordinal
     /// where the next begins. `is_whole`: together with the current listing these are all names
     /// from the beginning of the directory.
-    read_before: Vec<(Arc<DirectoryListing>, u32)>,
-    is_whole: bool,
+    pub(super) read_before: Vec<(Arc<DirectoryListing>, u32)>,
+    pub(super) is_whole: bool,
 }
 
 /// A listing with a reader.
@@ -132,30 +125,6 @@ impl ReaddirCursor {
         }
         self.begin_uncached(memory, ReaddirCookie { cookie, verifier }, size, at.loops)
     }
-
-    /// The server refused the cookie of `at`: the pass starts again and skips the names that were
-    /// returned. `None` if it did so before, or not all returned names are known.
-    pub(super) fn restart_skipping_returned(
-        &mut self,
-        memory: &Arc<ListingMemory>,
-        at: &CursorPosition,
-    ) -> Option<CursorPosition> {
-        if !self.is_whole || self.at.skipped.is_some() {
-            return None;
-        }
-        let mut parts = self.read_before.clone();
-        parts.push((Arc::clone(&at.listing), at.ordinal));
-        let count: u64 = parts.iter().map(|(_, end)| u64::from(*end)).sum();
-        let charge = memory.reserve(count * HASH_BYTES)?;
-        // The returned names are discarded only after all of them were collected.
-        let skipped = ReturnedNames::collect(&parts, charge)?;
-        *self = Self::new(DirectoryListing::from_start(memory));
-        self.at.skipped = Some(Arc::new(skipped));
-        // The cookie is of the former pass: it stands for the beginning of this one.
-        self.at.cookie = at.cookie;
-        memory.shrink();
-        Some(self.at.clone())
-    }
 }
 
 /// Detects a server that returns the same names repeatedly in a listing that exceeds the memory.
@@ -180,44 +149,6 @@ impl CookieLoopDetector {
         if self.returned >= self.next {
             (self.mark, self.next) = (Some(cookie), self.returned.saturating_mul(2));
         }
-    }
-}
-
-/// The returned names, as a sorted list of keyed 128-bit hashes. The probability that two names of
-/// one directory collide is below 2^-80 for any directory that fits on a disk, and a client that
-/// creates names does not know the key.
-#[derive(Debug)]
-pub(super) struct ReturnedNames {
-    keys: (u64, u64),
-    hashes: Vec<u128>,
-    _charge: ListingMemoryCharge,
-}
-
-impl ReturnedNames {
-    /// The names before the end of each part; `None` if some of them were evicted.
-    fn collect(parts: &[(Arc<DirectoryListing>, u32)], charge: ListingMemoryCharge) -> Option<Self> {
-        let random = RandomState::new();
-        let mut names =
-            Self { keys: (random.hash_one(0), random.hash_one(1)), hashes: Vec::new(), _charge: charge };
-        for (listing, end) in parts {
-            let mut hashes = Vec::with_capacity(*end as usize);
-            if !listing.names_before(*end, &mut |name| hashes.push(names.hash(name))) {
-                return None;
-            }
-            names.hashes.append(&mut hashes);
-        }
-        names.hashes.sort_unstable();
-        Some(names)
-    }
-
-    fn hash(&self, name: &[u8]) -> u128 {
-        let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
-        hasher.write(name);
-        hasher.finish128().as_u128()
-    }
-
-    pub(super) fn contains(&self, name: &[u8]) -> bool {
-        self.hashes.binary_search(&self.hash(name)).is_ok()
     }
 }
 

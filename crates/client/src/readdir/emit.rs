@@ -19,9 +19,11 @@ use rustix::io::Errno;
 
 use super::{
     OpenDirectory,
+    bad_cookie::{self, trace_restart},
     cache::{DirectoryListing, ListedEntry, ListingChunk, ListingStep},
     cursor::{CursorPosition, ReaddirCursor},
     fetch::{ListingExtension, extend_listing, list_with_rights, send_readahead},
+    returned_names::ReturnedNames,
 };
 use crate::{
     api::{DirEmit, DirEntry, FoundInode, InodeId},
@@ -49,10 +51,6 @@ enum EmitStop {
     Full,
     /// The next name was returned before, although the server did not start again.
     Loop,
-}
-
-fn trace_restart(inode: &Inode, cookie: u64) {
-    probe!(NfsReaddirRestart { dir: inode.event_fileid(), cookie });
 }
 
 /// Returns the names that follow `cookie` (0: from the beginning) until the receiver is full, the
@@ -97,7 +95,7 @@ pub fn names_are_used(directory: &OpenDirectory) {
         cache_validity: subject.cache_validity,
         nfsi_flags: subject.nfsi_flags
     });
-    directory.inode.facts().note_stat();
+    directory.inode.lock().note_stat();
 }
 
 impl ReaddirCall<'_> {
@@ -146,7 +144,9 @@ impl ReaddirCall<'_> {
                 }
                 ListingStep::Unread { .. } => match extend_listing(op, &directory.inode, &self.at.listing)? {
                     ListingExtension::Extended => {}
-                    ListingExtension::Refused => self.start_again()?,
+                    ListingExtension::BadCookie => {
+                        self.at = bad_cookie::restart(op.sb, &directory.inode, &directory.cursor, &self.at)?;
+                    }
                 },
             }
         }
@@ -157,7 +157,7 @@ impl ReaddirCall<'_> {
         let (mut left_out, mut stop) = (0, None);
         for index in index..chunk.len() {
             let entry = chunk.entry(index)?;
-            let was_returned = |skipped: &Arc<super::cursor::ReturnedNames>| skipped.contains(entry.name);
+            let was_returned = |skipped: &Arc<ReturnedNames>| skipped.contains(entry.name);
             if self.at.skipped.as_ref().is_some_and(was_returned) {
                 left_out += 1;
             } else if !entry.is_gone {
@@ -207,8 +207,8 @@ impl ReaddirCall<'_> {
         let cached = op.sb.dentries.find(inode.id(), entry.name)?;
         let child = cached.child.filter(|child| !child.has(InodeFlag::Stale))?;
         // One lock after the other: the server may list a directory in itself.
-        let contents = inode.facts().contents();
-        let is_old = child.facts().state.remaining(op.now(), &op.options).is_zero();
+        let contents = inode.lock().contents();
+        let is_old = child.lock().attributes.remaining(op.now(), &op.options).is_zero();
         if contents != Some(cached.label.epoch) || is_old {
             return None;
         }
@@ -223,30 +223,11 @@ impl ReaddirCall<'_> {
     fn read_ahead(&self, had: usize, of: usize) {
         let inode = &self.directory.inode;
         let ticket = self.at.listing.state.lock().last_ticket;
-        let is_undisturbed = ticket.is_some_and(|ticket| inode.facts().state.is_undisturbed(ticket));
+        let is_undisturbed = ticket.is_some_and(|ticket| inode.lock().attributes.is_undisturbed(ticket));
         let want = PrefetchReason::NextNames { had, of, is_undisturbed };
         if decide(want, &self.op.sb.core.options()).is_some() {
             send_readahead(self.op, inode, &self.at.listing);
         }
-    }
-
-    /// The server refused its own cookie: the pass starts again, once, and skips the names that
-    /// were returned.
-    fn start_again(&mut self) -> Result<(), Errno> {
-        let (sb, directory) = (self.op.sb, self.directory);
-        let mut pass = directory.cursor.lock();
-        let Some(begun) = pass.restart_skipping_returned(&sb.listing_memory, &self.at) else {
-            tracing::warn!(
-                directory = ?directory.id(),
-                "the server refused its own cookie again, or more names were returned than fit into listing_max="
-            );
-            return Err(Errno::IO);
-        };
-        drop(pass);
-        sb.count(ClientCounter::ListingRestart);
-        trace_restart(&directory.inode, self.at.cookie);
-        self.at = begun;
-        Ok(())
     }
 }
 
@@ -290,12 +271,18 @@ fn fresh_listing(op: &Op<'_>, inode: &Arc<Inode>) -> Result<Option<Arc<Directory
 fn decide_cached(op: &Op<'_>, inode: &Inode) -> Option<(NameDecision, Arc<DirectoryListing>)> {
     let clock = op.sb.core.clocks.of(inode.fsid().unwrap_or(0));
     let wanted = LookupTime { began: op.began, now: op.now() };
-    let mut facts = inode.facts();
-    let TypeState::Directory(state) = &mut facts.by_type else { return None };
+    let mut locked = inode.lock();
+    let TypeState::Directory(state) = &mut locked.by_type else { return None };
     let listing = state.current_listing()?;
-    let view =
-        NameView::of(DentryState::Positive, listing.label()?, &facts.state, &clock, wanted, &op.options);
-    let directory = facts.freshness(op.time(), &op.options);
+    let view = NameView::of(
+        DentryState::Positive,
+        listing.label()?,
+        &locked.attributes,
+        &clock,
+        wanted,
+        &op.options,
+    );
+    let directory = locked.freshness(op.time(), &op.options);
     Some((decide_lookup(&NameView { directory, ..view }, &op.options), listing))
 }
 
@@ -306,9 +293,9 @@ fn continue_reading(op: &Op<'_>, directory: &OpenDirectory, cookie: u64) -> Resu
     for _ in op.rounds() {
         let began_in = directory.cursor.lock().listing().state.lock().began_in;
         let decision = {
-            let facts = inode.facts();
-            let is_same = began_in.is_none_or(|epoch| facts.contents() == Some(epoch));
-            decide_continuation(facts.freshness(op.time(), &op.options), is_same, &op.options)
+            let locked = inode.lock();
+            let is_same = began_in.is_none_or(|epoch| locked.contents() == Some(epoch));
+            decide_continuation(locked.freshness(op.time(), &op.options), is_same, &op.options)
         };
         match decision {
             ListingContinuation::FromCookie => return Ok(()),
@@ -321,7 +308,7 @@ fn continue_reading(op: &Op<'_>, directory: &OpenDirectory, cookie: u64) -> Resu
                 trace_restart(inode, cookie);
                 let listing = DirectoryListing::from_start(&op.sb.listing_memory);
                 while listing.find(cookie).is_none() && !listing.is_complete() {
-                    if extend_listing(op, inode, &listing)? == ListingExtension::Refused {
+                    if extend_listing(op, inode, &listing)? == ListingExtension::BadCookie {
                         return Err(Errno::IO);
                     }
                 }
@@ -363,7 +350,7 @@ fn list_at_open(
     if !has_to_ask || op.sb.soft_revalidation.is_some() || !op.protocol().lists_with_rights() {
         return Ok(None);
     }
-    let is_known = inode.facts().by_type.directory().current_listing().is_some();
+    let is_known = inode.lock().by_type.directory().current_listing().is_some();
     if is_known || !op.sb.core.open_lists(OpenReadBenefit::is_expected) {
         return Ok(None);
     }

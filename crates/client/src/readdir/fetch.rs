@@ -16,6 +16,7 @@ use curt_types::{Access, Fault, FileKind};
 use rustix::io::Errno;
 
 use super::{
+    bad_cookie,
     cache::{
         ChunkBuilder, DirectoryListing, ListingGap, ListingOrigin, ListingState, ReaddirCookie, ReaddirError,
         ReaddirReply, ReaddirResult,
@@ -42,7 +43,7 @@ pub(super) struct ReaddirRequester {
     rights: Option<Access>,
 }
 
-/// What the caller does to get the names after a listing.
+/// The next step of a caller that needs the names after a listing.
 pub(super) enum FetchStart {
     /// Send a request: the gap, and the size in bytes.
     Send(FetchGuard, ListingGap, u32),
@@ -66,8 +67,8 @@ pub(super) struct FetchGuard {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListingExtension {
     Extended,
-    /// The server refused the cookie.
-    Refused,
+    /// The server refused its own cookie.
+    BadCookie,
 }
 
 impl FetchGuard {
@@ -134,13 +135,13 @@ impl ReaddirRequester {
         if !self.core.protocol.lists_attributes() {
             return ListingDecision::Plain;
         }
-        let mut facts = self.inode.facts();
-        let state = facts.by_type.directory();
+        let mut locked = self.inode.lock();
+        let state = locked.by_type.directory();
         let entries = state.names_since_stat;
         let decision = decide_listing(cookie == 0, entries, &self.core.options());
         let plus = decision == ListingDecision::Plus;
         let was_plus = std::mem::replace(&mut state.lists_plus, plus);
-        drop(facts);
+        drop(locked);
         let inode = &self.inode;
         match (was_plus, plus) {
             (false, true) => probe!(NfsReaddirPlusOn { dir: inode.event_fileid(), cookie, entries }),
@@ -189,7 +190,7 @@ impl ReaddirRequester {
     fn send(&self, gap: ListingGap, size: u32, plus: bool, interrupt: &Interrupt) -> ReaddirResult {
         let ListingGap { cookie: place, first, .. } = gap;
         let Self { core, inode, identity, rights } = self;
-        let ticket = inode.facts().state.ticket();
+        let ticket = inode.lock().attributes.ticket();
         let caller = RpcCaller { credential: &identity.credential, interrupt };
         core.count(if plus { ClientCounter::ListingPlus } else { ClientCounter::ListingPlain });
         let request =
@@ -205,12 +206,12 @@ impl ReaddirRequester {
             inode.absorb_answer(identity, rights, granted, sent_at);
         }
         // The names are judged at the time of the reply.
-        let mut facts = inode.facts();
-        let state = facts.by_type.directory();
+        let mut locked = inode.lock();
+        let state = locked.by_type.directory();
         state.names_since_stat = state.names_since_stat.saturating_add(state.names_last);
         state.names_last = u32::try_from(page.names.len()).unwrap_or(u32::MAX);
-        let label = complete_directory::reply_label(ticket, &facts.state, is_adopted, sent_at);
-        let origin = ListingOrigin { label, ticket, epoch: facts.contents() };
+        let label = complete_directory::reply_label(ticket, &locked.attributes, is_adopted, sent_at);
+        let origin = ListingOrigin { label, ticket, epoch: locked.contents() };
         Ok(ReaddirReply { page, plus, size, origin, sent_at, first })
     }
 
@@ -258,7 +259,7 @@ impl ReaddirRequester {
         }
         self.enter(sb, listing, reply)?;
         if names::note_completeness(sb, &self.inode, listing) {
-            self.inode.facts().by_type.directory().prefetch.listed(listing.count());
+            self.inode.lock().by_type.directory().prefetch.listed(listing.count());
         }
         Ok(())
     }
@@ -293,13 +294,13 @@ impl ReaddirRequester {
             sb.count(ClientCounter::ListingTorn);
             probe!(NfsReaddirTorn { dir: inode.event_fileid() });
         }
-        let mut facts = inode.facts();
+        let mut locked = inode.lock();
         if listing.is_whole() && listing.is_large() {
-            facts.by_type.directory().note_reader(listing);
+            locked.by_type.directory().note_reader(listing);
         }
-        if listing.is_cacheable(&facts.state) {
-            let former = facts.by_type.directory().cache_listing(listing);
-            drop(facts);
+        if listing.is_cacheable(&locked.attributes) {
+            let former = locked.by_type.directory().cache_listing(listing);
+            drop(locked);
             drop(former);
         }
         Ok(())
@@ -337,7 +338,7 @@ pub(super) fn reply_max(sb: &Superblock) -> u32 {
 }
 
 fn begin(sb: &Superblock, inode: &Inode, listing: &Arc<DirectoryListing>) -> FetchStart {
-    let size = inode.facts().state.facts().map(|known| known.size);
+    let size = inode.lock().attributes.newest().map(|known| known.size);
     listing.begin_fetch(|place, former| {
         if place.cookie == 0 { first_size(size, reply_max(sb)) } else { next_size(former, reply_max(sb)) }
     })
@@ -378,9 +379,8 @@ pub(super) fn extend_listing(
     match reply {
         Ok(reply) => requester.take_in(op.sb, listing, &reply).map(|()| ListingExtension::Extended),
         Err(error) if error.is_bad_cookie() && listing.end().cookie != 0 => {
-            op.sb.count(ClientCounter::ListingBadCookie);
-            probe!(NfsReaddirBadCookie { dir: inode.event_fileid(), cookie: listing.end().cookie });
-            Ok(ListingExtension::Refused)
+            bad_cookie::note_bad_cookie(op.sb, inode, listing.end().cookie);
+            Ok(ListingExtension::BadCookie)
         }
         Err(ReaddirError::Refused(status, sent_at)) => {
             inode.note_refusal(&op.identity, status, Access::READ, sent_at);

@@ -19,11 +19,12 @@
 //!   or changes meanwhile: names that exist all the time are returned once each, and a pass sends
 //!   one request with cookie 0.
 //! - If a server refuses a cookie, the listing starts from the beginning, once in a pass, and skips
-//!   exactly the names that were already returned.
+//!   exactly the names that were already returned (`bad_cookie`).
 //! - The memory of listings is bounded for the mount; the least recently used chunks are evicted.
-//! - No lock is held across a request. A listing's lock is a leaf, taken under an inode's facts or
+//! - No lock is held across a request. A listing's lock is a leaf, taken under an inode's state or
 //!   by itself.
 
+mod bad_cookie;
 pub(crate) mod cache;
 mod cursor;
 pub(crate) mod emit;
@@ -32,6 +33,7 @@ pub(crate) mod local_changes;
 pub(crate) mod memory;
 pub(crate) mod names;
 pub(crate) mod prefetch;
+mod returned_names;
 
 use std::sync::{Arc, atomic::AtomicBool};
 

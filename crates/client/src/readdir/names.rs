@@ -21,12 +21,12 @@ use parking_lot::MutexGuard;
 use super::cache::{DirectoryListing, ReaddirReply};
 use crate::{
     dentry_cache::{CachedDentry, ResolvedName},
-    inode::{Inode, InodeFacts, InodeFlag},
+    inode::{Inode, InodeFlag, InodeState},
     protocol::ReaddirEntry,
     superblock::Superblock,
 };
 
-/// What is counted while names are cached.
+/// The events that are counted while names are cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PrimeCounting {
     Nothing,
@@ -41,12 +41,12 @@ pub(super) enum PrimeCounting {
 pub(super) fn is_due(sb: &Superblock, inode: &Inode) -> bool {
     let (options, now) = (sb.core.options(), sb.core.now());
     let window = options.sloppy_window();
-    let facts = inode.facts();
-    let known = facts.state.facts();
+    let locked = inode.lock();
+    let known = locked.attributes.newest();
     let is_file = known.is_some_and(|known| known.kind == FileKind::Regular);
-    let is_beyond = || facts.state.sent_at().is_some_and(|sent_at| now.since(sent_at) > window);
+    let is_beyond = || locked.attributes.sent_at().is_some_and(|sent_at| now.since(sent_at) > window);
     // No operation begins later than now.
-    let has_expired = || facts.state.freshness(now, now, &options) == Freshness::Expired;
+    let has_expired = || locked.attributes.freshness(now, now, &options) == Freshness::Expired;
     is_file && !window.is_zero() && is_beyond() || has_expired()
 }
 
@@ -138,8 +138,8 @@ fn prime_name(
 /// Counts a directory that has become complete.
 pub(super) fn note_completeness(sb: &Superblock, directory: &Inode, listing: &Arc<DirectoryListing>) -> bool {
     let is_cached = {
-        let mut facts = directory.facts();
-        let cached = facts.by_type.directory().settled_listing(b"");
+        let mut locked = directory.lock();
+        let cached = locked.by_type.directory().settled_listing(b"");
         cached.is_some_and(|cached| Arc::ptr_eq(cached, listing))
     };
     let is_complete = is_cached && listing.complete_label().is_some();
@@ -158,7 +158,7 @@ pub(crate) fn listing_with(
     child: &Arc<Inode>,
     ordinal: u32,
 ) -> Option<Arc<DirectoryListing>> {
-    let listing = directory.facts().by_type.directory_if_any()?.settled_listing(b"").cloned()?;
+    let listing = directory.lock().by_type.directory_if_any()?.settled_listing(b"").cloned()?;
     // It may be another than the one in which the ordinal was.
     let found = sb.dentries.find(directory.id(), &listing.name_at(ordinal)?)?.child?;
     Arc::ptr_eq(&found, child).then_some(listing)
@@ -181,27 +181,27 @@ pub(crate) fn listed_neighbours(
 
 /// The negative entry for a name that a complete `directory` does not contain.
 pub(crate) fn negative_from_listing(sb: &Superblock, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
-    negative_under_lock(sb, &mut directory.facts(), name)
+    negative_under_lock(sb, &mut directory.lock(), name)
 }
 
-/// The negative answer under the lock of the directory, whose facts are `facts`: no change of this
+/// The negative answer under the lock of the directory, whose state is `locked`: no change of this
 /// client is being entered, and a change that replaces a name removes it first. The lock is
 /// released while the table of names is built.
 pub(crate) fn negative_under_lock(
     sb: &Superblock,
-    facts: &mut MutexGuard<'_, InodeFacts>,
+    locked: &mut MutexGuard<'_, InodeState>,
     name: &[u8],
 ) -> Option<CachedDentry> {
     let is_off = !sb.core.options().fills() || sb.path_limits.case_insensitive;
     if is_off || complete_directory::may_be_hidden(name) {
         return None;
     }
-    let listing = facts.by_type.complete_listing(name)?;
+    let listing = locked.by_type.complete_listing(name)?;
     if !listing.is_indexed() {
         let listing = Arc::clone(listing);
-        MutexGuard::unlocked(facts, || listing.missing_label(name))?;
+        MutexGuard::unlocked(locked, || listing.missing_label(name))?;
     }
-    let label = facts.by_type.complete_listing(name)?.missing_label(name)?;
+    let label = locked.by_type.complete_listing(name)?.missing_label(name)?;
     Some(CachedDentry { child: None, label })
 }
 
@@ -220,7 +220,7 @@ pub(crate) fn compare_with_listing(
         ResolvedName::Object(_, None) => return,
         ResolvedName::Missing(_) => {
             if !sb.core.options().keeps_missing_names() {
-                directory.facts().by_type.directory().prefetch.own.missed_for_nothing();
+                directory.lock().by_type.directory().prefetch.own.missed_for_nothing();
                 sb.core.learn_prefetch(PrefetchBenefit::missed_for_nothing);
             }
             return;
@@ -234,10 +234,10 @@ pub(crate) fn compare_with_listing(
     let fsid = directory.fsid().unwrap_or(0);
     let (is_racy, former) = {
         let clock = sb.core.clocks.of(fsid);
-        let mut facts = directory.facts();
-        let is_racy =
-            why == LookupReason::Racy || is_racy(absence.label, &facts.state, &clock, &sb.core.options());
-        let state = facts.by_type.directory();
+        let mut locked = directory.lock();
+        let is_racy = why == LookupReason::Racy
+            || is_racy(absence.label, &locked.attributes, &clock, &sb.core.options());
+        let state = locked.by_type.directory();
         state.hides_names = !is_racy;
         (is_racy, state.invalidate_listing("it has names that it does not list"))
     };

@@ -54,7 +54,7 @@ pub(crate) enum MissCounting {
 
 /// A name was requested alone that a fill might have saved.
 pub(crate) fn note_miss(sb: &Superblock, directory: &Inode) {
-    directory.facts().by_type.directory().prefetch.own.missed();
+    directory.lock().by_type.directory().prefetch.own.missed();
     sb.core.learn_prefetch(PrefetchBenefit::missed);
 }
 
@@ -73,12 +73,12 @@ fn decide_for_name(
         note_miss(sb, directory);
     }
     let (record, size) = {
-        let mut facts = directory.facts();
-        let size = facts.state.facts().map(|known| known.size);
-        (facts.by_type.directory().prefetch, size)
+        let mut locked = directory.lock();
+        let size = locked.attributes.newest().map(|known| known.size);
+        (locked.by_type.directory().prefetch, size)
     };
     let parent = directory.parent();
-    let siblings = parent.map(|parent| parent.facts().by_type.directory().prefetch.below);
+    let siblings = parent.map(|parent| parent.lock().by_type.directory().prefetch.below);
     let view = PrefetchView {
         record,
         siblings: siblings.unwrap_or_default(),
@@ -108,7 +108,7 @@ fn note_fill(
     if let Some(child) = child {
         child.note_use();
     }
-    directory.facts().by_type.directory().prefetch.own.filled(count, holds_it);
+    directory.lock().by_type.directory().prefetch.own.filled(count, holds_it);
     sb.core.learn_prefetch(|mount| mount.filled_on_mount(count, holds_it));
     if let Some(reply) = reply {
         probe!(NfsDirFill { dir: directory.event_fileid(), name, entries: count, eof: reply.page.end });
@@ -134,7 +134,7 @@ pub(crate) fn fill(
     if !op.options.fills() || !op.sb.core.protocol.lists_attributes() || name == b".." {
         return Ok(FillOutcome::Nothing);
     }
-    let listing = directory.facts().by_type.directory_if_any().and_then(DirectoryState::listing_for_cookies);
+    let listing = directory.lock().by_type.directory_if_any().and_then(DirectoryState::listing_for_cookies);
     // If a large listing without attributes contains the name, its names are requested in the
     // listing's order, if they are looked up in that order.
     let has_it = |listing: &DirectoryListing| listing.presence_of(name) == NamePresence::Present;
@@ -145,7 +145,7 @@ pub(crate) fn fill(
     if !op.options.keeps_missing_names() && names::negative_from_listing(op.sb, directory, name).is_some() {
         return Ok(FillOutcome::Nothing);
     }
-    if let Some(call) = op.sb.fills_in_flight.under_way(directory.id()) {
+    if let Some(call) = op.sb.fills_in_flight.in_progress(directory.id()) {
         return wait_for(op, &call).map(|()| FillOutcome::ByOther);
     }
     if is_unlistable_name(op.sb, directory, name) {
@@ -161,7 +161,7 @@ pub(crate) fn fill(
     }
     match op.sb.fills_in_flight.join(directory.id()) {
         Ok(call) => wait_for(op, &call).map(|()| FillOutcome::ByOther),
-        Err(_turn) if directory.facts().by_type.directory().filled_at > op.began => Ok(FillOutcome::ByOther),
+        Err(_turn) if directory.lock().by_type.directory().filled_at > op.began => Ok(FillOutcome::ByOther),
         Err(_turn) => send_fill(op, directory, name, bytes),
     }
 }
@@ -169,10 +169,10 @@ pub(crate) fn fill(
 /// Whether all names of `directory` are known and do not cover `name`: a name that servers hide or
 /// may encode differently. Listing them again has no benefit.
 fn is_unlistable_name(sb: &Superblock, directory: &Inode, name: &[u8]) -> bool {
-    let facts = directory.facts();
-    let listing = facts.by_type.directory_if_any().and_then(|state| state.settled_listing(name)).cloned();
-    let contents = facts.contents();
-    drop(facts);
+    let locked = directory.lock();
+    let listing = locked.by_type.directory_if_any().and_then(|state| state.settled_listing(name)).cloned();
+    let contents = locked.contents();
+    drop(locked);
     let is_known = |listing: &DirectoryListing| {
         let label = listing.complete_label();
         label.is_some_and(|label| contents == Some(label.epoch))
@@ -185,10 +185,10 @@ fn is_unlistable_name(sb: &Superblock, directory: &Inode, name: &[u8]) -> bool {
 /// The known names of the directory's current state if more follow, otherwise an empty listing; and
 /// whether there are any.
 fn listing_to_extend(sb: &Superblock, directory: &Inode) -> (Arc<DirectoryListing>, bool) {
-    let mut facts = directory.facts();
-    let contents = facts.contents();
-    let listing = facts.by_type.directory().settled_listing(b"").cloned();
-    drop(facts);
+    let mut locked = directory.lock();
+    let contents = locked.contents();
+    let listing = locked.by_type.directory().settled_listing(b"").cloned();
+    drop(locked);
     let is_good = |listing: &Arc<DirectoryListing>| {
         let label = listing.label();
         !listing.is_complete() && label.is_some_and(|label| Some(label.epoch) == contents)
@@ -240,8 +240,8 @@ fn send_fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8], bytes: u32) -> Re
     if let Some(reply) = &reply {
         is_complete = names::note_completeness(sb, directory, &listing);
         let now = sb.core.now();
-        let mut facts = directory.facts();
-        let state = facts.by_type.directory();
+        let mut locked = directory.lock();
+        let state = locked.by_type.directory();
         state.filled_at = now;
         state.prefetch.read(reply.page.bytes(), is_next, reply.page.end);
         state.prefetch.refreshed(None);
@@ -251,8 +251,8 @@ fn send_fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8], bytes: u32) -> Re
         return Ok(FillOutcome::Nothing);
     };
     if let Some(parent) = directory.parent() {
-        let mut facts = parent.facts();
-        facts.by_type.directory().prefetch.below.filled(reply.count(), holds_it);
+        let mut locked = parent.lock();
+        locked.by_type.directory().prefetch.below.filled(reply.count(), holds_it);
     }
     Ok(outcome)
 }
@@ -280,8 +280,8 @@ fn fault_of(op: &Op<'_>, directory: &Arc<Inode>, error: ReaddirError) -> Result<
 /// together with those that follow or those around it. Returns whether it was.
 pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], was_known: bool) -> bool {
     let (listing, ordinal, in_order) = {
-        let mut facts = inode.facts();
-        let TypeState::Directory(state) = &mut facts.by_type else {
+        let mut locked = inode.lock();
+        let TypeState::Directory(state) = &mut locked.by_type else {
             return false;
         };
         if !state.lookup_order.missed() {
@@ -314,7 +314,7 @@ pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], wa
         return false;
     };
     if in_order.is_some() {
-        inode.facts().by_type.directory().lookup_order.requested(ordinal, bytes);
+        inode.lock().by_type.directory().lookup_order.requested(ordinal, bytes);
     } else {
         op.sb.count(ClientCounter::DirFill);
     }
@@ -326,14 +326,14 @@ pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], wa
     match &reply {
         Some(reply) => _ = prime(op.sb, inode, reply, counting),
         // Without an answer the names are looked up individually, as before.
-        None => inode.facts().by_type.directory().forget_cookies(&listing),
+        None => inode.lock().by_type.directory().forget_cookies(&listing),
     }
     if in_order.is_none() {
         return note_fill(op.sb, inode, name, reply.as_ref(), false);
     }
     let last = reply.as_ref().and_then(|reply| reply.page.names.last());
     if let Some(ordinal) = last.and_then(|last| listing.ordinal_of(&last.name)) {
-        inode.facts().by_type.directory().lookup_order.requested(ordinal, bytes);
+        inode.lock().by_type.directory().lookup_order.requested(ordinal, bytes);
     }
     reply.is_some()
 }
@@ -353,21 +353,21 @@ pub(crate) fn refresh_directory_of(op: &Op<'_>, inode: &Arc<Inode>) -> Result<bo
         return Ok(false);
     };
     inode.note_use();
-    if let Some(call) = sb.fills_in_flight.under_way(home.id()) {
+    if let Some(call) = sb.fills_in_flight.in_progress(home.id()) {
         wait_for(op, &call)?;
         return Ok(!is_due(sb, inode));
     }
     let view = PrefetchView {
-        record: home.facts().by_type.directory().prefetch,
+        record: home.lock().by_type.directory().prefetch,
         round_trip: sb.core.protocol.rpc().latency(),
         ..PrefetchView::default()
     };
     let bytes = decide(PrefetchReason::Attributes(&view), &op.options);
     let Some(bytes) = bytes.filter(|_| permission::may_list(op, &home)) else {
-        let mut facts = home.facts();
-        let state = facts.by_type.directory();
+        let mut locked = home.lock();
+        let state = locked.by_type.directory();
         if state.last_getattr_alone.replace(inode.id()) != Some(inode.id()) {
-            state.prefetch.asked_alone();
+            state.prefetch.note_single_request();
         }
         return Ok(false);
     };
@@ -395,16 +395,16 @@ fn send_refresh(op: &Op<'_>, home: &Arc<Inode>, bytes: u32) -> Result<(), Errno>
             if requester.enter(sb, &listing, &reply).is_ok() {
                 names::note_completeness(sb, home, &listing);
             }
-            let mut facts = home.facts();
-            let record = &mut facts.by_type.directory().prefetch;
+            let mut locked = home.lock();
+            let record = &mut locked.by_type.directory().prefetch;
             record.refreshed(Some(expired));
             record.read(reply.page.bytes(), false, reply.page.end);
-            drop(facts);
+            drop(locked);
             probe!(NfsDirRefresh { dir: home.event_fileid(), entries: reply.count(), eof: reply.page.end });
             Ok(())
         }
         Err(error) => {
-            home.facts().by_type.directory().prefetch.refreshed(Some(0));
+            home.lock().by_type.directory().prefetch.refreshed(Some(0));
             sb.count(ClientCounter::DirFillWasted);
             fault_of(op, home, error)
         }

@@ -18,7 +18,7 @@ use curt_rpc::{
     auth::{MachineName, RpcCredential},
     client::{CallError, CallReply, Interrupt, RpcRequest, Transport},
 };
-use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
+use curt_server::{ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState, Squash};
 use curt_types::FileHandle;
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Opaque, decode_all};
@@ -38,8 +38,11 @@ pub(crate) struct Server {
 fn life(vfs: &Arc<MemoryVfs>) -> LoopbackTransport {
     let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
     let export = ExportDefinition::for_everyone(b"/".to_vec(), vfs.clone(), rules);
-    let setup =
-        Setup { state: PersistentState::with_key([7; 16]), exports: vec![export], counters: Arc::default() };
+    let setup = NfsServiceConfig {
+        state: PersistentState::with_key([7; 16]),
+        exports: vec![export],
+        counters: Arc::default(),
+    };
     LoopbackTransport::new(Arc::new(NfsService::new(setup).unwrap()))
 }
 
@@ -75,7 +78,6 @@ impl Server {
             procedure: mount3::MountProcedure::Mount.number(),
             credential: &RpcCredential::None,
             arguments: &path,
-            bulk: &[],
             results_max: 4096,
         };
         let reply = self.life.read().call(&request, &Interrupt::never()).unwrap();

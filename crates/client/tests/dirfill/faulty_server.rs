@@ -262,9 +262,9 @@ fn names_that_servers_do_not_list_are_looked_up() {
 
 #[test]
 fn without_fills_each_name_is_looked_up() {
-    use curt_policy::{CacheOptions, FillMode, LookupCache, PlusMode};
+    use curt_policy::{CacheOptions, FillMode, LookupCache, ReaddirplusMode};
     let off = CacheOptions { fill: FillMode::Off, ..options() };
-    let nordirplus = CacheOptions { plus: PlusMode::Never, ..options() };
+    let nordirplus = CacheOptions { plus: ReaddirplusMode::Never, ..options() };
     let none = CacheOptions { names: LookupCache::None, ..options() };
     for cache in [off, nordirplus, none] {
         let world = World::with(Lie::None, cache, Pathconf::default(), two_directories);

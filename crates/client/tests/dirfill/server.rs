@@ -281,7 +281,7 @@ impl State {
 impl Transport for Server {
     fn call(&self, request: &RpcRequest<'_>, _: &Interrupt) -> Result<CallReply, CallError> {
         let mut arguments = Vec::new();
-        curt_xdr::Encode::encode(request.arguments, &mut arguments);
+        request.copy_arguments(&mut arguments);
         let id = word(&arguments, 4);
         self.clock.pass(Duration::from_micros(100));
         let mut state = self.state.lock();

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use curt_client::{ClientOptions, DirEmit, Errno, Limits, ops, threads::BackgroundThreads};
 use curt_observe::ClientCounter;
-use curt_policy::{CacheOptions, ListingMode, PlusMode, RacyGuard};
+use curt_policy::{CacheOptions, ListingMode, RacyGuard, ReaddirplusMode};
 use std::sync::Arc;
 
 use crate::server::{Cookies, Lie, Script, Scripted, list, me, mount, mount_in, name, read_from};
@@ -235,7 +235,7 @@ fn a_program_that_looks_at_each_name_gets_attributes_with_all_of_them() {
 #[test]
 fn names_listed_without_attributes_get_them_together_once_many_are_looked_up() {
     let server = Scripted::new(script(20_000));
-    let plain = CacheOptions { plus: PlusMode::Never, ..CacheOptions::default() };
+    let plain = CacheOptions { plus: ReaddirplusMode::Never, ..CacheOptions::default() };
     let client = mount(&server, &ClientOptions { cache: plain, ..ClientOptions::default() });
     assert_eq!(list(&client).1, 20_000);
     assert!(server.asked().iter().all(|asked| !asked.plus));

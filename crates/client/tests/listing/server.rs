@@ -320,7 +320,7 @@ fn index_of(arguments: &[u8]) -> u64 {
 impl Transport for Scripted {
     fn call(&self, request: &RpcRequest<'_>, _: &Interrupt) -> Result<CallReply, CallError> {
         let mut arguments = Vec::new();
-        curt_xdr::Encode::encode(request.arguments, &mut arguments);
+        request.copy_arguments(&mut arguments);
         let fileid = u64::from_be_bytes(arguments[4..12].try_into().unwrap());
         let results = match NfsProcedure::from_number(request.procedure).unwrap() {
             NfsProcedure::Getattr => [words(&[0]), self.fattr(fileid)].concat(),

@@ -107,9 +107,9 @@ fn no_lifetime_outlasts_what_is_believed_and_programs_get_none() {
     world.pass(half);
     let left = lifetime(&mounted, open, "missing");
     assert!(!left.is_zero() && left <= half, "{left:?}");
-    mounted.client.withhold_names(Duration::MAX);
+    mounted.client.suspend_kernel_names(Duration::MAX);
     assert_eq!(lifetime(&mounted, open, "file"), Duration::ZERO, "while a command is explained");
-    assert!(mounted.client.names_kept_for() <= SECOND);
+    assert!(mounted.client.kernel_names_expire_in() <= SECOND);
     let program = world.mount(CacheOptions::default());
     program.teach_time(&world);
     let open = directory(&program, "open");
@@ -214,7 +214,7 @@ fn whoever_came_by_a_directory_that_another_client_moved_is_let_in_where_it_is_n
     assert_eq!(mounted.cat(&stranger, file).unwrap(), b"x");
 }
 
-/// What user 2000 is told who has found a file by names that the kernel kept.
+/// The errors for user 2000, who has found a file by names that the kernel has cached.
 fn refused(mounted: &BenchMount, directory: InodeId, file: InodeId) -> Vec<Result<(), Errno>> {
     let stranger = user(2000);
     let op = || mounted.client.op(&stranger);
@@ -495,11 +495,11 @@ fn a_target_that_the_kernel_caches_is_revalidated_by_lookups_and_ends_when_the_l
     assert_eq!(mounted.sent(), "READLINK 1");
     // While a command is explained, each use of the link is seen.
     assert!(!told());
-    mounted.client.withhold_names(Duration::MAX);
+    mounted.client.suspend_kernel_names(Duration::MAX);
     assert!(told());
     let _ = read();
     assert!(told());
-    mounted.client.withhold_names(Duration::ZERO);
+    mounted.client.suspend_kernel_names(Duration::ZERO);
     let _ = read();
     assert!(!told());
 }
@@ -554,7 +554,7 @@ fn a_lifetime_begins_when_the_reply_is_made() {
     let granted = lifetime(&mounted, open, "link");
     assert!(mounted.sent().contains("GETATTR"));
     assert!(!granted.is_zero());
-    assert!(mounted.client.names_kept_for() >= granted + EXPIRY_DELAY);
+    assert!(mounted.client.kernel_names_expire_in() >= granted + EXPIRY_DELAY);
     // The directory's record: a chmod that closes it waits for as long.
     let before = world.clock.passed();
     ops::setattr(&mounted.client.op(&user(1000)), open, &mode(0o700)).unwrap();
@@ -623,8 +623,8 @@ fn lifetimes_that_are_withheld_for_a_time_are_granted_again_afterwards() {
     let world = World::new();
     let mounted = kept(&world, CacheOptions::default());
     let open = directory(&mounted, "open");
-    mounted.client.withhold_names(SECOND * 10);
-    mounted.client.withhold_names(SECOND * 5);
+    mounted.client.suspend_kernel_names(SECOND * 10);
+    mounted.client.suspend_kernel_names(SECOND * 5);
     world.seconds(8);
     assert_eq!(lifetime(&mounted, open, "file"), Duration::ZERO);
     world.seconds(8);

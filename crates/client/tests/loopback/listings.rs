@@ -12,7 +12,7 @@ use std::{
 
 use curt_client::{ClientOptions, DirEmit, InodeId, LookupResult, OpenDirectory, ops};
 use curt_observe::ClientCounter;
-use curt_policy::{CacheOptions, PlusMode};
+use curt_policy::{CacheOptions, ReaddirplusMode};
 use curt_proto::nfs3;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use rustix::io::Errno;
@@ -278,7 +278,7 @@ fn attributes_are_left_out_after_a_thousand_names_without_a_stat() {
     read_all(&mounted, &open, 500).unwrap();
     let plus = mounted.counter(ClientCounter::ListingPlus);
     assert!(plus >= 1 && mounted.counter(ClientCounter::ListingPlain) >= 1, "{plus}");
-    let never = world.mount(CacheOptions { plus: PlusMode::Never, ..CacheOptions::default() });
+    let never = world.mount(CacheOptions { plus: ReaddirplusMode::Never, ..CacheOptions::default() });
     let open = ops::opendir(&never.client.op(&root()), directory(&never)).unwrap();
     read_all(&never, &open, 500).unwrap();
     assert_eq!(never.counter(ClientCounter::ListingPlus), 0);
@@ -296,7 +296,7 @@ impl Transport for Forgetful {
         let listing = [nfs3::NfsProcedure::Readdir.number(), nfs3::NfsProcedure::ReaddirPlus.number()];
         if listing.contains(&request.procedure) {
             let mut arguments = Vec::new();
-            curt_xdr::Encode::encode(request.arguments, &mut arguments);
+            request.copy_arguments(&mut arguments);
             let handle = u32::from_be_bytes(*arguments.first_chunk().unwrap()) as usize;
             let cookie = &arguments[4 + handle.next_multiple_of(4)..][..8];
             if cookie != [0; 8] && self.forgets.load(Relaxed) {

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -445,6 +445,27 @@ fn a_smaller_session_of_a_restarted_server_takes_smaller_requests() {
     let ours = other.lookup(&root(), other.client.root(), "ours").unwrap().id;
     assert!(other.cat(&root(), ours) == Ok(large));
     mounted.client.forget(found.id, 1);
+}
+
+#[test]
+fn the_data_of_a_write_are_sent_from_where_they_are() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = mounted(&world, &server);
+    let most_encoded = Arc::new(AtomicUsize::new(0));
+    let most = Arc::clone(&most_encoded);
+    server.script(move |asked| {
+        if asked.main() == op::WRITE {
+            assert!(4 * asked.words.len() > asked.encoded + 100_000, "the data are there");
+            most.fetch_max(asked.encoded, Relaxed);
+        }
+        None
+    });
+    let bytes = vec![b'x'; 300_001];
+    let written = mounted.put(&root(), mounted.client.root(), "large", 0o644, &bytes).id;
+    let encoded = most_encoded.load(Relaxed);
+    assert!((1..1000).contains(&encoded), "{encoded} bytes of a WRITE were copied");
+    assert!(mounted.cat(&root(), written) == Ok(bytes));
 }
 
 // SEMANTICS: sessions-1.

@@ -30,7 +30,7 @@ pub(crate) mod op {
     pub(crate) const RECLAIM_COMPLETE: u32 = 58;
 }
 
-/// What the server does with a request; `None`: it executes it.
+/// Decides how the server treats a request; `None`: it executes it.
 type Script = dyn Fn(&ScriptedRequest<'_>) -> Option<Result<Vec<u8>, CallError>> + Send + Sync;
 
 /// A server that can be replaced, and whose replies can be.
@@ -43,6 +43,8 @@ pub(crate) struct ScriptedServer {
 pub(crate) struct ScriptedRequest<'a> {
     /// The arguments of COMPOUND.
     pub(crate) words: Vec<u32>,
+    /// The number of their bytes that are encoded, not sent from where they are.
+    pub(crate) encoded: usize,
     server: &'a ScriptedServer,
     request: &'a RpcRequest<'a>,
     interrupt: &'a Interrupt,
@@ -182,9 +184,12 @@ impl Transport for ScriptedServer {
         statistics: &mut CallStatistics,
     ) -> Result<CallReply, CallError> {
         let mut arguments = Vec::new();
-        request.arguments.encode(&mut arguments);
+        request.copy_arguments(&mut arguments);
         let words = words(&arguments);
-        let asked = ScriptedRequest { words, server: self, request, interrupt, lost: Cell::new(None) };
+        arguments.clear();
+        request.arguments.encode_around(&mut arguments);
+        let (encoded, lost) = (arguments.len(), Cell::new(None));
+        let asked = ScriptedRequest { words, encoded, server: self, request, interrupt, lost };
         let script = self.script.lock().clone();
         let reply = script.and_then(|script| script(&asked)).unwrap_or_else(|| asked.execute());
         statistics.transmissions = 1;

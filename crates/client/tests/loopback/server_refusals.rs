@@ -58,7 +58,7 @@ fn bytes_of(words: &[u32]) -> Vec<u8> {
 impl Transport for Refusing {
     fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
         let mut arguments = Vec::new();
-        request.arguments.encode(&mut arguments);
+        request.copy_arguments(&mut arguments);
         let words: Vec<u32> =
             arguments.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
         let refused = (words.get(3) == Some(&SEQUENCE)).then(|| (self.rule)(&words)).flatten();

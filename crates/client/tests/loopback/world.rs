@@ -36,7 +36,7 @@ use curt_rpc::{
     auth::{MachineName, RpcCredential},
     client::{Interrupt, PortSource, RecoveryMode, RpcRequest, ServerName, TcpOptions, Transport},
 };
-use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
+use curt_server::{ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState, Squash};
 use curt_types::{FileHandle, Timestamp};
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::Decode;
@@ -430,7 +430,9 @@ impl World {
 fn serve(vfs: &Arc<MemoryVfs>, rules: ExportRules) -> Arc<NfsService> {
     let export = ExportDefinition::for_everyone(b"/".to_vec(), Arc::<MemoryVfs>::clone(vfs), rules);
     let state = PersistentState::with_key([7; 16]);
-    Arc::new(NfsService::new(Setup { state, exports: vec![export], counters: Arc::default() }).unwrap())
+    Arc::new(
+        NfsService::new(NfsServiceConfig { state, exports: vec![export], counters: Arc::default() }).unwrap(),
+    )
 }
 
 fn root_handle(service: &Arc<NfsService>) -> FileHandle {
@@ -442,7 +444,6 @@ fn root_handle(service: &Arc<NfsService>) -> FileHandle {
         procedure: mount3::MountProcedure::Mount.number(),
         credential: &RpcCredential::None,
         arguments: &path,
-        bulk: &[],
         results_max: 4096,
     };
     let reply = loopback.call(&request, &Interrupt::never()).unwrap();

@@ -17,11 +17,11 @@ use rustix::io::Errno;
 use crate::{
     channel::FuseDevice,
     filesystem::Filesystem,
-    interrupt::{InFlightRequests, RequestBarrier, WorkerStages},
     negotiate::{IO_BYTES_MAX, InitReply, NegotiatedFeatures, RequestedFeatures, negotiate},
     notify::Notifier,
     reply,
     request::{self, RequestBody},
+    requests_in_progress::{InFlightRequests, RequestBarrier, WorkerStages},
     sys::PageBuffer,
 };
 

@@ -26,12 +26,12 @@ use super::{FuseSessionEnd, FuseSessionShared, REQUEST_BYTES_MAX};
 use crate::{
     abi::{opcode, opcode_name},
     filesystem::Filesystem,
-    interrupt::{FuseContext, InFlightRequest, STACK_BYTES, WorkerStage},
     listing::DirentBuffer,
     message_fields::{AttrOut, LockKind, NodeId, ReadIn},
     negotiate::IO_BYTES_MAX,
     reply::{self, ReadReply, SmallReply},
     request::{self, InHeader, RequestBody},
+    requests_in_progress::{FuseContext, InFlightRequest, STACK_BYTES, WorkerStage},
     setlk_reply::SetlkReply,
     sys::PageBuffer,
 };
@@ -64,7 +64,7 @@ struct IdleWorker {
     wakeup: Condvar,
 }
 
-/// What the reader of a request has to do before it handles the request.
+/// The duty of the reader of a request before it handles the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum ReaderHandover {

@@ -71,10 +71,10 @@ fn a_large_directory_is_listed_in_as_many_requests_as_a_kernel_sends_however_it_
 fn rdirplus_decides_how_a_large_directory_is_listed() {
     let names = many(100_000);
     for (plus, looks, with, without) in [
-        (PlusMode::Always, false, true, false),
-        (PlusMode::Never, true, false, true),
-        (PlusMode::Auto, false, true, true),
-        (PlusMode::Auto, true, true, false),
+        (ReaddirplusMode::Always, false, true, false),
+        (ReaddirplusMode::Never, true, false, true),
+        (ReaddirplusMode::Auto, false, true, true),
+        (ReaddirplusMode::Auto, true, true, false),
     ] {
         let mut linux = linux(CacheOptions { plus, ..CacheOptions::default() });
         let (plus, plain) = listed(&mut linux, &names, 819, looks);
@@ -89,7 +89,7 @@ fn no_reply_is_larger_than_the_server_prefers() {
     // An entry has 36 bytes: 1,817 fit the first reply and twice that the next, 452 fit 16 KiB, and
     // 110 fit the minimum used instead of 7 bytes.
     for (list_size, requests) in [(1 << 20, 3), (16 << 10, 23), (7, 91)] {
-        let mut linux = linux(CacheOptions { plus: PlusMode::Never, ..CacheOptions::default() });
+        let mut linux = linux(CacheOptions { plus: ReaddirplusMode::Never, ..CacheOptions::default() });
         linux.options.list_size = list_size;
         linux.list(OpenId(1), ROOT, true, &names, seconds(0));
         assert_eq!(sent(&mut linux), vec![LinuxRequest::ListPlain; requests], "{list_size}");

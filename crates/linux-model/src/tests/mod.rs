@@ -7,7 +7,7 @@ mod listings;
 
 use core::time::Duration;
 
-use curt_policy::{CacheOptions, LookupCache, MonotonicTime, PlusMode, TimeoutRange};
+use curt_policy::{CacheOptions, LookupCache, MonotonicTime, ReaddirplusMode, TimeoutRange};
 use curt_types::FileKind;
 
 use super::lookup::LookupIntent;

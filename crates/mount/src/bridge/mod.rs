@@ -205,7 +205,7 @@ impl Bridge {
 
 impl Filesystem for Bridge {
     fn silent_for(&self) -> Option<Duration> {
-        self.client.wire().transport().silent_for()
+        self.client.rpc_client().transport().silent_for()
     }
 
     fn lookup(&self, context: &FuseContext<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {

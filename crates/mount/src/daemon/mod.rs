@@ -50,7 +50,7 @@ const READ_AHEAD_KIB: u32 = 2048;
 /// Timeout of UMNT at the end.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What to mount, where and how.
+/// An export, the place to mount it, and the options.
 #[derive(Debug, Clone)]
 pub struct MountSpec {
     /// The server and its export.

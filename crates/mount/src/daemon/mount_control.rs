@@ -12,7 +12,7 @@ use curt_observe::control::{
     MountReport, Remount, ReportLocks, ReportMount, RequestOriginCounter, ServerCapabilities, WatchMount,
 };
 use curt_observe::events::{RecordedProcess, time_of_day_offset};
-use curt_policy::PlusMode;
+use curt_policy::ReaddirplusMode;
 use curt_types::LockType;
 use parking_lot::Mutex;
 use rustix::mount::MountFlags;
@@ -83,7 +83,7 @@ impl MountControl {
             write_multiple: limits.write_multiple,
             listing_size: limits.listing_preferred,
             name_max: self.client.path_limits().longest_name(),
-            readdirplus: settings.cache.plus != PlusMode::Never,
+            readdirplus: settings.cache.plus != ReaddirplusMode::Never,
             links: limits.links,
             symlinks: limits.symlinks,
             implementation,
@@ -159,7 +159,7 @@ impl MountControl {
     /// Its statistics and options.
     pub(super) fn report(&self) -> MountReport {
         // Values that tools compare are of one moment: the requests are read once.
-        let operations = self.client.wire().statistics().snapshot();
+        let operations = self.client.rpc_client().statistics().snapshot();
         let settings = self.settings.lock().clone();
         MountReport {
             source: self.source.clone(),
@@ -173,7 +173,7 @@ impl MountControl {
             fuse: self.bridge.operations(),
             fuse_uring: fuse_uring(),
             operations,
-            transport: self.client.wire().transport().report(),
+            transport: self.client.rpc_client().transport().report(),
             held: self.held(),
             server: self.server_capabilities(&settings),
         }
@@ -203,7 +203,7 @@ impl MountControl {
 
     fn watch(&self) -> Result<MountActivity, ControlError> {
         let path = |object| self.client.path(InodeId(object));
-        let causers = self.request_origins.sample(self.client.wire().watchers(), path);
+        let causers = self.request_origins.sample(self.client.rpc_client().watchers(), path);
         Ok(MountActivity { causers: causers.map_err(ControlError::Refused)?, report: self.report() })
     }
 
@@ -216,10 +216,10 @@ impl MountControl {
         }
         let is_same = next.cache == settings.cache;
         self.client.set_options(next.cache);
-        let kept = if is_same { Duration::ZERO } else { self.client.names_kept_for() };
+        let kept = if is_same { Duration::ZERO } else { self.client.kernel_names_expire_in() };
         // Operations that began before still have the old options.
         if !kept.is_zero() {
-            self.client.withhold_names(kept);
+            self.client.suspend_kernel_names(kept);
         }
         *settings = next;
         let text = format_options(&settings);

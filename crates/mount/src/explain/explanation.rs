@@ -96,7 +96,7 @@ impl CommandExplanation {
     }
 
     /// The command's work in progress.
-    pub(super) fn under_way(&self) -> WorkCounts {
+    pub(super) fn in_progress(&self) -> WorkCounts {
         self.mark.counts()
     }
 

@@ -122,12 +122,12 @@ impl Explainer {
         };
         let explanation = Arc::new(CommandExplanation::new(head, options, root, Instant::now()));
         let watcher: Arc<dyn Watcher> = Arc::<CommandExplanation>::clone(&explanation);
-        if !self.client.wire().watchers().add(watcher) {
-            self.client.withhold_names(Duration::ZERO);
+        if !self.client.rpc_client().watchers().add(watcher) {
+            self.client.suspend_kernel_names(Duration::ZERO);
             return Err(ExplainError::TooManyWatchers);
         }
         // Until it ends.
-        self.client.withhold_names(Duration::MAX);
+        self.client.suspend_kernel_names(Duration::MAX);
         *present = Some(explanation);
         self.is_on.store(true, Relaxed);
         Ok(())
@@ -145,8 +145,8 @@ impl Explainer {
     /// From now on it is granted none; if they last too long to wait for them, also until the user
     /// can try again, so that it does not fail each time.
     fn await_names(&self) -> Result<(), ExplainError> {
-        self.client.withhold_names(self.client.names_kept_for() + NAMES_WITHHELD);
-        let kept = self.client.names_kept_for();
+        self.client.suspend_kernel_names(self.client.kernel_names_expire_in() + NAMES_WITHHELD);
+        let kept = self.client.kernel_names_expire_in();
         if kept > NAMES_KEPT_MAX {
             return Err(ExplainError::NamesKept(kept));
         }
@@ -178,11 +178,11 @@ impl Explainer {
     /// `deadline`.
     fn wait_until_idle(&self, explanation: &CommandExplanation, deadline: Instant) -> bool {
         loop {
-            let before = explanation.under_way();
+            let before = explanation.in_progress();
             let has_all = self.request_barrier.get().is_none_or(RequestBarrier::is_clear);
             // The kernel delays some requests until others have ended, so none of those may have
             // been in progress meanwhile.
-            if before.now == 0 && has_all && explanation.under_way() == before {
+            if before.now == 0 && has_all && explanation.in_progress() == before {
                 return true;
             }
             if Instant::now() >= deadline {
@@ -194,14 +194,14 @@ impl Explainer {
 
     fn clear(&self, present: &mut Option<Arc<CommandExplanation>>) {
         self.stop(present);
-        self.client.withhold_names(Duration::ZERO);
+        self.client.suspend_kernel_names(Duration::ZERO);
     }
 
     fn stop(&self, present: &mut Option<Arc<CommandExplanation>>) {
         self.is_on.store(false, Relaxed);
         if let Some(former) = present.take() {
             let watcher: Arc<dyn Watcher> = former;
-            self.client.wire().watchers().remove(&watcher);
+            self.client.rpc_client().watchers().remove(&watcher);
         }
     }
 

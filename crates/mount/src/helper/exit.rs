@@ -27,9 +27,9 @@ pub enum ExitStatus {
 pub struct MountFailure {
     /// The exit status.
     pub status: ExitStatus,
-    /// What happened, in the phrases of mount.nfs.
+    /// The failure, in the phrases of mount.nfs.
     pub what: String,
-    /// What to try; may be empty.
+    /// A proposed remedy; may be empty.
     pub advice: String,
     /// Whether a later attempt may succeed (`bg`, `retry=`).
     pub passing: bool,

@@ -274,7 +274,7 @@ fn parse_grant(words: &[&str]) -> Option<Grant> {
     })
 }
 
-/// Whose process serves.
+/// The process that serves.
 pub(super) enum ServiceOwner {
     Mount(Arc<RegisteredMount>),
     Server(ServingNfsServer),

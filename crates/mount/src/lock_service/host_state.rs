@@ -43,7 +43,7 @@ pub(super) struct HostState {
     changed: Condvar,
 }
 
-/// What the file has.
+/// The contents of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SavedHostState {
     /// The boot in which it was written.

@@ -28,7 +28,7 @@ pub(super) const ADDRESS_BYTES: usize = 16;
 /// Ports below this one are root's (IPPORT_RESERVED).
 pub const PORT_RESERVED: u16 = 1024;
 
-/// What comes of a callback.
+/// The result of a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrantReply {
     /// The lock is an owner's.

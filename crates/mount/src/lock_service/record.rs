@@ -116,7 +116,7 @@ struct RecordState {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct RecordedLocks(HashMap<FileHandle, BTreeMap<WireOwner, RecordedOwner>>);
 
-/// What is known of an owner's locks in a file.
+/// The recorded locks of an owner in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct RecordedOwner {
     /// The user and group who requested them.

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use curt_proto::portmap::{self, Mapping, PROTOCOL_TCP, PROTOCOL_UDP, PortmapProcedure, RpcbindVersion};
 use curt_rpc::client::{
-    CallError, Interrupt, NoTransportEvents, RpcRequest, ServerName, TcpOptions, TcpTransport, Transport as _,
+    CallArguments, CallError, Interrupt, NoTransportEvents, RpcRequest, ServerName, TcpOptions, TcpTransport,
+    Transport as _,
 };
 use curt_rpc::message::ProcedureId;
-use curt_xdr::{Decode, Encode, decode_all};
+use curt_xdr::{Decode, decode_all};
 
 pub(super) const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -120,7 +121,7 @@ pub(super) fn connect(port: u16) -> Result<TcpTransport, CallError> {
 pub(super) fn call<T: for<'a> Decode<'a>>(
     transport: &TcpTransport,
     target: ProcedureId,
-    arguments: &(dyn Encode + Sync),
+    arguments: &dyn CallArguments,
 ) -> Result<T, CallError> {
     let request = RpcRequest::anonymous(target, arguments, RESULTS_MAX);
     let reply = transport.call(&request, &Interrupt::never())?;

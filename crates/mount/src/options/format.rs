@@ -4,7 +4,7 @@
 use std::fmt::{Display, Write as _};
 
 use curt_policy::locks::LockOrder;
-use curt_policy::{AccessMode, ListingMode, PlusMode};
+use curt_policy::{AccessMode, ListingMode, ReaddirplusMode};
 use curt_rpc::client::{AddressFamily, RecoveryMode};
 
 use super::settings::{
@@ -177,9 +177,9 @@ impl OptionString {
         self.value("kernelnames", cache.kernel_names.as_secs_f64());
         self.value("neg_racy_guard", word_of(&cache.racy_guard, RACY_GUARDS));
         self.word(match cache.plus {
-            PlusMode::Auto => "rdirplus",
-            PlusMode::Never => "rdirplus=none",
-            PlusMode::Always => "rdirplus=force",
+            ReaddirplusMode::Auto => "rdirplus",
+            ReaddirplusMode::Never => "rdirplus=none",
+            ReaddirplusMode::Always => "rdirplus=force",
         });
         self.value("dirfill", word_of(&cache.fill, FILL_MODES));
         if settings.version != NfsVersion::Three || !cache.delegations {

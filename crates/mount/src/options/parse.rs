@@ -33,7 +33,7 @@ pub enum OptionError {
     Refused {
         /// The option as written.
         option: String,
-        /// What to do instead.
+        /// An alternative to the option.
         instead: &'static str,
     },
 }

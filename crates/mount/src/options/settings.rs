@@ -17,7 +17,7 @@ pub struct Settings {
     pub server: ServerSettings,
     /// How requests are sent, and how long to wait for replies.
     pub transport: TransportSettings,
-    /// What is cached, and for how long. `users` is set when the mounting user is known.
+    /// The cache options: contents and lifetimes. `users` is set when the mounting user is known.
     pub cache: CacheOptions,
     /// Limits of the mount's memory.
     pub memory: MemorySettings,

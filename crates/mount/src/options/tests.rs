@@ -10,7 +10,7 @@ use super::{
 
 const DOCUMENTATION: &str = include_str!("../../../../docs/options.md");
 
-/// The documented options: (option, fate).
+/// The documented options: (option, support).
 fn as_documented() -> Vec<(&'static str, &'static str)> {
     let mut rows = Vec::new();
     for line in DOCUMENTATION.lines().filter(|line| line.starts_with("| `")) {
@@ -24,7 +24,7 @@ fn as_documented() -> Vec<(&'static str, &'static str)> {
 
 /// The documented options with placeholders filled in.
 fn documented() -> Vec<(String, String)> {
-    let filled = |(option, fate): (&str, &str)| {
+    let filled = |(option, support): (&str, &str)| {
         let (name, placeholder) = option.split_once('=').unwrap_or((option, ""));
         let option = match placeholder {
             "N" => format!("{name}={}", if name == "names_max" { 5000 } else { 7 }),
@@ -34,7 +34,7 @@ fn documented() -> Vec<(String, String)> {
             "NAME" | "TEXT" => format!("{name}=seven"),
             _ => option.to_owned(),
         };
-        (option, fate.to_owned())
+        (option, support.to_owned())
     };
     as_documented().into_iter().map(filled).collect()
 }
@@ -94,10 +94,10 @@ fn opposite(option: &str) -> &'static str {
 }
 
 #[test]
-fn every_documented_option_has_its_documented_fate() {
-    for (option, fate) in documented() {
+fn every_documented_option_has_its_documented_support() {
+    for (option, support) in documented() {
         let outcome = parse(&option);
-        match fate.as_str() {
+        match support.as_str() {
             "honoured" => {
                 let parsed = outcome.unwrap_or_else(|error| panic!("{option}: {error}"));
                 assert!(parsed.remarks.is_empty(), "{option}: {:?}", parsed.remarks);
@@ -132,8 +132,8 @@ fn every_documented_option_has_its_documented_fate() {
 fn every_honoured_option_has_an_effect() {
     // Only this requests the only possible value.
     const ONLY_ONE: &[&str] = &["mountvers=3"];
-    for (option, fate) in documented() {
-        if fate != "honoured" || ONLY_ONE.contains(&option.as_str()) {
+    for (option, support) in documented() {
+        if support != "honoured" || ONLY_ONE.contains(&option.as_str()) {
             continue;
         }
         let before = parse(opposite(&option)).unwrap().settings;

@@ -45,8 +45,8 @@ named_enum! {
         Rename "rename" "A name was renamed.";
         Lock "lock" "A lock was taken, tested or released.";
         Statfs "statfs" "The file system's free space was requested.";
-        Mount "mount" "A client sends this when it mounts.";
-        Retry "retry" "The server had replied NFS3ERR_JUKEBOX, and the request was repeated.";
+        Mount "mount" "The mount was set up.";
+        Retry "retry" "The server had replied NFS3ERR_JUKEBOX (NFSv3 only), and the request was repeated.";
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::messages::MountReport;
 
-/// What was counted between two reports, by name.
+/// The counts between two reports, by name.
 pub(super) fn counted_since(
     now: &BTreeMap<String, u64>,
     earlier: &BTreeMap<String, u64>,

@@ -307,6 +307,6 @@ pub struct ServerCapabilities {
     pub symlinks: bool,
     /// Its name and version over NFSv4.1 (eir_server_impl_id).
     pub implementation: String,
-    /// What it has refused, which is done in another way.
+    /// Features that the server refused, for which the client uses alternatives.
     pub refused: Vec<String>,
 }

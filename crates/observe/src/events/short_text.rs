@@ -16,7 +16,7 @@ impl ShortText {
     /// An address with a port is shorter.
     pub const SIZE: usize = 64;
 
-    /// What is shown as.
+    /// The text as it is displayed.
     #[must_use]
     pub fn of(shown: impl fmt::Display) -> Self {
         let mut short = Self { bytes: [0; Self::SIZE], length: 0 };

@@ -22,9 +22,9 @@ use super::fields::FieldValue;
 use super::record::{FIELDS_MAX, TEXT_MAX, TEXTS_MAX};
 use super::table::with_events;
 
-/// Who wants each event: a count of attached programs in the lower half, a bit for each buffer in
-/// the upper one. In a section of its own in the program's file, because the kernel finds the
-/// counter by its position there.
+/// The receivers of each event: a count of attached programs in the lower half, a bit for each
+/// buffer in the upper one. In a section of its own in the program's file, because the kernel finds
+/// the counter by its position there.
 // SAFETY: the name of the section means nothing to the linker; the memory is ordinary, writable and
 // zero.
 #[unsafe(link_section = ".probes")]

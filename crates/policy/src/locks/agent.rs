@@ -1,4 +1,4 @@
-//! The events of the lock agent.
+//! The state machine of a mount's locks: takes an event, returns actions.
 
 use core::{mem, time::Duration};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -40,7 +40,7 @@ pub struct LockAgent {
     /// Owners of whom a LOCK was cancelled at the server, or forgotten by it, or asked for again:
     /// its callback may still be on its way, however late.
     pub(super) cancelled: CancelledOwners,
-    /// Where waiters have to be looked at again.
+    /// Files and ranges whose waiters must be examined again.
     pub(super) changed: VecDeque<(LockFileId, ByteRange)>,
     /// Owners with a new lock that wait for others: waits for that lock may not end.
     holders_that_wait: Vec<(LockFileId, LocalLockOwner)>,
@@ -139,7 +139,7 @@ impl LockAgent {
         Some(id)
     }
 
-    /// What was written under the lock of a release is at the server.
+    /// The data written under the lock of a release are at the server.
     pub fn data_written(&mut self, release: LockCallId) -> Vec<LockAction> {
         let releases = self.files.get_mut(&release.file).into_iter().flat_map(|table| &mut table.releases);
         for waiting in releases.filter(|waiting| waiting.id == release) {
@@ -206,7 +206,7 @@ impl LockAgent {
         self.take_actions()
     }
 
-    /// What came of a call.
+    /// A call has ended with this reply.
     pub fn replied(&mut self, call: LockCallId, reply: LockReply) -> Vec<LockAction> {
         let Some(table) = self.files.get(&call.file) else { return Vec::new() };
         let is_sent = |release: &LockRelease| {
@@ -359,7 +359,7 @@ impl LockAgent {
         self.take_actions()
     }
 
-    /// What an owner holds of a file.
+    /// The locks that an owner holds of a file.
     #[must_use]
     pub fn held(&self, file: LockFileId, owner: LocalLockOwner) -> LockRanges {
         let holder = self.files.get(&file).and_then(|table| table.holders.get(&owner));
@@ -737,7 +737,8 @@ impl LockAgent {
         }
     }
 
-    /// An owner has got a lock: if it waits for others, waits for it are examined.
+    /// Records that an owner has a new lock. If the owner also waits for another lock, its waiters
+    /// are checked for a deadlock.
     fn note_holder(&mut self, file: LockFileId, owner: LocalLockOwner) {
         if self.waits.contains_key(&owner) {
             self.holders_that_wait.push((file, owner));

@@ -11,7 +11,7 @@ use super::{
 /// (fs/locks.c, `MAX_DEADLK_ITERATIONS`).
 pub(super) const OWNERS_MAX: usize = 256;
 
-/// What a waiter waits for.
+/// The owners that a waiter waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitEdges {
     /// Locks: nothing but their owners can end the wait.

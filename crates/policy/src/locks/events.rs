@@ -17,7 +17,7 @@ pub struct LockRequestId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockOpenId(pub u64);
 
-/// Who owns a lock. Locks of one owner do not conflict.
+/// The owner of a lock. Locks of one owner do not conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LocalLockOwner {
     /// A process, by fcntl(2) `F_SETLK`; or an open file description, by `F_OFD_SETLK`.
@@ -33,7 +33,7 @@ pub struct LocalLockRequest {
     pub id: LockRequestId,
     /// The file.
     pub file: LockFileId,
-    /// Who will own the lock.
+    /// The future owner of the lock.
     pub owner: LocalLockOwner,
     /// The open file description that is used; its last close ends the lock.
     pub open: LockOpenId,
@@ -91,7 +91,7 @@ pub struct LockCallId {
     pub file: LockFileId,
     /// The request that it is sent for.
     pub request: LockRequestId,
-    /// Whose lock it concerns: the close of an open file may concern several owners.
+    /// The owner of the lock: the close of an open file may concern several owners.
     pub owner: LocalLockOwner,
 }
 
@@ -110,14 +110,14 @@ impl LockTimer {
     }
 }
 
-/// What is asked of the server.
+/// A request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockProcedure {
     /// LOCK.
     Lock {
         /// How.
         lock_type: LockType,
-        /// What the server may do if others have the bytes.
+        /// The permitted reaction of the server if others have the bytes.
         wait: LockWait,
     },
     /// LOCK of what was held before the server was restarted.
@@ -134,7 +134,7 @@ pub enum LockProcedure {
     },
 }
 
-/// What a server may do with a LOCK for bytes that others have.
+/// The permitted reactions of a server to a LOCK for bytes that others have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LockWait {
     /// Only deny it.
@@ -155,7 +155,7 @@ pub struct LockServerCall {
     pub wire_owner: LocalLockOwner,
     /// The bytes.
     pub range: ByteRange,
-    /// What is asked.
+    /// The procedure of the call.
     pub procedure: LockProcedure,
     /// Whether it undoes a grant without a holder: the caller was interrupted, or the server
     /// granted what was not requested.
@@ -175,7 +175,7 @@ pub struct GrantedCallback {
     pub is_repeated: bool,
 }
 
-/// What came of a [`LockServerCall`].
+/// The outcome of a [`LockServerCall`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockReply {
     /// It was done.
@@ -197,7 +197,7 @@ pub enum LockReply {
     Unknown(LockError),
 }
 
-/// What has to be done after an event, in this order.
+/// An action after an event; actions are done in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockAction {
     /// Send a request.
@@ -207,7 +207,7 @@ pub enum LockAction {
     Answer {
         /// The caller.
         request: LockRequestId,
-        /// What came of its request.
+        /// The result of its request.
         result: Result<(), LockError>,
     },
     /// The lock of another owner passes to a caller without a request. Its answer follows.
@@ -219,7 +219,7 @@ pub enum LockAction {
     Lost {
         /// The file.
         file: LockFileId,
-        /// Whose lock it was.
+        /// The former owner of the lock.
         owner: LocalLockOwner,
         /// The bytes.
         range: ByteRange,

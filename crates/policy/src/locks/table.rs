@@ -58,13 +58,14 @@ pub(super) struct LockWaiter {
     pub(super) denials: u8,
     /// The number of its last timer. Earlier ones have no effect: each would set another.
     pub(super) timer: u64,
-    /// What is to be locked, the range of the call in progress first; and what is.
+    /// Ranges still to be locked, that of the call in progress first.
     pub(super) pieces: VecDeque<ByteRange>,
+    /// Ranges that are locked.
     pub(super) acquired: Vec<ByteRange>,
     pub(super) wire_owner: LocalLockOwner,
 }
 
-/// What a waiter waits for.
+/// The event that a waiter waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum LocalWaiterState {
     /// For its turn.
@@ -82,10 +83,10 @@ pub(super) enum LocalWaiterState {
 pub(super) struct LockRelease {
     pub(super) id: LockCallId,
     pub(super) wire_owner: LocalLockOwner,
-    /// What the server may hold for them.
+    /// The ranges that the server may hold for them.
     pub(super) ranges: LockRanges,
     pub(super) phase: ReleasePhase,
-    /// What the server is to hold instead; the call in progress first.
+    /// The changes to send to the server; the call in progress first.
     pub(super) steps: VecDeque<(ByteRange, Option<LockType>)>,
     pub(super) failures: u8,
     /// Whether it waits for a timer.
@@ -121,7 +122,7 @@ pub(super) struct LockReclaim {
     pub(super) lock: (LocalLockOwner, ByteRange, LockType),
     pub(super) failures: u8,
     pub(super) is_delayed: bool,
-    /// What could not be reclaimed so far, by owner, with the owner that the server knows.
+    /// Locks that could not be reclaimed so far, by owner, with the owner that the server knows.
     pub(super) lost: BTreeMap<LocalLockOwner, (LocalLockOwner, LockRanges)>,
 }
 
@@ -306,7 +307,7 @@ impl FileLockTable {
         })
     }
 
-    /// What the server has to hold for `wire_owner` within `range`.
+    /// The locks that the server has to hold for `wire_owner` within `range`.
     pub(super) fn needed(&self, wire_owner: LocalLockOwner, range: ByteRange) -> LockRanges {
         let mut needed = LockRanges::default();
         for (_, holder) in self.holders.iter().filter(|(owner, _)| self.wire_owner(**owner) == wire_owner) {
@@ -362,8 +363,8 @@ impl FileLockTable {
         }
     }
 
-    /// What has to be locked for a request, in the order of the calls. A range whose locks would
-    /// all become stronger is locked at once. Locks that become weaker come last and by themselves:
+    /// The ranges to lock for a request, in the order of the calls. A range whose locks would all
+    /// become stronger is locked at once. Locks that become weaker come last and by themselves:
     /// until all others are granted they must not be given up.
     pub(super) fn pieces(&self, request: &LocalLockRequest) -> VecDeque<ByteRange> {
         let parts = match self.holders.get(&request.owner) {

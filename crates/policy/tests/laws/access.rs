@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessDecision, AccessEntry, AccessMode, AccessReason, Epoch, Facts, Freshness, MonotonicTime,
-    UnixCredential,
+    AccessDecision, AccessEntry, AccessMode, AccessReason, CachingAttributes, Epoch, Freshness,
+    MonotonicTime, UnixCredential,
     access::{
         DENIAL_LIFETIME, ModeBitsComparison, compare, decide_access, is_world_searchable, mode_bits_rights,
     },
@@ -149,9 +149,9 @@ fn mode_bits_grant_what_a_local_file_system_would() {
         [(1000, 5, &[][..], 6), (1001, 100, &[][..], 3), (1001, 5, &[7, 100][..], 3), (1001, 5, &[7][..], 0)];
     for kind in [FileKind::Regular, FileKind::Directory] {
         for mode in 0..0o1000 {
-            let facts = Facts { kind, mode, ..file(0) };
+            let attributes = CachingAttributes { kind, mode, ..file(0) };
             for (uid, gid, groups, shift) in people {
-                let granted = mode_bits_rights(&facts, UnixCredential { uid, gid, groups }).unwrap();
+                let granted = mode_bits_rights(&attributes, UnixCredential { uid, gid, groups }).unwrap();
                 let bits = (mode >> shift) & 7;
                 assert_eq!(granted.contains(Access::READ), bits & 4 != 0);
                 assert_eq!(granted.contains(Access::MODIFY), bits & 2 != 0);
@@ -161,7 +161,7 @@ fn mode_bits_grant_what_a_local_file_system_would() {
                 let delete = kind == FileKind::Directory && bits & 3 == 3;
                 assert_eq!(granted.contains(Access::DELETE), delete);
             }
-            assert_eq!(mode_bits_rights(&facts, UnixCredential { uid: 0, gid: 0, groups: &[] }), None);
+            assert_eq!(mode_bits_rights(&attributes, UnixCredential { uid: 0, gid: 0, groups: &[] }), None);
         }
     }
 }
@@ -170,8 +170,8 @@ fn mode_bits_grant_what_a_local_file_system_would() {
 fn every_user_may_search_if_all_three_classes_may() {
     for mode in 0..0o1000 {
         let open = mode & 0o100 != 0 && mode & 0o010 != 0 && mode & 0o001 != 0;
-        assert_eq!(is_world_searchable(&Facts { mode, ..directory(0) }), open);
-        assert!(!is_world_searchable(&Facts { mode, ..file(0) }));
+        assert_eq!(is_world_searchable(&CachingAttributes { mode, ..directory(0) }), open);
+        assert!(!is_world_searchable(&CachingAttributes { mode, ..file(0) }));
     }
 }
 

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    Absorbed, AttributeReport, AttributeState, CacheOptions, Facts, Freshness, MonotonicTime, Mutation,
-    TimeoutRange,
+    Absorbed, AttributeReport, AttributeState, CacheOptions, CachingAttributes, Freshness, MonotonicTime,
+    Mutation, TimeoutRange,
     attributes::{GetattrDecision, STEPS_MAX, across_restart, decide_getattr},
 };
 use curt_types::FileKind;
@@ -17,11 +17,11 @@ fn at(milliseconds: u32) -> MonotonicTime {
     MonotonicTime::from_start(Duration::from_millis(u64::from(milliseconds)))
 }
 
-fn report(facts: Facts, sent: u32, received: u32) -> AttributeReport {
-    AttributeReport { facts, sent_at: at(sent), received_at: at(received) }
+fn report(attributes: CachingAttributes, sent: u32, received: u32) -> AttributeReport {
+    AttributeReport { attributes, sent_at: at(sent), received_at: at(received) }
 }
 
-fn mutation(before: &Facts, after: &Facts, sent: u32, received: u32) -> Mutation {
+fn mutation(before: &CachingAttributes, after: &CachingAttributes, sent: u32, received: u32) -> Mutation {
     Mutation {
         before: Some(before.as_before()),
         after: Some(*after),
@@ -30,9 +30,9 @@ fn mutation(before: &Facts, after: &Facts, sent: u32, received: u32) -> Mutation
     }
 }
 
-fn known(facts: Facts, sent: u32, received: u32) -> AttributeState {
+fn known(attributes: CachingAttributes, sent: u32, received: u32) -> AttributeState {
     let mut state = AttributeState::unknown();
-    let absorbed = state.absorb(report(facts, sent, received), &CacheOptions::default());
+    let absorbed = state.absorb(report(attributes, sent, received), &CacheOptions::default());
     assert!(absorbed.adopted);
     state
 }
@@ -139,7 +139,7 @@ fn the_lifetime_stays_within_the_current_bounds() {
 // SEMANTICS: attr-1.
 #[test]
 fn directories_have_their_own_interval() {
-    let state = known(Facts { kind: FileKind::Directory, ..file(1) }, 0, 0);
+    let state = known(CachingAttributes { kind: FileKind::Directory, ..file(1) }, 0, 0);
     assert_eq!(state.remaining(at(0), &CacheOptions::default()), SECOND * 30);
 }
 
@@ -152,7 +152,8 @@ fn an_older_reply_never_replaces_a_newer_one() {
     for_each_case(|case| {
         // The first known reply was sent at 10 and received at 30.
         let first = file(5);
-        let second = Facts { stamp: stamp(5, case.pick(&[4, 5, 6])), size: case.pick(&[10, 11]), ..first };
+        let second =
+            CachingAttributes { stamp: stamp(5, case.pick(&[4, 5, 6])), size: case.pick(&[10, 11]), ..first };
         let sent = case.pick(&[5, 15, 30, 35]);
         let mut state = known(first, 10, 30);
         let absorbed = state.absorb(report(second, sent, 40), &options);
@@ -163,9 +164,9 @@ fn an_older_reply_never_replaces_a_newer_one() {
         } else if sent >= 30 || ordered == Some(true) {
             // Requested after the first was known, or later according to the server's stamps.
             assert!(absorbed.adopted && absorbed.contents_changed);
-            assert_eq!(state.facts(), Some(second));
+            assert_eq!(state.newest(), Some(second));
         } else if ordered == Some(false) {
-            assert_eq!((state.facts(), state.sent_at()), (Some(first), Some(at(10))));
+            assert_eq!((state.newest(), state.sent_at()), (Some(first), Some(at(10))));
             assert!(!absorbed.adopted && !absorbed.contents_changed);
         } else {
             // The order is unknown: nothing is valid until one more reply.
@@ -251,22 +252,22 @@ fn our_own_changes_form_a_sequence_in_any_order_of_replies() {
         let time = |state: u32| {
             if state == 9 { stamp(25, 25) } else { stamp(state * 10, state * 10) }
         };
-        let facts = |state: u32| Facts { stamp: time(state), ..file(0) };
-        let mut state = known(facts(1), 10, 20);
+        let attributes = |state: u32| CachingAttributes { stamp: time(state), ..file(0) };
+        let mut state = known(attributes(1), 10, 20);
         let epoch = state.contents();
         for _ in 0..3 {
             state.begin_mutation();
         }
         let mut last = None;
         for (number, change) in (0..).zip(order) {
-            let change = mutation(&facts(found[change]), &facts(left[change]), 30, 40 + number);
+            let change = mutation(&attributes(found[change]), &attributes(left[change]), 30, 40 + number);
             last = Some(state.absorb_mutation(change, &options));
             if number < 2 {
                 // In between nothing is cached or served, unless the replies so far fit together.
                 assert!(state.contents().is_none_or(|now| Some(now) == epoch));
             }
         }
-        assert_eq!(state.facts(), Some(facts(4)));
+        assert_eq!(state.newest(), Some(attributes(4)));
         assert_eq!(last.unwrap().contents_changed, foreign, "{order:?}");
         assert_eq!(state.contents() == epoch, !foreign);
     });
@@ -277,15 +278,16 @@ fn too_many_unexplained_changes_count_as_anothers() {
     let options = CacheOptions::default();
     let most = u32::try_from(STEPS_MAX).unwrap();
     for (changes, joined) in [(most, true), (most + 1, false)] {
-        let facts = |state: u32| Facts { stamp: stamp(state, state), ..file(0) };
-        let mut state = known(facts(0), 10, 20);
+        let attributes = |state: u32| CachingAttributes { stamp: stamp(state, state), ..file(0) };
+        let mut state = known(attributes(0), 10, 20);
         let epoch = state.contents();
         for _ in 0..changes {
             state.begin_mutation();
         }
         // All but the first arrive, then the first: only then do they form a sequence.
         for change in (1..changes).chain([0]) {
-            let _ = state.absorb_mutation(mutation(&facts(change), &facts(change + 1), 30, 40), &options);
+            let _ = state
+                .absorb_mutation(mutation(&attributes(change), &attributes(change + 1), 30, 40), &options);
         }
         assert_eq!(state.contents() == epoch, joined, "{changes} changes");
     }
@@ -296,14 +298,14 @@ fn a_change_of_mode_owner_or_hidden_rights_ends_the_rights_epoch_and_writing_doe
     let options = CacheOptions::default();
     let old = file(1);
     // Only the attributes changed: it may be a change of an ACL.
-    let [changed, written] = [stamp(1, 5), stamp(5, 5)].map(|stamp| Facts { stamp, ..old });
+    let [changed, written] = [stamp(1, 5), stamp(5, 5)].map(|stamp| CachingAttributes { stamp, ..old });
     let cases = [
-        (Facts { mode: 0o600, ..changed }, true),
-        (Facts { uid: 7, ..changed }, true),
-        (Facts { gid: 7, ..changed }, true),
+        (CachingAttributes { mode: 0o600, ..changed }, true),
+        (CachingAttributes { uid: 7, ..changed }, true),
+        (CachingAttributes { gid: 7, ..changed }, true),
         (changed, true),
         (written, false),
-        (Facts { size: 11, ..written }, false),
+        (CachingAttributes { size: 11, ..written }, false),
         (old, false),
     ];
     for (new, ends) in cases {

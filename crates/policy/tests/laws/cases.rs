@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessMode, AccessView, CacheOptions, Facts, Freshness, LookupCache, MountUsers, PlusMode, RacyGuard,
-    TimeoutRange, access::AccessEntryView,
+    AccessMode, AccessView, CacheOptions, CachingAttributes, Freshness, LookupCache, MountUsers, RacyGuard,
+    ReaddirplusMode, TimeoutRange, access::AccessEntryView,
 };
 use curt_types::{Access, ChangeStamp, FileKind, PreOpState, Timestamp};
 
@@ -83,7 +83,7 @@ impl Cases {
             close_to_open: self.bool(),
             sloppy_open: self.pick(&[Duration::ZERO, SLOPPY]),
             access: self.pick(&[AccessMode::Server, AccessMode::ModeBits]),
-            plus: self.pick(&[PlusMode::Auto, PlusMode::Never, PlusMode::Always]),
+            plus: self.pick(&[ReaddirplusMode::Auto, ReaddirplusMode::Never, ReaddirplusMode::Always]),
             users: self.pick(&[MountUsers::One(1000), MountUsers::Many]),
             directories: TimeoutRange { min: MINUTE / 2, max: MINUTE },
             ..names
@@ -112,8 +112,8 @@ pub(crate) fn stamp(mtime: u32, ctime: u32) -> ChangeStamp {
 }
 
 /// A file last changed these milliseconds after a fixed second in the past.
-pub(crate) fn file(changed: u32) -> Facts {
-    Facts {
+pub(crate) fn file(changed: u32) -> CachingAttributes {
+    CachingAttributes {
         kind: FileKind::Regular,
         mode: 0o644,
         uid: 1000,
@@ -123,12 +123,12 @@ pub(crate) fn file(changed: u32) -> Facts {
     }
 }
 
-pub(crate) fn directory(changed: u32) -> Facts {
-    Facts { kind: FileKind::Directory, mode: 0o755, ..file(changed) }
+pub(crate) fn directory(changed: u32) -> CachingAttributes {
+    CachingAttributes { kind: FileKind::Directory, mode: 0o755, ..file(changed) }
 }
 
-pub(crate) fn before(facts: &Facts) -> Option<PreOpState> {
-    Some(facts.as_before())
+pub(crate) fn before(attributes: &CachingAttributes) -> Option<PreOpState> {
+    Some(attributes.as_before())
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AttributeReport, AttributeState, CacheOptions, Delegation, Facts, Freshness, ListingMode, LockingState,
-    MonotonicTime, Mutation, PlusMode, RacyGuard, ServerClock,
+    AttributeReport, AttributeState, CacheOptions, CachingAttributes, Delegation, Freshness, ListingMode,
+    LockingState, MonotonicTime, Mutation, RacyGuard, ReaddirplusMode, ServerClock,
     data::{PagesDecision, PagesLabel, decide_pages},
     names::{GUARD_MAX, GUARD_MIN},
     readdir::{
@@ -120,8 +120,8 @@ fn a_name_learned_under_an_old_stamp_is_not_racy() {
     });
 }
 
-fn report(facts: Facts, sent_at: MonotonicTime) -> AttributeReport {
-    AttributeReport { facts, sent_at, received_at: sent_at.plus(MILLISECOND) }
+fn report(attributes: CachingAttributes, sent_at: MonotonicTime) -> AttributeReport {
+    AttributeReport { attributes, sent_at, received_at: sent_at.plus(MILLISECOND) }
 }
 
 /// The label of pages that a READ sent at `sent_at` returned.
@@ -141,7 +141,7 @@ fn pages_are_kept_at_open_only_if_nothing_of_the_file_changed() {
         let _ = state.absorb(report(file(1), at(1000)), &options);
         let label = label_of_read(&state, at(1000));
         let old = file(1);
-        let now = Facts {
+        let now = CachingAttributes {
             size: case.pick(&[10, 11]),
             stamp: crate::cases::stamp(case.pick(&[1, 5]), case.pick(&[1, 5])),
             ..old
@@ -241,16 +241,16 @@ fn pages_are_kept_under_a_delegation_and_revalidated_under_a_lock() {
 fn listings_request_attributes_as_long_as_these_are_used() {
     for_each_case(|case| {
         let options = CacheOptions {
-            plus: case.pick(&[PlusMode::Auto, PlusMode::Never, PlusMode::Always]),
+            plus: case.pick(&[ReaddirplusMode::Auto, ReaddirplusMode::Never, ReaddirplusMode::Always]),
             ..CacheOptions::default()
         };
         let at_start = case.bool();
         let names = case.pick(&[0, NAMES_WITHOUT_STAT_MAX - 1, NAMES_WITHOUT_STAT_MAX, u32::MAX]);
         let decision = decide_listing(at_start, names, &options);
         let wanted = match options.plus {
-            PlusMode::Always => true,
-            PlusMode::Never => false,
-            PlusMode::Auto => at_start || names < NAMES_WITHOUT_STAT_MAX,
+            ReaddirplusMode::Always => true,
+            ReaddirplusMode::Never => false,
+            ReaddirplusMode::Auto => at_start || names < NAMES_WITHOUT_STAT_MAX,
         };
         assert_eq!(decision == ListingDecision::Plus, wanted);
     });

@@ -16,7 +16,7 @@ fn at(milliseconds: u64) -> MonotonicTime {
 
 /// Attributes of a directory requested at `sent`, with the last change at `changed`.
 fn report(changed: u32, sent: u64) -> AttributeReport {
-    AttributeReport { facts: directory(changed), sent_at: at(sent), received_at: at(sent + 1) }
+    AttributeReport { attributes: directory(changed), sent_at: at(sent), received_at: at(sent + 1) }
 }
 
 // SEMANTICS: name-3.

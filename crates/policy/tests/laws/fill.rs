@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use curt_policy::{
-    CacheOptions, FillMode, ListingMode, LookupCache, PlusMode, TimeoutRange,
+    CacheOptions, FillMode, ListingMode, LookupCache, ReaddirplusMode, TimeoutRange,
     prefetch::{
         ListedExtent, LookupOrder, MISSES_MAX, MISSES_MIN, MISSES_WINDOW, MOUNT_MISSES, PrefetchBenefit,
         PrefetchReason, PrefetchRecord, PrefetchView, RETRIES, decide,
@@ -64,7 +64,7 @@ fn every_option_that_makes_replies_with_names_useless_turns_them_off() {
         let default = CacheOptions::default();
         let options = CacheOptions {
             fill: cases.pick(&[FillMode::Auto, FillMode::Off]),
-            plus: cases.pick(&[PlusMode::Auto, PlusMode::Never, PlusMode::Always]),
+            plus: cases.pick(&[ReaddirplusMode::Auto, ReaddirplusMode::Never, ReaddirplusMode::Always]),
             names: cases.pick(&[LookupCache::All, LookupCache::Positive, LookupCache::None]),
             name_lifetime: cases.pick(&[Duration::ZERO, default.name_lifetime]),
             attribute_cache: cases.bool(),
@@ -73,7 +73,7 @@ fn every_option_that_makes_replies_with_names_useless_turns_them_off() {
             ..default
         };
         let expected = options.fill == FillMode::Auto
-            && options.plus != PlusMode::Never
+            && options.plus != ReaddirplusMode::Never
             && options.names != LookupCache::None
             && !options.name_lifetime.is_zero()
             && options.attribute_cache
@@ -355,7 +355,7 @@ fn attributes_are_requested_together_only_if_others_are_expected_to_be_used() {
     alone.refreshed(Some(1));
     (0..10).for_each(|_| alone.used());
     assert!(!ask(alone, LAN));
-    alone.asked_alone();
+    alone.note_single_request();
     assert!(ask(alone, LAN), "a second one has expired");
     let mut together = used(20, 10);
     together.refreshed(Some(10));
@@ -399,15 +399,15 @@ fn names_looked_up_in_order_are_distinguished_from_random_lookups() {
     order.requested(1000, 64 * 1024);
     order.missed_at(1001);
     assert_eq!(needed(order, 1001), Some(3), "it is noticed soon that those that follow are wanted");
-    for plus in [PlusMode::Auto, PlusMode::Never, PlusMode::Always] {
+    for plus in [ReaddirplusMode::Auto, ReaddirplusMode::Never, ReaddirplusMode::Always] {
         let options = CacheOptions { plus, ..CacheOptions::default() };
         let mut first = LookupOrder::default();
         (0..MISSES_MAX).for_each(|place| first.missed_at(place));
-        let bytes = (plus != PlusMode::Never).then_some(SIZE_FIRST_MAX);
+        let bytes = (plus != ReaddirplusMode::Never).then_some(SIZE_FIRST_MAX);
         assert_eq!(decide(PrefetchReason::NameInOrder(&first), &options), bytes, "{plus:?}");
         first.requested(MISSES_MAX, PLUS_SIZE_MAX);
         (0..MISSES_MAX).for_each(|place| first.missed_at(MISSES_MAX + place));
-        let bytes = (plus != PlusMode::Never).then_some(PLUS_SIZE_MAX);
+        let bytes = (plus != ReaddirplusMode::Never).then_some(PLUS_SIZE_MAX);
         assert_eq!(decide(PrefetchReason::NameInOrder(&first), &options), bytes, "{plus:?}");
     }
 }

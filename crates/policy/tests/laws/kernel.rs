@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AttributeReport, AttributeState, CacheOptions, Epoch, Facts, MonotonicTime, MountUsers, NameLabel,
-    ServerClock, TimeoutRange,
+    AttributeReport, AttributeState, CacheOptions, CachingAttributes, Epoch, MonotonicTime, MountUsers,
+    NameLabel, ServerClock, TimeoutRange,
     access::is_world_searchable,
     kernel_cache::{
         DirectoryView, EXPIRY_DELAY, NameLifetimes, WITHHELD_AFTER_LISTING, attribute_lifetime,
@@ -22,9 +22,9 @@ fn at(milliseconds: u32) -> MonotonicTime {
     MonotonicTime::from_start(MILLISECOND * milliseconds)
 }
 
-fn state(facts: Facts, options: &CacheOptions) -> AttributeState {
+fn state(attributes: CachingAttributes, options: &CacheOptions) -> AttributeState {
     let mut state = AttributeState::unknown();
-    let _ = state.absorb(AttributeReport { facts, sent_at: at(5000), received_at: at(5001) }, options);
+    let _ = state.absorb(AttributeReport { attributes, sent_at: at(5000), received_at: at(5001) }, options);
     state
 }
 
@@ -41,10 +41,10 @@ fn a_name_is_granted_a_lifetime_only_where_every_user_may_search() {
         let options = CacheOptions { kernel_names, users, directories, ..names };
         let mode = case.pick(&[0o755, 0o750, 0o705, 0o700, 0o711, 0o644, 0o055]);
         let uid = case.pick(&[0, 1000, 1001]);
-        let facts = Facts { mode, uid, ..directory(1) };
-        let state = state(facts, &options);
+        let attributes = CachingAttributes { mode, uid, ..directory(1) };
+        let state = state(attributes, &options);
         let mut clock = ServerClock::new(Duration::ZERO);
-        clock.learn(facts.stamp.changed_at().unwrap(), at(0));
+        clock.learn(attributes.stamp.changed_at().unwrap(), at(0));
         let (entry, label) = (
             case.pick(&[DentryState::Positive, DentryState::Negative]),
             NameLabel { epoch: state.contents().unwrap(), sent_at: at(5000) },
@@ -64,7 +64,7 @@ fn a_name_is_granted_a_lifetime_only_where_every_user_may_search() {
                 (MountUsers::Many | MountUsers::WithRoot, _) => false,
             };
             assert!(!is_disputed && options.attribute_cache && options.users != MountUsers::WithRoot);
-            assert!(is_world_searchable(&facts) || by_uid, "{mode:o} {uid} {:?}", options.users);
+            assert!(is_world_searchable(&attributes) || by_uid, "{mode:o} {uid} {:?}", options.users);
         }
     });
     assert!(kept > 0, "some are");
@@ -73,7 +73,7 @@ fn a_name_is_granted_a_lifetime_only_where_every_user_may_search() {
 #[test]
 fn groups_and_root_never_make_a_directory_everybodys() {
     let may = |mode, uid, users| {
-        everybody_may_search(Some(Facts { mode, uid, gid: 1000, ..directory(1) }), false, users)
+        everybody_may_search(Some(CachingAttributes { mode, uid, gid: 1000, ..directory(1) }), false, users)
     };
     for users in [MountUsers::Many, MountUsers::One(1000), MountUsers::One(0)] {
         assert!(may(0o711, 0, users) && !may(0o644, 0, users) && !may(0o710, 0, users));
@@ -81,7 +81,7 @@ fn groups_and_root_never_make_a_directory_everybodys() {
     assert!(may(0o700, 1000, MountUsers::One(1000)) && !may(0o600, 1000, MountUsers::One(1000)));
     assert!(!may(0o700, 0, MountUsers::One(0)) && !may(0o700, 1001, MountUsers::One(1000)));
     assert!(!everybody_may_search(None, false, MountUsers::One(1000)));
-    let file = Facts { mode: 0o755, ..file(1) };
+    let file = CachingAttributes { mode: 0o755, ..file(1) };
     assert!(!everybody_may_search(Some(file), false, MountUsers::One(1000)));
 }
 

@@ -129,7 +129,7 @@ impl Mount {
         core::mem::take(&mut self.answers)
     }
 
-    /// What is asked of the server.
+    /// The requests to the server.
     fn asked(&self) -> Vec<(LocalLockOwner, ByteRange, LockProcedure)> {
         self.calls.iter().map(|call| (call.wire_owner, call.range, call.procedure)).collect()
     }

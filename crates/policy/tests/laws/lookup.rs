@@ -25,12 +25,12 @@ fn a_name_is_served_only_if_it_is_valid_and_the_caller_may_search_its_directory(
     let (mut served, mut cached, mut confirmed) = (0, 0, 0);
     for_each_case(|case| {
         let options = case.options();
-        let facts = directory(1);
+        let attributes = directory(1);
         let mut state = AttributeState::unknown();
-        let report = AttributeReport { facts, sent_at: at(5000), received_at: at(5001) };
+        let report = AttributeReport { attributes, sent_at: at(5000), received_at: at(5001) };
         let _ = state.absorb(report, &options);
         let mut clock = ServerClock::new(Duration::ZERO);
-        clock.learn(facts.stamp.changed_at().unwrap(), at(0));
+        clock.learn(attributes.stamp.changed_at().unwrap(), at(0));
         let entry = case.pick(&[DentryState::Positive, DentryState::Negative]);
         let epoch = state.contents().unwrap();
         let label = NameLabel { epoch: if case.bool() { epoch } else { epoch.next() }, sent_at: at(5000) };
@@ -66,7 +66,7 @@ fn a_name_is_served_only_if_it_is_valid_and_the_caller_may_search_its_directory(
         if let LookupDecision::Serve(answer) | LookupDecision::Confirm(answer) = decision {
             let is_confirmed = matches!(decision, LookupDecision::Confirm(_));
             let is_positive = entry == DentryState::Positive;
-            assert_eq!(is_confirmed, is_positive && view.create.ask_for_lookup(wanted.began));
+            assert_eq!(is_confirmed, is_positive && view.create.must_send_lookup(wanted.began));
             assert_eq!(answer.hit, if is_positive { LookupHit::Positive } else { LookupHit::Negative });
             let parent = LookupView { is_parent: true, ..view };
             let (LookupDecision::Serve(parent) | LookupDecision::Confirm(parent)) =
@@ -97,10 +97,10 @@ fn a_kernel_keeps_no_name_of_a_device_and_none_where_names_are_withheld() {
     for_each_case(|case| {
         let options = case.options();
         let mut state = AttributeState::unknown();
-        let report = AttributeReport { facts: directory(1), sent_at: at(5000), received_at: at(5001) };
+        let report = AttributeReport { attributes: directory(1), sent_at: at(5000), received_at: at(5001) };
         let _ = state.absorb(report, &options);
         let mut clock = ServerClock::new(Duration::ZERO);
-        clock.learn(report.facts.stamp.changed_at().unwrap(), at(0));
+        clock.learn(report.attributes.stamp.changed_at().unwrap(), at(0));
         let label = NameLabel { epoch: state.contents().unwrap(), sent_at: at(5000) };
         let directory = DirectoryView { attributes: &state, is_disputed: false, clock: &clock };
         let own = name_lifetime(DentryState::Positive, label, &directory, at(5000), &options);

@@ -106,10 +106,12 @@ fn at(seconds: u32) -> MonotonicTime {
 /// A directory with an old last change, first seen at 10 s.
 fn quiet() -> (AttributeState, ServerClock) {
     let (mut state, mut clock) = (AttributeState::unknown(), ServerClock::new(Duration::ZERO));
-    let facts = directory(1);
-    let _ = state
-        .absorb(AttributeReport { facts, sent_at: at(10), received_at: at(10) }, &CacheOptions::default());
-    clock.learn(facts.stamp.changed_at().unwrap(), at(1));
+    let attributes = directory(1);
+    let _ = state.absorb(
+        AttributeReport { attributes, sent_at: at(10), received_at: at(10) },
+        &CacheOptions::default(),
+    );
+    clock.learn(attributes.stamp.changed_at().unwrap(), at(1));
     (state, clock)
 }
 
@@ -138,7 +140,7 @@ fn a_lookup_that_overlaps_our_own_change_is_not_cached() {
     let options = CacheOptions::default();
     for when in 0..3 {
         let (mut state, _) = quiet();
-        let facts = directory(1);
+        let attributes = directory(1);
         if when == 0 {
             state.begin_mutation();
         }
@@ -148,8 +150,8 @@ fn a_lookup_that_overlaps_our_own_change_is_not_cached() {
         }
         if when < 2 {
             let mutation = curt_policy::Mutation {
-                before: Some(facts.as_before()),
-                after: Some(facts),
+                before: Some(attributes.as_before()),
+                after: Some(attributes),
                 sent_at: at(11),
                 received_at: at(11),
             };

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use curt_policy::{
-    Facts, MonotonicTime,
+    CachingAttributes, MonotonicTime,
     retransmitted::{
         ClockOffset, CurrentObject, ExecutionInterval, LinksChange, NewObject, RemainingLinks, is_own_link,
         is_own_object, is_own_removal, is_own_rename,
@@ -77,9 +77,9 @@ fn a_clock_that_was_set_gets_a_new_offset() {
     }
 }
 
-fn facts(kind: FileKind) -> Facts {
+fn attributes(kind: FileKind) -> CachingAttributes {
     let time = server_time(10_500, 0, 1);
-    Facts {
+    CachingAttributes {
         kind,
         mode: 0o640,
         uid: 500,
@@ -97,7 +97,7 @@ fn a_created_object_is_recognised_only_if_all_attributes_match() {
         let wanted = NewObject { kind, mode: 0o640, uid: 500, gid: 600 };
         let usual = if kind == FileKind::Directory { 2 } else { 1 };
         let found = CurrentObject {
-            facts: Facts {
+            attributes: CachingAttributes {
                 kind: case.pick(&[kind, FileKind::Fifo]),
                 mode: case.pick(&[0o640, 0o600, 0o2640]),
                 uid: case.pick(&[500, 0]),
@@ -112,20 +112,20 @@ fn a_created_object_is_recognised_only_if_all_attributes_match() {
             is_same: case.pick(&[true, false]),
         };
         let mode_counts = kind != FileKind::Symlink;
-        let inherits = kind == FileKind::Directory && found.facts.mode == 0o2640;
+        let inherits = kind == FileKind::Directory && found.attributes.mode == 0o2640;
         let size_counts = kind == FileKind::Regular;
-        let expected = found.facts.kind == kind
-            && (!mode_counts || found.facts.mode == 0o640 || inherits)
-            && found.facts.uid == 500
-            && found.facts.gid != 0
-            && (!size_counts || found.facts.size == 0)
+        let expected = found.attributes.kind == kind
+            && (!mode_counts || found.attributes.mode == 0o640 || inherits)
+            && found.attributes.uid == 500
+            && found.attributes.gid != 0
+            && (!size_counts || found.attributes.size == 0)
             && (found.mtime, found.ctime) == (during, during)
             && found.links == usual
             && found.is_same;
         assert_eq!(is_own_object(&wanted, &found, 700, &execution()), expected, "{wanted:?} {found:?}");
     });
     let directory = CurrentObject {
-        facts: facts(FileKind::Directory),
+        attributes: attributes(FileKind::Directory),
         // As Btrfs returns it.
         links: 1,
         mtime: during,

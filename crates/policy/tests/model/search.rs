@@ -10,7 +10,8 @@ use core::time::Duration;
 use std::fmt;
 
 use curt_policy::{
-    AttributeState, CacheOptions, Facts, Freshness, MonotonicTime, MountUsers, NameLabel, ServerClock,
+    AttributeState, CacheOptions, CachingAttributes, Freshness, MonotonicTime, MountUsers, NameLabel,
+    ServerClock,
     kernel_cache::{
         DirectoryView, EXPIRY_DELAY, NameLifetimes, everybody_may_search, name_lifetime, with_expiry_delay,
     },
@@ -139,9 +140,9 @@ fn options() -> CacheOptions {
 }
 
 impl State {
-    fn facts(&self) -> Facts {
+    fn attributes(&self) -> CachingAttributes {
         let mode = if self.is_open.is() { 0o755 } else { 0o700 };
-        Facts { mode, ..SETTING.facts(FileKind::Directory, self.changed) }
+        CachingAttributes { mode, ..SETTING.attributes(FileKind::Directory, self.changed) }
     }
 
     fn moved(&self) -> Self {
@@ -150,9 +151,9 @@ impl State {
 
     /// GETATTR or SETATTR: the client learns what the directory is like.
     fn ask(&mut self) {
-        let (facts, now) = (self.facts(), self.time.moment());
-        learn_time(&mut self.clock, &facts, now);
-        let _ = self.directory.absorb(report(facts, now, now), &options());
+        let (attributes, now) = (self.attributes(), self.time.moment());
+        learn_time(&mut self.clock, &attributes, now);
+        let _ = self.directory.absorb(report(attributes, now, now), &options());
     }
 
     fn chmod(&mut self, is_open: bool) {
@@ -187,7 +188,7 @@ impl Search {
         match self.planted {
             Planted::KeptWhereSomeMayNotSearch => options.kernel_names,
             Planted::KeptBeyondBelief
-                if everybody_may_search(state.directory.facts(), false, options.users) =>
+                if everybody_may_search(state.directory.newest(), false, options.users) =>
             {
                 options.kernel_names
             }
@@ -208,7 +209,7 @@ impl Search {
         state.look_up = Some(LookUp::Answered(state.time.moment(), lifetime));
     }
 
-    /// What is wrong if somebody else is told of the name.
+    /// The violation if somebody else is told of the name.
     fn judge(&self, state: &State) -> Option<String> {
         if state.is_closed_here && state.closing.is_none() {
             return Some("a chmod of this client's has closed the directory".to_owned());

@@ -4,8 +4,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    Absorbed, AttributeReport, AttributeState, CacheOptions, Facts, MonotonicTime, Mutation, RacyGuard,
-    ServerClock, TimeoutRange, names::GUARD_MIN,
+    Absorbed, AttributeReport, AttributeState, CacheOptions, CachingAttributes, MonotonicTime, Mutation,
+    RacyGuard, ServerClock, TimeoutRange, names::GUARD_MIN,
 };
 use curt_types::FileKind;
 
@@ -48,8 +48,8 @@ impl Setting {
     }
 
     /// The attributes of an object with this last change.
-    pub(crate) fn facts(&self, kind: FileKind, changed: Changed) -> Facts {
-        Facts {
+    pub(crate) fn attributes(&self, kind: FileKind, changed: Changed) -> CachingAttributes {
+        CachingAttributes {
             kind,
             mode: if kind == FileKind::Directory { 0o755 } else { 0o644 },
             uid: 1,
@@ -61,15 +61,23 @@ impl Setting {
 }
 
 /// A client learns from the time in a reply.
-pub(crate) fn learn_time(clock: &mut ServerClock, facts: &Facts, received_at: MonotonicTime) {
-    if let Some(ctime) = facts.stamp.changed_at() {
+pub(crate) fn learn_time(
+    clock: &mut ServerClock,
+    attributes: &CachingAttributes,
+    received_at: MonotonicTime,
+) {
+    if let Some(ctime) = attributes.stamp.changed_at() {
         clock.learn(ctime, received_at);
     }
 }
 
 /// The attributes in a reply to a request that changed nothing.
-pub(crate) fn report(facts: Facts, sent_at: MonotonicTime, received_at: MonotonicTime) -> AttributeReport {
-    AttributeReport { facts, sent_at, received_at }
+pub(crate) fn report(
+    attributes: CachingAttributes,
+    sent_at: MonotonicTime,
+    received_at: MonotonicTime,
+) -> AttributeReport {
+    AttributeReport { attributes, sent_at, received_at }
 }
 
 /// The reply to a change of this client is lost.

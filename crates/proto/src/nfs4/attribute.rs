@@ -9,7 +9,7 @@ use super::{Bitmap4, Fsid4, Ftype4, NfsFh4, NfsStat4, NfsTime4, OpaqueLimited, S
 /// Maximum length of the values of a set of attributes when decoding, in bytes.
 pub const ATTRIBUTES_MAX: usize = 1 << 20;
 
-/// What a client may do with an attribute.
+/// The permitted uses of an attribute by clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttributeUse {
     /// Read it (GETATTR, READDIR, VERIFY).
@@ -135,7 +135,7 @@ macro_rules! attributes {
                 match self { $(Self::$variant => $minor,)* $(Self::$other => $other_minor),* }
             }
 
-            /// What a client may do with it.
+            /// The permitted uses by clients.
             #[must_use]
             pub const fn allows(self) -> AttributeUse {
                 match self {
@@ -244,11 +244,11 @@ attributes! {
         Owner = 36, "owner", owner: OpaqueLimited<'a>, 0, GetSet;
         OwnerGroup = 37, "owner_group", owner_group: OpaqueLimited<'a>, 0, GetSet;
         QuotaAvailHard = 38, "quota_avail_hard", quota_avail_hard: u64, 0, Get
-            => "the kernel tells a quota of another user to CAP_SYS_ADMIN alone; writes fail with NFS4ERR_DQUOT";
+            => "the kernel reports another user's quota only to a process with CAP_SYS_ADMIN; writes fail with NFS4ERR_DQUOT";
         QuotaAvailSoft = 39, "quota_avail_soft", quota_avail_soft: u64, 0, Get
-            => "the kernel tells a quota of another user to CAP_SYS_ADMIN alone; writes fail with NFS4ERR_DQUOT";
+            => "the kernel reports another user's quota only to a process with CAP_SYS_ADMIN; writes fail with NFS4ERR_DQUOT";
         QuotaUsed = 40, "quota_used", quota_used: u64, 0, Get
-            => "the kernel tells a quota of another user to CAP_SYS_ADMIN alone; writes fail with NFS4ERR_DQUOT";
+            => "the kernel reports another user's quota only to a process with CAP_SYS_ADMIN; writes fail with NFS4ERR_DQUOT";
         Rawdev = 41, "rawdev", rawdev: SpecData4, 0, Get;
         SpaceAvail = 42, "space_avail", space_avail: u64, 0, Get;
         SpaceFree = 43, "space_free", space_free: u64, 0, Get;

@@ -3,9 +3,9 @@
 
 use curt_xdr::{Decode, DecodeError, Decoder, Encode, Opaque, Xdr};
 
-use super::{Nfs4Operation, NfsStat4, TAG_MAX};
+use super::{Nfs4Operation, NfsStat4, TAG_MAX, WriteHead4};
 
-/// What precedes the operations of a COMPOUND (`COMPOUND4args`).
+/// The header before the operations of a COMPOUND (`COMPOUND4args`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
 pub struct CompoundHeader<'a> {
     /// Chosen by the client, returned in the reply.
@@ -16,7 +16,7 @@ pub struct CompoundHeader<'a> {
     pub operations: u32,
 }
 
-/// What precedes the operations of a CB_COMPOUND (`CB_COMPOUND4args`).
+/// The header before the operations of a CB_COMPOUND (`CB_COMPOUND4args`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
 pub struct CallbackHeader<'a> {
     /// Chosen by the server, returned in the reply.
@@ -29,7 +29,7 @@ pub struct CallbackHeader<'a> {
     pub operations: u32,
 }
 
-/// What precedes the results of a COMPOUND or CB_COMPOUND.
+/// The header before the results of a COMPOUND or CB_COMPOUND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct CompoundReplyHeader<'a> {
     /// The status of the last result.
@@ -40,7 +40,7 @@ pub struct CompoundReplyHeader<'a> {
     pub results: u32,
 }
 
-/// What precedes the result of an operation that is `NFS4_OK`.
+/// The header before the result of an operation that is `NFS4_OK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct ResultHeader {
     /// The operation.
@@ -61,6 +61,17 @@ pub struct CompoundEncoder<'b> {
     out: &'b mut Vec<u8>,
     count_at: usize,
     operations: u32,
+    omitted: Option<OmittedData>,
+}
+
+/// The data of a WRITE that are not encoded: whoever sends the compound inserts them, with their
+/// padding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OmittedData {
+    /// Where they belong in the buffer.
+    pub at: usize,
+    /// Their number of bytes.
+    pub length: u32,
 }
 
 impl<'b> CompoundEncoder<'b> {
@@ -68,7 +79,7 @@ impl<'b> CompoundEncoder<'b> {
     pub fn new(out: &'b mut Vec<u8>, tag: Opaque<'_, TAG_MAX>, minor_version: u32) -> Self {
         CompoundHeader { tag, minor_version, operations: 0 }.encode(out);
         let count_at = out.len() - 4;
-        Self { out, count_at, operations: 0 }
+        Self { out, count_at, operations: 0, omitted: None }
     }
 
     /// Appends an operation without arguments.
@@ -83,10 +94,20 @@ impl<'b> CompoundEncoder<'b> {
         arguments.encode(self.out);
     }
 
-    /// Writes the number of operations and returns it.
-    pub fn finish(self) -> u32 {
+    /// Appends a WRITE without its data.
+    ///
+    /// # Panics
+    /// If this is the compound's second one.
+    pub fn push_write(&mut self, head: &WriteHead4) {
+        self.push(head);
+        let data = OmittedData { at: self.out.len(), length: head.count };
+        assert!(self.omitted.replace(data).is_none(), "a compound has one WRITE without data");
+    }
+
+    /// Writes the number of operations.
+    pub fn finish(self) -> Option<OmittedData> {
         self.out[self.count_at..self.count_at + 4].copy_from_slice(&self.operations.to_be_bytes());
-        self.operations
+        self.omitted
     }
 }
 

@@ -40,7 +40,7 @@ impl fmt::Debug for SessionId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Xdr)]
 pub struct Verifier4(pub [u8; 8]);
 
-/// What names a state: an open, locks of an owner, a delegation (`stateid4`).
+/// Names a state: an open, locks of an owner, a delegation (`stateid4`).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Xdr)]
 pub struct Stateid {
     /// Counts the changes of the state; 0 stands for the newest.

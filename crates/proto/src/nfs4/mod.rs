@@ -46,7 +46,7 @@ pub use calls::state::{
     TestStateidOk4,
 };
 pub use compound::{
-    CallbackHeader, CompoundEncoder, CompoundHeader, CompoundReplyHeader, CompoundResults,
+    CallbackHeader, CompoundEncoder, CompoundHeader, CompoundReplyHeader, CompoundResults, OmittedData,
     OperationArguments, ResultError, ResultHeader,
 };
 pub use convert::{lock_offset_and_length, lock_range};

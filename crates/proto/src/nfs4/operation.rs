@@ -55,7 +55,7 @@ pub enum Position {
     Alone,
 }
 
-/// What a dispatcher knows of an operation without decoding its arguments.
+/// The properties of an operation that a dispatcher uses without decoding its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationProperties {
     /// The first minor version that has it.
@@ -124,7 +124,7 @@ macro_rules! operations {
                 match number { $($number => Some(Self::$variant),)* _ => None }
             }
 
-            /// What is known of it.
+            /// The properties of the operation.
             #[must_use]
             #[allow(unused_mut, reason = "a row may have no flag")]
             pub const fn properties(self) -> OperationProperties {

@@ -421,12 +421,34 @@ fn statuses_are_numbered_as_in_the_rfc_and_stand_for_faults() {
 }
 
 #[test]
+fn the_data_that_a_compound_omits_belong_where_it_says() {
+    let (offset, stable) = (5, StableHow4::DataSync);
+    let write = WriteArgs4 { stateid: STATEID, offset, stable, data: Opaque::new(b"data!").unwrap() };
+    let compound = |put: &dyn Fn(&mut CompoundEncoder<'_>)| {
+        let mut out = vec![7; 3];
+        let mut compound = CompoundEncoder::new(&mut out, Opaque::default(), 1);
+        compound.bare(Nfs4Operation::Putrootfh);
+        put(&mut compound);
+        compound.bare(Nfs4Operation::Getfh);
+        let omitted = compound.finish();
+        (out, omitted)
+    };
+    let (expected, nothing) = compound(&|compound| compound.push(&write));
+    let head = WriteHead4 { stateid: STATEID, offset, stable, count: 5 };
+    let (mut out, omitted) = compound(&|compound| compound.push_write(&head));
+    let omitted = omitted.expect("the data of the WRITE");
+    assert_eq!((nothing, omitted.length), (None, 5));
+    out.splice(omitted.at..omitted.at, *b"data!\0\0\0");
+    assert_eq!(out, expected);
+}
+
+#[test]
 fn compounds_are_read_result_by_result() {
     let mut request = Vec::new();
     let mut compound = CompoundEncoder::new(&mut request, Opaque::new(b"tag").unwrap(), 1);
     compound.bare(Nfs4Operation::Putrootfh);
     compound.push(&LookupArgs4 { name: name("a") });
-    assert_eq!(compound.finish(), 2);
+    assert_eq!(compound.finish(), None);
     let mut decoder = Decoder::new(&request);
     let header = CompoundHeader::decode(&mut decoder).unwrap();
     assert_eq!((header.tag.bytes(), header.minor_version, header.operations), (&b"tag"[..], 1, 2));

@@ -450,7 +450,7 @@ mod tests {
         let (sink, mut statistics): (Arc<dyn ReplySink>, _) = (Arc::new(Nobody), CallStatistics::default());
         let parameters = CallParameters {
             xid: 7,
-            outgoing: OutgoingRecord::new(&[0; 4], &[], &[]),
+            outgoing: OutgoingRecord::new([&[0; 4], &[], &[], &[]]),
             results_max: 1 << 20,
             flavor: None,
             sink: Some(&sink),

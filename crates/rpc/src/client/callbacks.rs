@@ -178,7 +178,7 @@ impl<'a> CallbackServer<'a> {
     /// receive before its own bytes are read.
     fn write(&self, writer: RecordWriter) {
         let connection = self.connection;
-        let nothing = OutgoingRecord::new(&[], &[], &[]);
+        let nothing = OutgoingRecord::default();
         let mut writer = Some(writer);
         while let Some(current) = &mut writer {
             match current.push(&connection.socket, &nothing) {

@@ -31,5 +31,6 @@ pub use tcp::TcpTransport;
 pub use transport::Transport;
 
 pub use crate::connection::{
-    CallError, CallReply, Interrupt, ReplySink, RpcRequest, Wake, WakerRegistration,
+    BulkAtEnd, BulkData, CallArguments, CallError, CallReply, Interrupt, ReplySink, RpcRequest, Wake,
+    WakerRegistration,
 };

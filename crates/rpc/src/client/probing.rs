@@ -70,7 +70,7 @@ impl ConnectionSlot {
     }
 }
 
-/// What the probing thread has to do.
+/// The next action of the probing thread.
 enum ProbeTask {
     /// Continue.
     Probe,

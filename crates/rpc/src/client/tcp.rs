@@ -17,7 +17,6 @@ use curt_observe::{
     probe, scope,
 };
 use curt_sync::{Interrupt, Wake, WakerRegistration};
-use curt_xdr::padding;
 
 use super::{
     activity::ServerActivity,
@@ -33,6 +32,7 @@ use super::{
     transport::Transport,
 };
 use crate::connection::{
+    arguments::BulkData,
     reply::CallReply,
     reply_sink::ReplySink,
     request::{CallError, RpcRequest},
@@ -308,7 +308,7 @@ thread_local! {
 /// The record of a call as it is sent.
 struct CallRecord<'a> {
     head: Vec<u8>,
-    bulk: &'a [u8],
+    bulk: BulkData<'a>,
 }
 
 impl<'a> CallRecord<'a> {
@@ -320,7 +320,7 @@ impl<'a> CallRecord<'a> {
     }
 
     fn outgoing(&self) -> OutgoingRecord<'_> {
-        OutgoingRecord::new(&self.head, self.bulk, &[0u8; 3][..padding(self.bulk.len())])
+        OutgoingRecord::new(self.bulk.split(&self.head))
     }
 }
 

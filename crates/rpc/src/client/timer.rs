@@ -14,7 +14,7 @@ pub(super) struct RetransmitTimer {
     retry_at: Instant,
 }
 
-/// What is due.
+/// The timeout that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallTimeout {
     /// Nothing yet.
@@ -47,7 +47,7 @@ impl RetransmitTimer {
         self.major_timeout
     }
 
-    /// What is due at `now`; advances the schedule.
+    /// The timeout that is due at `now`; advances the schedule.
     pub(super) fn due(&mut self, now: Instant) -> CallTimeout {
         if now >= self.cycle_start + self.major_timeout {
             self.cycle_start = now;

@@ -32,9 +32,9 @@ pub trait Transport: Send + Sync {
         statistics: &mut CallStatistics,
     ) -> Result<CallReply, CallError> {
         let mut arguments = Vec::new();
-        request.arguments.encode(&mut arguments);
+        request.copy_arguments(&mut arguments);
         statistics.transmissions = 1;
-        statistics.bytes_sent = (arguments.len() + request.bulk.len()) as u64;
+        statistics.bytes_sent = arguments.len() as u64;
         let result = self.call(request, interrupt);
         statistics.bytes_received = result.as_ref().map_or(0, |reply| reply.results().len() as u64);
         result

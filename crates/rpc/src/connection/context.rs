@@ -15,7 +15,7 @@ pub struct CallContext<'a> {
     reader: Option<&'a mut dyn HandOverReading>,
     was_handed_over: bool,
     was_deferred: bool,
-    /// What the service passed to [`DeferredCall::resume`].
+    /// The value that the service passed to [`DeferredCall::resume`].
     resumed: Option<Box<dyn Any + Send>>,
     service_data: Option<&'a OnceLock<Box<dyn Any + Send + Sync>>>,
     backchannel: Option<&'a dyn Fn() -> Arc<dyn Backchannel>>,
@@ -149,7 +149,8 @@ impl<'a> CallContext<'a> {
         self.was_deferred
     }
 
-    /// What the service passed to [`DeferredCall::resume`], if this call was deferred; once.
+    /// The value that the service passed to [`DeferredCall::resume`], if this call was deferred;
+    /// once.
     #[inline]
     pub fn resumed<T: Any + Send>(&mut self) -> Option<Box<T>> {
         self.resumed.take()?.downcast().ok()

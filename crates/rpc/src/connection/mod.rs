@@ -8,6 +8,7 @@
 //! independent (`docs/decisions/two-way-connections.md`).
 
 pub(crate) mod answer;
+pub(crate) mod arguments;
 pub(crate) mod context;
 pub(crate) mod pending_call;
 pub(crate) mod reply;
@@ -18,6 +19,7 @@ pub(crate) mod service;
 pub(crate) mod waiter;
 
 pub use answer::CallHandler;
+pub use arguments::{BulkAtEnd, BulkData, CallArguments};
 pub use context::{CallContext, DeferredCall};
 pub use curt_sync::{Interrupt, Wake, WakerRegistration};
 pub use reply::CallReply;

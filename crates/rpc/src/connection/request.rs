@@ -2,8 +2,9 @@
 
 use std::io;
 
-use curt_xdr::{DecodeError, Encode, padding, put_fixed};
+use curt_xdr::DecodeError;
 
+use super::arguments::{BulkData, CallArguments};
 use crate::{
     message::{ProcedureId, call::encode_signed_header, failure::VersionRange},
     record,
@@ -21,45 +22,46 @@ pub struct RpcRequest<'a> {
     pub procedure: u32,
     /// The caller's credential.
     pub credential: &'a RpcCredential,
-    /// The procedure's arguments, without [`bulk`](Self::bulk).
-    pub arguments: &'a (dyn Encode + Sync),
-    /// Bytes at the end of the arguments, sent without a copy and padded as in XDR: the data of a
-    /// WRITE. `arguments` encodes their length. May be empty.
-    pub bulk: &'a [u8],
+    /// The procedure's arguments.
+    pub arguments: &'a dyn CallArguments,
     /// Maximum size of the procedure's results in bytes, given these arguments. A longer reply is
     /// malformed.
     pub results_max: usize,
 }
 
 impl<'a> RpcRequest<'a> {
-    /// A call without a credential (AUTH_NONE) and bulk data.
+    /// A call without a credential (AUTH_NONE).
     #[must_use]
     pub const fn anonymous(
         procedure: ProcedureId,
-        arguments: &'a (dyn Encode + Sync),
+        arguments: &'a dyn CallArguments,
         results_max: usize,
     ) -> Self {
         let ProcedureId { program, version, procedure } = procedure;
         let credential = &RpcCredential::None;
-        Self { program, version, procedure, credential, arguments, bulk: &[], results_max }
+        Self { program, version, procedure, credential, arguments, results_max }
     }
 
-    /// Appends the record of the call without the bulk data; returns the bulk data, which follow it
-    /// with their padding.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>, xid: u32, flavor: &dyn AuthFlavor) -> &'a [u8] {
+    /// Appends the arguments as the server gets them, with a copy of their bulk data.
+    pub fn copy_arguments(&self, out: &mut Vec<u8>) {
+        self.arguments.encode_around(out).copy_into(out);
+    }
+
+    /// Appends the record of the call, except for the bulk data that are returned.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>, xid: u32, flavor: &dyn AuthFlavor) -> BulkData<'a> {
         let body = record::begin_record(out);
         let numbers = [xid, self.program, self.version, self.procedure];
         encode_signed_header(out, numbers, flavor);
         let from = out.len();
-        self.arguments.encode(out);
         if flavor.wraps() {
-            put_fixed(out, self.bulk);
+            self.copy_arguments(out);
             flavor.wrap(out, from);
             record::finish_record(out, body, 0);
-            return &[];
+            return BulkData::default();
         }
-        record::finish_record(out, body, self.bulk.len() + padding(self.bulk.len()));
-        self.bulk
+        let bulk = self.arguments.encode_around(out);
+        record::finish_record(out, body, bulk.encoded_len());
+        bulk
     }
 }
 

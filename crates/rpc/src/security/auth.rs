@@ -180,7 +180,7 @@ impl<'a> OpaqueVerifier<'a> {
     }
 }
 
-/// What is wrong with a credential.
+/// The fault of a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AuthError {
     /// Its end cannot be found.

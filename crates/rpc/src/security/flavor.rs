@@ -38,7 +38,7 @@ pub trait AuthFlavor: Send + Sync {
     }
 
     /// Whether [`AuthFlavor::wrap`] changes the bytes. If it does, data are copied:
-    /// [`RpcRequest::bulk`](crate::connection::request::RpcRequest::bulk),
+    /// [`BulkData`](crate::connection::BulkData),
     /// [`ReplySink`](crate::connection::reply_sink::ReplySink) and sendfile(2) are not used.
     fn wraps(&self) -> bool {
         false

@@ -30,7 +30,7 @@ use crate::{
 /// Replies up to this size are copied into a batch, longer ones are sent without a copy.
 const GATHERED_MAX: usize = 8 << 10;
 
-/// What follows a call.
+/// The next step after a call.
 pub(super) enum AfterCall {
     /// This thread continues to read.
     ReadOn,

@@ -10,8 +10,6 @@ use std::{
     time::Duration,
 };
 
-use curt_xdr::put_fixed;
-
 use super::{connection::ServerConnection, inner::RpcServerInner, sending::SendOutcome};
 use crate::{
     connection::{
@@ -67,8 +65,7 @@ impl Backchannel for ConnectionBackchannel {
         let xid = connection.calls.lock().insert(call)?;
         let pending = RegisteredCall { connection: &connection, xid };
         let mut record = Vec::new();
-        let bulk = request.encode(&mut record, xid, flavor.get());
-        put_fixed(&mut record, bulk);
+        request.encode(&mut record, xid, flavor.get()).copy_into(&mut record);
         let deadline = server.clock.now() + timeout;
         match connection.send([&record, &[]], &server.limits) {
             SendOutcome::All => {}

@@ -58,7 +58,7 @@ pub(super) struct ServerConnection {
     warned: AtomicBool,
 }
 
-/// What a thread does.
+/// The work of a thread.
 pub(super) enum ServerJob {
     /// It reads a connection.
     Read(ReadJob),
@@ -124,7 +124,7 @@ impl TotalUsage {
     }
 }
 
-/// Who reads a connection.
+/// The reader of a connection.
 pub(super) enum ReaderState {
     /// No thread: it is in the epoll set, with the received bytes of an incomplete record.
     Idle { receive_buffer: ReceiveBuffer, since: Instant },

@@ -23,7 +23,7 @@ use curt_rpc::{
 use super::fake::*;
 use super::transport;
 
-/// What a sink does with results.
+/// A sink's treatment of results.
 enum Habit {
     Takes,
     Declines,
@@ -70,7 +70,7 @@ fn call_until(
 ) -> (Result<CallReply, CallError>, CallStatistics) {
     let mut statistics = CallStatistics::default();
     let arguments = Bytes(arguments);
-    let reply = transport.call_with_sink(&request(&arguments, &[]), interrupt, &mut statistics, sink);
+    let reply = transport.call_with_sink(&request(&arguments), interrupt, &mut statistics, sink);
     (reply, statistics)
 }
 

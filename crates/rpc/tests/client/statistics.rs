@@ -50,10 +50,10 @@ fn a_call_reports_its_transmissions_and_its_waiting_time() {
     assert_eq!(transport.report().connections, 0);
     let mut statistics = CallStatistics::default();
     let began = std::time::Instant::now();
-    let arguments = Bytes(&[7; 40]);
-    transport
-        .call_with_statistics(&request(&arguments, &[8; 5]), &Interrupt::never(), &mut statistics)
-        .unwrap();
+    let arguments = AroundBulk { before: &[7; 40], bulk: &[8; 5], behind: &[9; 12] };
+    let reply =
+        transport.call_with_statistics(&request(&arguments), &Interrupt::never(), &mut statistics).unwrap();
+    assert_eq!(reply.results(), arguments.copied());
     let took = began.elapsed();
     let (sent, received, _stream) = server.join().unwrap();
     assert_eq!(statistics.transmissions, 2);
@@ -125,9 +125,7 @@ fn a_server_that_ended_the_connection_at_once_or_refused_another_was_restarted()
         let transport = TcpTransport::new(options, counts);
         let mut statistics = CallStatistics::default();
         let arguments = Bytes(&[7; 40]);
-        transport
-            .call_with_statistics(&request(&arguments, &[]), &Interrupt::never(), &mut statistics)
-            .unwrap();
+        transport.call_with_statistics(&request(&arguments), &Interrupt::never(), &mut statistics).unwrap();
         drop(server.join().unwrap());
         assert_eq!((statistics.transmissions, statistics.restarted), (2, restarted));
     }

@@ -13,8 +13,8 @@ use std::{
 use curt_rpc::{
     auth::RpcCredential,
     client::{
-        CallError, CallReply, Interrupt, PortSource, RpcRequest, ServerName, TcpOptions, Transport,
-        TransportEvents,
+        BulkAtEnd, BulkData, CallArguments, CallError, CallReply, Interrupt, PortSource, RpcRequest,
+        ServerName, TcpOptions, Transport, TransportEvents,
     },
     message::{CallMessage, encode_accepted_header},
     record,
@@ -42,15 +42,41 @@ impl Encode for Bytes<'_> {
     }
 }
 
+/// Opaque arguments with bulk data between them.
+pub struct AroundBulk<'a> {
+    pub before: &'a [u8],
+    pub bulk: &'a [u8],
+    pub behind: &'a [u8],
+}
+
+impl CallArguments for AroundBulk<'_> {
+    fn encode_around<'a>(&'a self, out: &mut Vec<u8>) -> BulkData<'a> {
+        put_fixed(out, self.before);
+        let at = out.len();
+        put_fixed(out, self.behind);
+        BulkData::new(at, self.bulk)
+    }
+}
+
+impl AroundBulk<'_> {
+    /// The arguments as the server gets them.
+    pub fn copied(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for part in [self.before, self.bulk, self.behind] {
+            put_fixed(&mut out, part);
+        }
+        out
+    }
+}
+
 /// The call of all tests; only the bytes differ.
-pub fn request<'a>(arguments: &'a Bytes<'a>, bulk: &'a [u8]) -> RpcRequest<'a> {
+pub fn request(arguments: &dyn CallArguments) -> RpcRequest<'_> {
     RpcRequest {
         program: PROGRAM,
         version: 1,
         procedure: 1,
         credential: &RpcCredential::None,
         arguments,
-        bulk,
         results_max: 1 << 20,
     }
 }
@@ -61,7 +87,7 @@ pub fn call_with(
     bulk: &[u8],
     interrupt: &Interrupt,
 ) -> Result<CallReply, CallError> {
-    transport.call(&request(&Bytes(arguments), bulk), interrupt)
+    transport.call(&request(&BulkAtEnd { head: &Bytes(arguments), bytes: bulk }), interrupt)
 }
 
 pub fn call(transport: &dyn Transport, arguments: &[u8]) -> Result<CallReply, CallError> {

@@ -114,7 +114,6 @@ fn call(backchannel: &dyn Backchannel, arguments: &[u8], timeout: Duration) -> R
         procedure: ECHO,
         credential: &RpcCredential::None,
         arguments: &Bytes(arguments),
-        bulk: &[],
         results_max: 64,
     };
     let reply = backchannel.call(&request, timeout)?;
@@ -132,7 +131,6 @@ fn a_call_of_the_server_is_answered_on_the_clients_connection_while_no_call_wait
         procedure: ECHO,
         credential: &RpcCredential::None,
         arguments: &Bytes(&[5; 8]),
-        bulk: &[],
         results_max: 64,
     };
     for round in 0..20u8 {

@@ -154,7 +154,6 @@ pub(crate) fn call(transport: &TcpTransport, procedure: u32, arguments: &[u8]) -
         procedure,
         credential: &RpcCredential::None,
         arguments: &Bytes(arguments),
-        bulk: &[],
         results_max: 2 << 20,
     };
     transport.call(&request, &Interrupt::never()).map(|reply| reply.results().to_vec())

@@ -282,15 +282,15 @@ mod tests {
         "insecure_locks,rw,async,insecure,no_root_squash,all_squash,nohide,crossmnt,subtree_check";
 
     #[test]
-    fn each_word_has_the_fate_that_the_table_says() {
-        for (word, fate) in OPTIONS {
+    fn each_word_has_the_support_that_the_table_says() {
+        for (word, support) in OPTIONS {
             let alone = taken(word);
             let after = taken(&format!("{OPPOSITES},{word}"));
             let (opposites, _) = taken(OPPOSITES).unwrap();
             let changes = |taken: &Result<(Options, _), String>, before: &Options| {
                 taken.as_ref().is_ok_and(|(options, _)| options != before)
             };
-            match fate {
+            match support {
                 // `xprtsec=none` requests no transport security, and the server has none.
                 OptionSupport::Honoured if word == "xprtsec=none" => assert!(alone.is_ok()),
                 OptionSupport::Honoured => {
@@ -310,19 +310,19 @@ mod tests {
     fn the_page_of_options_has_every_word_with_its_fate_and_no_other() {
         let rows: Vec<(Vec<&str>, &str)> = DOCUMENTATION
             .lines()
-            .skip_while(|line| *line != "| option | fate | meaning |")
+            .skip_while(|line| *line != "| option | support | meaning |")
             .skip(2)
             .take_while(|line| line.starts_with('|'))
             .map(|line| {
                 let mut cells = line.split('|').skip(1);
-                let (words, fate) = (cells.next().unwrap(), cells.next().unwrap());
-                (words.split('`').skip(1).step_by(2).collect(), fate.trim())
+                let (words, support) = (cells.next().unwrap(), cells.next().unwrap());
+                (words.split('`').skip(1).step_by(2).collect(), support.trim())
             })
             .collect();
-        for (word, fate) in OPTIONS {
+        for (word, support) in OPTIONS {
             let row = rows.iter().find(|(words, _)| words.contains(&word));
-            let name = format!("{fate:?}").to_lowercase();
-            assert_eq!(row.map(|(_, fate)| *fate), Some(name.as_str()), "{word}");
+            let name = format!("{support:?}").to_lowercase();
+            assert_eq!(row.map(|(_, support)| *support), Some(name.as_str()), "{word}");
         }
         let known = |word: &&str| OPTIONS.iter().any(|(own, _)| own == word);
         let unknown: Vec<_> = rows.iter().flat_map(|(words, _)| words).filter(|word| !known(word)).collect();

@@ -13,7 +13,7 @@ use super::name_service_cache::{NameService, NameServiceCache};
 use super::table::{Export, Exports};
 use super::{ClientSpec, ExportClient, ExportDefinition};
 use crate::file_handle::have_room_for_parents;
-use crate::service::SetupError;
+use crate::service::NfsServiceError;
 use crate::state_directory::PersistentState;
 
 /// Maximum time for which a load waits for the addresses of all hosts. The remaining ones are
@@ -86,7 +86,7 @@ impl ExportsTable {
         &self,
         state: &PersistentState,
         definitions: Vec<ExportDefinition>,
-    ) -> Result<ExportsDifference, SetupError> {
+    ) -> Result<ExportsDifference, NfsServiceError> {
         let exports = number(state, definitions)?;
         self.resolve_hosts(&exports)?;
         let new = Arc::new(Exports::new(exports, Arc::clone(&self.names), self.clock.wall_clock()));
@@ -96,7 +96,7 @@ impl ExportsTable {
         Ok(ExportsDifference::between(&old, &new))
     }
 
-    fn resolve_hosts(&self, exports: &[Export]) -> Result<(), SetupError> {
+    fn resolve_hosts(&self, exports: &[Export]) -> Result<(), NfsServiceError> {
         let clients = || exports.iter().flat_map(Export::clients).map(|client| &client.client);
         if clients().any(ClientSpec::needs_names) {
             self.start_names()?;
@@ -121,8 +121,8 @@ impl ExportsTable {
     }
 
     /// Starts the threads that query name services.
-    pub(crate) fn start_names(&self) -> Result<(), SetupError> {
-        self.names.start().map_err(SetupError::Threads)
+    pub(crate) fn start_names(&self) -> Result<(), NfsServiceError> {
+        self.names.start().map_err(NfsServiceError::Threads)
     }
 }
 
@@ -136,7 +136,10 @@ fn close_unused(old: &Exports, new: &Exports) {
 }
 
 /// Assigns exports and file systems their stable numbers.
-fn number(state: &PersistentState, definitions: Vec<ExportDefinition>) -> Result<Vec<Export>, SetupError> {
+fn number(
+    state: &PersistentState,
+    definitions: Vec<ExportDefinition>,
+) -> Result<Vec<Export>, NfsServiceError> {
     let mut numbered: Vec<Export> = Vec::new();
     for definition in definitions {
         crate::service::check_path(&definition.path)?;
@@ -146,10 +149,10 @@ fn number(state: &PersistentState, definitions: Vec<ExportDefinition>) -> Result
         let export = Export::new(definition, id, file_system);
         let is_checked = |client: &ExportClient| client.rules.common().subtree_check;
         if export.clients().iter().any(is_checked) && !have_room_for_parents(&export.vfs.root()) {
-            return Err(SetupError::NoRoomForParents(export.path().escape_ascii().to_string()));
+            return Err(NfsServiceError::NoRoomForParents(export.path().escape_ascii().to_string()));
         }
         if numbered.iter().any(|other| other.has_same_path(&export)) {
-            return Err(SetupError::Twice(export.path().escape_ascii().to_string()));
+            return Err(NfsServiceError::Twice(export.path().escape_ascii().to_string()));
         }
         if let Some(other) = numbered.iter().find(|other| other.has_same_fsid(&export)) {
             tracing::warn!(

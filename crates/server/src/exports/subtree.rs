@@ -8,11 +8,12 @@
 //! directory above it. A file that was renamed into another directory is stale, as with knfsd. To
 //! find that out, the whole directory is listed once for each of its changes.
 
+use std::ops::ControlFlow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use curt_sync::ClockCache;
 use curt_types::{Access, Fault, FileKind, Timestamp};
-use curt_vfs::{FsCred, NodeHandle, ReaddirDetail, Vfs, Visit};
+use curt_vfs::{FsCred, NodeHandle, ReaddirDetail, Vfs};
 
 /// Maximum number of cached locations. For other files the whole directory is searched.
 const NAMES_MAX: usize = 16_384;
@@ -91,13 +92,13 @@ impl SubtreeCache {
             let from = cookie;
             let mut visit = |entry: &curt_vfs::VfsDirEntry<'_>| {
                 if candidate.is_some() {
-                    return Visit::Stop;
+                    return ControlFlow::Break(());
                 }
                 cookie = entry.cookie;
                 if entry.fileid == fileid && entry.name != b"." && entry.name != b".." {
                     candidate = Some(Box::<[u8]>::from(entry.name));
                 }
-                Visit::Continue
+                ControlFlow::Continue(())
             };
             let listed = vfs.read_directory(&FsCred::ROOT, directory, from, ReaddirDetail::Names, &mut visit);
             let ended = listed.value?;

@@ -14,7 +14,9 @@ use curt_vfs::{FsCred, MemoryOptions, MemoryVfs, NewNode, Vfs};
 use curt_xdr::{Encode, Opaque, decode_all};
 
 use crate::file_handle::HandleContents;
-use crate::{ExportClient, ExportDefinition, ExportRules, NfsService, ParsedExports, PersistentState, Setup};
+use crate::{
+    ExportClient, ExportDefinition, ExportRules, NfsService, NfsServiceConfig, ParsedExports, PersistentState,
+};
 
 const LINES: &str = "/srv 10.0.0.0/8(rw,insecure) *(ro)\n\
                      /srv/inner 10.0.0.1(sec=none:sys,insecure) 10.0.0.2(secure)\n\
@@ -48,7 +50,7 @@ fn service() -> NfsService {
             ..everyone
         }
     };
-    NfsService::new(Setup {
+    NfsService::new(NfsServiceConfig {
         state: PersistentState::with_key([1; 16]),
         exports: ["/srv", "/srv/inner", "/open"].map(definition).into(),
         counters: Arc::new(ServerCounters::default()),

@@ -13,7 +13,7 @@ use curt_types::SetAttributes;
 use curt_vfs::{FsCred, MemoryOptions, MemoryVfs, NewNode, Vfs};
 use curt_xdr::{Encode, Opaque, decode_all};
 
-use crate::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, SetupError};
+use crate::{ExportDefinition, ExportRules, NfsService, NfsServiceConfig, NfsServiceError, PersistentState};
 
 fn service() -> NfsService {
     let vfs = MemoryVfs::new(MemoryOptions::default());
@@ -26,7 +26,8 @@ fn service() -> NfsService {
     let definition =
         ExportDefinition::for_everyone(b"/srv/data".to_vec(), Arc::new(vfs), ExportRules::default());
     let counters = Arc::new(ServerCounters::default());
-    let setup = Setup { state: PersistentState::with_key([1; 16]), exports: vec![definition], counters };
+    let setup =
+        NfsServiceConfig { state: PersistentState::with_key([1; 16]), exports: vec![definition], counters };
     NfsService::new(setup).unwrap()
 }
 
@@ -153,13 +154,14 @@ fn paths_that_no_client_could_mount_or_tell_apart_are_refused_at_start() {
         };
         let exports = paths.iter().map(definition).collect();
         let counters = Arc::new(ServerCounters::default());
-        NfsService::new(Setup { state: PersistentState::with_key([1; 16]), exports, counters }).map(drop)
+        NfsService::new(NfsServiceConfig { state: PersistentState::with_key([1; 16]), exports, counters })
+            .map(drop)
     };
     let deep = |length: usize| [b"/".to_vec(), vec![b'd'; length - 1]].concat();
     assert!(start(&[deep(1024)]).is_ok());
-    assert!(matches!(start(&[deep(1025)]), Err(SetupError::PathTooLong { length: 1025, .. })));
+    assert!(matches!(start(&[deep(1025)]), Err(NfsServiceError::PathTooLong { length: 1025, .. })));
     assert!(start(&[b"/a".to_vec(), b"/a/b".to_vec()]).is_ok());
-    assert!(matches!(start(&[b"/a".to_vec(), b"/a/".to_vec()]), Err(SetupError::Twice(_))));
+    assert!(matches!(start(&[b"/a".to_vec(), b"/a/".to_vec()]), Err(NfsServiceError::Twice(_))));
 }
 
 #[test]

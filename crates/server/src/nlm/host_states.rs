@@ -96,7 +96,7 @@ impl Drop for LaterState {
     }
 }
 
-/// Whose locks of which file.
+/// The locks of one process of a host on one file.
 #[derive(Clone, Copy, Hash)]
 pub(super) struct HostLockKey<'a> {
     pub(super) file: &'a LockFile,

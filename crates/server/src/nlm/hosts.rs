@@ -38,7 +38,7 @@ pub(super) struct Host {
     known: Mutex<KnownHost>,
 }
 
-/// What changes with the requests of a host.
+/// The part of a host's state that changes with its requests.
 #[derive(Debug)]
 struct KnownHost {
     /// The addresses of this server that its requests came to. Those beyond the limit are not kept.
@@ -125,7 +125,7 @@ pub(super) struct HostTable {
     of_last_run: OnceLock<HashSet<IpAddr>>,
     /// The number of this run. Relaxed: it does not change once requests are served.
     state: AtomicI32,
-    /// What the next job does. Relaxed: the job is queued after it.
+    /// Whether the next job forgets hosts of the last run. Relaxed: the job is queued after it.
     forgets_last_run: AtomicBool,
     wanted: Mutex<Vec<WantedRecord>>,
     /// The list; locked only by who writes it.

@@ -34,7 +34,7 @@ pub struct PeerCall {
     pub peer: IpAddr,
     /// The address of this host to call from, by which the host knows it; `None`: by the route.
     pub local: Option<IpAddr>,
-    /// What is called.
+    /// The kind of call.
     pub kind: PeerCallKind,
 }
 

@@ -9,7 +9,7 @@ use curt_observe::ServerCounter;
 
 use super::host_states::HostLockKey;
 use super::{HostCallbacks, LockPeers};
-use crate::service::{NfsService, SetupError};
+use crate::service::{NfsService, NfsServiceError};
 use crate::state::locks::{LockClient, LockFile, LockOwner};
 
 /// How locks are served.
@@ -32,7 +32,7 @@ pub struct HostToNotify {
     pub locals: Vec<IpAddr>,
 }
 
-/// What a server that starts has to do.
+/// The notices of a server that starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartNotices {
     /// The hosts to be notified.
@@ -47,7 +47,7 @@ impl NfsService {
     ///
     /// # Errors
     /// The list of hosts cannot be read or written, or a thread cannot be started.
-    pub fn serve_locks(&self, serving: LockServing) -> Result<RestartNotices, SetupError> {
+    pub fn serve_locks(&self, serving: LockServing) -> Result<RestartNotices, NfsServiceError> {
         let manager = &self.lock_manager;
         let since = self.clock.wall_clock().duration_since(SystemTime::UNIX_EPOCH);
         let list = manager.hosts.begin(&self.state, since.unwrap_or_default().as_secs())?;
@@ -61,7 +61,7 @@ impl NfsService {
         debug_assert!(is_first, "locks are served once");
         let callbacks = HostCallbacks { manager: Arc::clone(manager), state: Arc::clone(&self.state) };
         self.locks.serve_hosts(Arc::new(callbacks));
-        self.locks.start(self.clock.clone()).map_err(SetupError::LockThread)?;
+        self.locks.start(self.clock.clone()).map_err(NfsServiceError::LockThread)?;
         Ok(RestartNotices { hosts, state: list.state })
     }
 

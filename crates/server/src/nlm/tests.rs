@@ -26,7 +26,7 @@ use curt_xdr::Opaque;
 
 use super::*;
 use crate::exports::{ExportDefinition, ExportRules, Squash, SystemNames};
-use crate::service::Setup;
+use crate::service::NfsServiceConfig;
 
 const GRACE: Duration = Duration::from_secs(90);
 const NLM: u32 = nlm4::PROGRAM;
@@ -120,7 +120,7 @@ impl Server {
             || PersistentState::with_key([9; 16]),
             |directory| PersistentState::open(directory).unwrap(),
         );
-        let setup = Setup { state, exports, counters: Arc::new(ServerCounters::default()) };
+        let setup = NfsServiceConfig { state, exports, counters: Arc::new(ServerCounters::default()) };
         let time = ScriptedTime::new();
         let clock: TimeSource = time.clock();
         let service = NfsService::with_environment(setup, Box::new(SystemNames), clock).unwrap();
@@ -920,7 +920,7 @@ fn a_thousand_owners_and_a_thousand_waiters_are_served_in_turn() {
 
 #[test]
 fn programs_that_are_not_served_are_unavailable() {
-    let setup = Setup {
+    let setup = NfsServiceConfig {
         state: PersistentState::with_key([9; 16]),
         exports: Vec::new(),
         counters: Arc::new(ServerCounters::default()),

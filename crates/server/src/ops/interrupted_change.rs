@@ -10,8 +10,10 @@
 //!
 //! These functions are rarely called, and may wait for a disk.
 
+use std::ops::ControlFlow;
+
 use curt_types::{Attributes, Fault, FileKind, SetAttributes, Timestamp};
-use curt_vfs::{CreateMode, CreatedNode, Error, NewNode, ReaddirDetail, VfsNode, Visit, WccResult};
+use curt_vfs::{CreateMode, CreatedNode, Error, NewNode, ReaddirDetail, VfsNode, WccResult};
 use rustix::io::Errno;
 
 use crate::replay::ExecutionWindow;
@@ -141,7 +143,7 @@ fn is_empty(directory: &VerifiedHandle<'_>, node: &VfsNode) -> bool {
     let mut any = false;
     let mut visit = |entry: &curt_vfs::VfsDirEntry<'_>| {
         any = !matches!(entry.name, b"." | b"..");
-        if any { Visit::Stop } else { Visit::Continue }
+        if any { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let caller = directory.caller();
     let listed = directory.vfs().read_directory(&caller, &node.handle, 0, ReaddirDetail::Names, &mut visit);

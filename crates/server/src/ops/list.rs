@@ -5,8 +5,10 @@
 //! cookie verifier is always zero, because cookies stay valid while a directory changes. Another
 //! verifier is of another server.
 
+use std::ops::ControlFlow;
+
 use curt_types::{Attributes, Fault};
-use curt_vfs::{ReaddirDetail, VfsDirEntry, Visit};
+use curt_vfs::{ReaddirDetail, VfsDirEntry};
 
 use super::FoundObject;
 use crate::request::{NfsRequest, VerifiedHandle};
@@ -48,7 +50,7 @@ pub(crate) fn open_directory(
 pub(crate) fn entries(
     current: &VerifiedHandle<'_>,
     listing: &Listing,
-    visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> Visit,
+    visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> ControlFlow<()>,
 ) -> Result<bool, Fault> {
     let (caller, node) = (current.caller(), &current.node);
     let vfs = current.vfs();

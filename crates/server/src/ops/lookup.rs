@@ -29,6 +29,19 @@ pub(crate) fn lookup(
     current.post_op(found).map(|node| current.child(&node, name))
 }
 
+/// As [`find`], for callers that need no attributes of the directory if the name is found: they may
+/// be missing.
+pub(crate) fn find_object(
+    request: &mut NfsRequest<'_, '_>,
+    current: &VerifiedHandle<'_>,
+    name: &[u8],
+) -> PostOpResult<VfsNode> {
+    match current.vfs().lookup_remembered(&current.caller(), &current.node, name) {
+        Some(found) => PostOpResult { attributes: None, value: Ok(found) },
+        None => find(request, current, name),
+    }
+}
+
 /// Looks up `name` within the current target's tree.
 #[inline]
 pub(crate) fn find(

@@ -6,7 +6,7 @@ use curt_vfs::{CreateMode, NewNode, SpecialFile};
 use super::name::{NamePurpose, check_name};
 use super::{FoundObject, WccOp, attributes, interrupted_change, lookup};
 use crate::request::{NfsRequest, VerifiedHandle};
-use crate::state::{ChangeKind, FileChange};
+use crate::state::{ChangeKind, FileChange, IoDirection};
 
 /// The number of bits of a major device number in Linux.
 const MAJOR_BITS: u32 = 12;
@@ -42,7 +42,7 @@ pub(crate) fn make<'r>(
 }
 
 /// Begins the change of the directory, and of the existing file that an unchecked creation
-/// truncates. One that finds a file changes nothing else.
+/// truncates, unless an open denies that. One that finds a file changes nothing else.
 fn begin<'r>(
     request: &mut NfsRequest<'r, '_>,
     current: &VerifiedHandle<'r>,
@@ -51,6 +51,7 @@ fn begin<'r>(
 ) -> Result<[Option<FileChange<'r>>; 2], Fault> {
     let truncated = match object {
         NewNode::File(CreateMode::Unchecked(set)) if set.size.is_some() => {
+            current.name_not_denied(request, name, IoDirection::Write)?;
             request.begin_change_of_name(current, name, ChangeKind::Data)?
         }
         _ => None,

@@ -35,7 +35,7 @@ pub(crate) use commit::commit;
 pub(crate) use file_system::{limits, space};
 pub(crate) use link::link;
 pub(crate) use list::{Listing, entries, object_of_entry, open_directory};
-pub(crate) use lookup::{find, lookup};
+pub(crate) use lookup::{find, find_object, lookup};
 pub(crate) use make::make;
 pub(crate) use name::{NamePurpose, check_name};
 pub(crate) use read::{TRANSFER_MAX, read};

@@ -5,7 +5,7 @@
 //! it is departing. When it is off the list, the second step releases its state.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     net::IpAddr,
     sync::Arc,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
@@ -25,7 +25,7 @@ const COURTESY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Maximum time between two examinations of all leases for which conflicts need not examine all.
 const EXAMINATION_INTERVAL_MAX: Duration = Duration::from_secs(10);
 
-/// Who sends a request, as far as the security flavor shows. Of AUTH_SYS only the uid counts:
+/// The sender of a request, as far as the security flavor shows. Of AUTH_SYS only the uid counts:
 /// groups and the name of the machine may change while a client runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Principal {
@@ -383,16 +383,25 @@ impl ServerState {
 
     /// Removes the clients whose leases have expired, and unconfirmed records of the age of a
     /// lease, and checks backchannels. A client with state is removed only if the server is
-    /// crowded, or after a day: until a request conflicts with its state, it may return. Returns
-    /// the number of clients removed.
+    /// crowded, if a request waits for one of its locks, or after a day: until a request conflicts
+    /// with its state, it may return. Returns the number of clients removed.
     pub(crate) fn expire(&self, now: Duration) -> usize {
         self.check_callback_paths();
         let states = self.states.load(Ordering::Relaxed);
         let clients = self.find_idle(now);
         let is_crowded =
             is_mostly_used(states, self.limits.states) || is_mostly_used(clients, self.limits.clients);
+        let waited_for = match &self.locks {
+            Some(locks) if !self.find_expired(now, Client::has_states).is_empty() => {
+                locks.clients_waited_for()
+            }
+            Some(_) | None => HashSet::new(),
+        };
         self.remove_expired(now, |client| {
-            is_crowded || !client.has_states() || now.saturating_sub(client.renewed()) > COURTESY_MAX
+            is_crowded
+                || !client.has_states()
+                || waited_for.contains(&client.id)
+                || now.saturating_sub(client.renewed()) > COURTESY_MAX
         })
     }
 

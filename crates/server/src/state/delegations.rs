@@ -78,7 +78,7 @@ pub(crate) enum LocalChanges {
     Lease(Box<dyn FileLease>),
 }
 
-/// What a change changes.
+/// The part of a file that a change concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChangeKind {
     /// The file's data: the server opens it for writing.
@@ -113,7 +113,7 @@ pub(crate) struct BegunChange<'a> {
     pub(crate) recall: Option<Recall>,
 }
 
-/// What is in the way of a change.
+/// The delegations that conflict with a change.
 #[derive(Debug, Default)]
 pub(crate) struct DelegationConflict {
     /// The holders.
@@ -140,7 +140,7 @@ pub(crate) trait DelegationObserver: Send + Sync {
     fn has_ended(&self, file: &FileKey);
 }
 
-/// What became of a recall.
+/// The state of a recall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecallState {
     /// It has been sent, or is about to be.

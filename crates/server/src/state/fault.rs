@@ -45,10 +45,8 @@ pub(crate) enum StateFault {
     TooBigToCache,
     /// The channel's sizes are too small for any request.
     TooSmall,
-    /// The stateid is of no state of this client.
+    /// The stateid is of no state of this client, or of an earlier run of the server.
     BadStateid,
-    /// The stateid is of an earlier run of the server.
-    StaleStateid,
     /// The state has changed since the stateid was issued.
     OldStateid,
     /// The administrator has revoked the state.

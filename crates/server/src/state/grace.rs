@@ -1,7 +1,7 @@
 //! The grace period after a restart (RFC 8881 sections 8.4.2 and 8.4.3): for a while only reclaims
 //! are granted, and only to clients that had state when the last run of the server ended.
 //!
-//! The list of those clients is on stable storage, which is not the business of this module. The
+//! The list of those clients is on stable storage and is kept by `recovery`. The
 //! period ends when each client of the list has sent RECLAIM_COMPLETE, or after its time. Then the
 //! list must be replaced before other state is granted: a client that has not completed its
 //! reclaims must not be on it after the next restart, because others may have had its locks.

@@ -5,6 +5,7 @@
 //! file. A client's states stay locked while the table decides a request for it. So a lock is never
 //! granted to a state that has ended.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use curt_proto::nfs4::{Clientid, Stateid};
@@ -32,6 +33,10 @@ pub(crate) trait ClientLocks: Send + Sync {
 
     /// Releases the locks of a client in all files, and takes its requests out of the queues.
     fn release_client(&self, client: Clientid);
+
+    /// The clients with locks for which others wait. Of several whose locks are in the way of one
+    /// waiter, there may be one only.
+    fn clients_waited_for(&self) -> HashSet<Clientid>;
 }
 
 /// An owner's locks of one file, based on one open.
@@ -42,7 +47,7 @@ pub(super) struct LockState {
     pub(super) owner: Arc<[u8]>,
 }
 
-/// What a LOCK is based on.
+/// The state that a LOCK is based on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LockBasis<'a> {
     /// An open, and an owner that may have no stateid yet.
@@ -59,7 +64,7 @@ pub(crate) enum LockBasis<'a> {
 /// The arguments of LOCK that concern state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockStateRequest<'a> {
-    /// What it is based on.
+    /// The state that it is based on.
     pub(crate) basis: LockBasis<'a>,
     /// The file.
     pub(crate) file: FileKey,
@@ -69,7 +74,7 @@ pub(crate) struct LockStateRequest<'a> {
     pub(crate) is_reclaim: bool,
 }
 
-/// What a LOCK got.
+/// The outcome of a LOCK.
 #[derive(Debug)]
 pub(crate) enum LockStateOutcome {
     /// The lock, with this stateid.

@@ -56,30 +56,24 @@ pub(crate) struct OpenGranted {
 struct OpenedModes(u16);
 
 impl OpenedModes {
-    fn modes() -> impl Iterator<Item = (u16, ShareMode)> {
-        let bits = [ShareBits::NONE, ShareBits::READ, ShareBits::WRITE, ShareBits::BOTH];
-        let modes = bits.into_iter().flat_map(move |access| bits.map(|deny| ShareMode { access, deny }));
-        modes.enumerate().map(|(place, mode)| (1 << place, mode))
+    fn with(self, opened: ShareMode) -> Self {
+        Self(self.0 | opened.bit())
     }
 
-    fn with(self, opened: ShareMode) -> Self {
-        Self(Self::modes().fold(self.0, |all, (bit, mode)| if mode == opened { all | bit } else { all }))
+    fn modes(self) -> impl Iterator<Item = ShareMode> {
+        let bits = [ShareBits::NONE, ShareBits::READ, ShareBits::WRITE, ShareBits::BOTH];
+        let all = bits.into_iter().flat_map(move |access| bits.map(|deny| ShareMode { access, deny }));
+        all.filter(move |mode| self.0 & mode.bit() != 0)
     }
 
     /// The OPENs that are parts of `mode`.
     fn within(self, mode: ShareMode) -> Self {
-        Self(Self::modes().fold(
-            0,
-            |all, (bit, part)| {
-                if mode.contains(part) { all | (self.0 & bit) } else { all }
-            },
-        ))
+        self.modes().filter(|part| mode.contains(*part)).fold(Self::default(), Self::with)
     }
 
     /// The union of all.
     fn union(self) -> ShareMode {
-        let present = Self::modes().filter(|(bit, _)| self.0 & bit != 0);
-        present.fold(ShareMode::default(), |all, (_, mode)| all.and(mode))
+        self.modes().fold(ShareMode::default(), |all, mode| all.and(mode))
     }
 }
 
@@ -106,7 +100,7 @@ pub(crate) enum DelegationRefusal {
     Resource,
 }
 
-/// What a stateid names.
+/// The state that a stateid names.
 pub(super) enum StateKind {
     Open(OpenState),
     Locks(LockState),
@@ -172,8 +166,8 @@ pub(super) struct ClientStates {
     is_gone: bool,
     is_reclaim_complete: bool,
     pub(super) states: HashMap<u64, StateRecord>,
-    /// The open of each owner and file.
-    opens: HashMap<(u64, FileKey), u64>,
+    /// The open of each owner of each file that is open.
+    opens: HashMap<FileKey, HashMap<u64, u64>>,
     owners: HashMap<Arc<[u8]>, OpenOwner>,
     /// The delegation of each file.
     delegations: HashMap<FileKey, u64>,
@@ -211,8 +205,8 @@ impl ClientStates {
 
     /// Whether an open of `file` denies the requested access.
     pub(super) fn denies(&self, file: &FileKey, wanted: WantedAccess) -> bool {
-        let opens = self.opens.iter().filter(|((_, open), _)| open == file);
-        let mut records = opens.filter_map(|(_, number)| self.states.get(number));
+        let opens = self.opens.get(file).into_iter().flat_map(HashMap::values);
+        let mut records = opens.filter_map(|number| self.states.get(number));
         records.any(|record| match &record.kind {
             StateKind::Open(open) => wanted.is_denied_by(open.mode),
             StateKind::Locks(_) | StateKind::Delegation(_) => false,
@@ -308,7 +302,12 @@ impl ClientStates {
     /// Removes an open from the indexes, and returns its mode.
     fn end_open(&mut self, open: &OpenState) -> ShareMode {
         if let Some(owner) = self.owners.get_mut(&open.owner) {
-            self.opens.remove(&(owner.number, open.file));
+            if let Some(of_file) = self.opens.get_mut(&open.file) {
+                of_file.remove(&owner.number);
+                if of_file.is_empty() {
+                    self.opens.remove(&open.file);
+                }
+            }
             owner.opens -= 1;
             if owner.opens == 0 {
                 self.owners.remove(&open.owner);
@@ -354,12 +353,10 @@ impl ClientStates {
 
 /// The number in a stateid.
 fn number_of(epoch: u32, stateid: &Stateid) -> Result<u64, StateFault> {
-    if stateid.is_reserved() {
-        return Err(StateFault::BadStateid);
-    }
     let [e0, e1, e2, e3, number @ ..] = stateid.other;
-    if u32::from_be_bytes([e0, e1, e2, e3]) != epoch {
-        return Err(StateFault::StaleStateid);
+    if stateid.is_reserved() || u32::from_be_bytes([e0, e1, e2, e3]) != epoch {
+        // NFS4ERR_STALE_STATEID is for 4.0 alone (RFC 8881 section 15.1.16.5).
+        return Err(StateFault::BadStateid);
     }
     Ok(u64::from_be_bytes(number))
 }
@@ -415,7 +412,7 @@ impl ServerState {
         self.admits(client, states, asked.is_reclaim)?;
         let pin = asked.pin.clone();
         let owner = states.owners.get(asked.owner).map(|owner| owner.number);
-        let present = owner.and_then(|owner| states.opens.get(&(owner, asked.file)).copied());
+        let present = owner.and_then(|owner| states.opens.get(&asked.file)?.get(&owner).copied());
         if let Some(number) = present
             && let Some(record) = states.states.get_mut(&number)
             && let StateKind::Open(open) = &mut record.kind
@@ -440,7 +437,7 @@ impl ServerState {
         };
         let owner = states.owners.entry(Arc::clone(&name)).or_insert(OpenOwner { number, opens: 0 });
         owner.opens += 1;
-        states.opens.insert((owner.number, asked.file), number);
+        states.opens.entry(asked.file).or_default().insert(owner.number, number);
         let opened = OpenedModes::default().with(asked.mode);
         let locks = HashMap::new();
         let open = OpenState {

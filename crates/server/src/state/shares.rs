@@ -89,6 +89,11 @@ impl ShareMode {
         Self { access: self.access.and(other.access), deny: self.deny.and(other.deny) }
     }
 
+    /// A bit that no other mode has.
+    pub(super) const fn bit(self) -> u16 {
+        1 << (self.access.0 * 4 + self.deny.0)
+    }
+
     /// Whether one of both denies what the other has.
     const fn conflicts(self, other: Self) -> bool {
         self.deny.0 & other.access.0 != 0 || self.access.0 & other.deny.0 != 0
@@ -100,7 +105,7 @@ impl ShareMode {
     }
 }
 
-/// Whose reservation it is.
+/// The owner of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShareHolder {
     /// An open of NFSv4. What it denies is denied to all I/O of others.
@@ -119,7 +124,7 @@ impl ShareHolder {
     }
 }
 
-/// What I/O does.
+/// The direction of I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IoDirection {
     /// It reads data.
@@ -331,10 +336,15 @@ impl ShareTable {
         self.shard(file).lock().get(file).is_some_and(|shares| shares.access.write > 0)
     }
 
+    /// Whether any open denies I/O.
+    pub(crate) fn has_denials(&self) -> bool {
+        self.denying.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether an open of another owner denies this I/O. `own` is the mode of the caller's own
     /// open; none for I/O without one, such as that of NFSv3.
     pub(crate) fn denies_io(&self, file: &FileKey, own: Option<ShareMode>, io: IoDirection) -> bool {
-        if self.denying.load(Ordering::Relaxed) == 0 {
+        if !self.has_denials() {
             return false;
         }
         let shard = self.shard(file).lock();

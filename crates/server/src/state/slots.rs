@@ -1,7 +1,7 @@
 //! Slots: each request of a session is executed once (RFC 8881 section 2.10.6).
 //!
 //! Invariants: a slot executes one request at a time; a repetition with the same contents gets the
-//! same reply, one with other contents an error; no other request reads or changes the reply.
+//! same reply, one with another fingerprint an error; no other request reads or changes the reply.
 
 use std::{hash::BuildHasher as _, sync::Arc, sync::atomic::Ordering, time::Duration};
 
@@ -9,6 +9,9 @@ use curt_proto::nfs4::{SequenceId, SessionId, SlotId};
 use parking_lot::Mutex;
 
 use super::{Client, GrantingCall, Principal, ServerState, Session, StateFault};
+
+/// The bytes at either end of a large request that its fingerprint covers.
+pub(super) const FINGERPRINT_END: usize = 4096;
 
 /// The arguments of SEQUENCE.
 #[derive(Clone, Copy, Debug)]
@@ -72,17 +75,15 @@ struct SlotContents {
     sequence: SequenceId,
     /// The fingerprint of the last request.
     fingerprint: u64,
-    state: SlotState,
+    /// None before the first request.
+    state: Option<SlotState>,
     /// The reply, if the state is `Cached`. The memory is used again.
     reply: Vec<u8>,
 }
 
-/// What became of a slot's last request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The state of a slot's last request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotState {
-    /// There was none.
-    #[default]
-    Unused,
     /// It is executed.
     InProgress,
     /// Its reply is cached.
@@ -91,7 +92,7 @@ enum SlotState {
     Uncached,
 }
 
-/// What a slot does with a request.
+/// A slot's decision on a request.
 enum SlotDecision {
     Execute,
     Replay(Vec<u8>),
@@ -101,35 +102,33 @@ enum SlotDecision {
 impl Slot {
     fn begin(&self, asked: &SequenceRequest) -> Result<SlotDecision, StateFault> {
         let mut slot = self.0.lock();
-        if asked.sequence == slot.sequence.next() && slot.state != SlotState::InProgress {
+        if asked.sequence == slot.sequence.next() && slot.state != Some(SlotState::InProgress) {
             slot.sequence = asked.sequence;
             slot.fingerprint = asked.fingerprint;
-            slot.state = SlotState::InProgress;
+            slot.state = Some(SlotState::InProgress);
             return Ok(SlotDecision::Execute);
         }
-        if asked.sequence != slot.sequence || slot.state == SlotState::Unused {
-            return Err(StateFault::Misordered);
-        }
-        match slot.state {
-            // Whatever it is: a client that has given a request up asks by SEQUENCE alone whether
-            // it has ended.
+        let last = slot.state.filter(|_| asked.sequence == slot.sequence);
+        match last.ok_or(StateFault::Misordered)? {
+            // Also for another request: a client that has abandoned a request sends SEQUENCE alone
+            // to learn whether it has ended.
             SlotState::InProgress => Err(StateFault::Delay),
             _ if asked.fingerprint != slot.fingerprint => Err(StateFault::FalseRetry),
             SlotState::Cached => Ok(SlotDecision::Replay(slot.reply.clone())),
-            SlotState::Uncached | SlotState::Unused => Ok(SlotDecision::Uncached),
+            SlotState::Uncached => Ok(SlotDecision::Uncached),
         }
     }
 
     fn finish(&self, reply: Option<&[u8]>) {
         let mut slot = self.0.lock();
         slot.reply.clear();
-        slot.state = match reply {
+        slot.state = Some(match reply {
             Some(reply) => {
                 slot.reply.extend_from_slice(reply);
                 SlotState::Cached
             }
             None => SlotState::Uncached,
-        };
+        });
     }
 }
 
@@ -203,9 +202,19 @@ impl Drop for SlotInUse {
 
 impl ServerState {
     /// The hash of a request and its principal. It distinguishes a repetition from another request
-    /// with its sequence id.
+    /// with its sequence id (RFC 8881 section 2.10.6.1.3.1, which requires no check of all bytes).
+    ///
+    /// Of a request that is larger than both ends together, it covers these and the length: the
+    /// operations are at the ends, with the data of a WRITE between them. Only a client that
+    /// violates the protocol reuses a sequence id for other data.
     pub(crate) fn fingerprint(&self, principal: Principal, contents: &[u8]) -> u64 {
-        self.fingerprints.hash_one((principal, contents))
+        let length = contents.len();
+        let (first, last) = if length > 2 * FINGERPRINT_END {
+            (&contents[..FINGERPRINT_END], &contents[length - FINGERPRINT_END..])
+        } else {
+            (contents, &[][..])
+        };
+        self.fingerprints.hash_one((principal, length, first, last))
     }
 
     /// Whether a request is the last of its slot, so that its reply may not have arrived.

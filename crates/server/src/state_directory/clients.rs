@@ -31,7 +31,7 @@ const STALE_LINES_MIN: usize = 1024;
 /// The list of a run of the server.
 pub(crate) struct ClientRecords(Mutex<RecordsFile>);
 
-/// What a list depends on.
+/// The limits of a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordLimits {
     /// The lease of this run.
@@ -59,11 +59,11 @@ struct RecordsFile {
     limits: RecordLimits,
     /// The clients that this run has recorded.
     recorded: HashMap<Box<[u8]>, StoredClient>,
-    /// What the last run has left, until the grace period ends.
+    /// The state that the last run has left, until the grace period ends.
     last: LastRun,
 }
 
-/// What the last run has left.
+/// The state that the last run has left.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastRun {
     /// Its lease; zero if there was none.
@@ -336,7 +336,7 @@ mod tests {
         (records, clients(last))
     }
 
-    /// What another run would find.
+    /// The clients that another run would find.
     fn content(path: &Path) -> HashSet<RecordedClient> {
         clients(parse(&std::fs::read(path).unwrap()).unwrap())
     }

@@ -1,6 +1,8 @@
 //! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16 and 3.3.17): entries go from the file system
 //! into the reply until its budget is used up.
 
+use std::ops::ControlFlow;
+
 use curt_observe::probe;
 use curt_observe::stages::{self, RequestStage};
 use curt_proto::nfs3::{
@@ -9,7 +11,7 @@ use curt_proto::nfs3::{
 };
 use curt_rpc::server::CallFailure;
 use curt_types::Fault;
-use curt_vfs::{ReaddirDetail, VfsDirEntry, Visit};
+use curt_vfs::{ReaddirDetail, VfsDirEntry};
 use curt_xdr::Encode;
 
 use super::{finish, wire_handle};
@@ -94,8 +96,8 @@ fn append(
         let pushed =
             if is_plus { push_plus(current, entry, &mut encoder) } else { push(entry, &mut encoder) };
         match pushed {
-            Ok(()) => Visit::Continue,
-            Err(ReplyFull) => Visit::Stop,
+            Ok(()) => ControlFlow::Continue(()),
+            Err(ReplyFull) => ControlFlow::Break(()),
         }
     };
     let listed = ops::entries(current, listing, &mut visit);

@@ -37,6 +37,7 @@ pub(super) fn access<'r>(
             let target = object.exported_or(NfsStat4::Serverfault)?;
             let answer = ops::access(&mut compound.request, target, asked);
             let granted = answer.value?;
+            compound.keep_attributes(answer.attributes);
             (answer.attributes.map_or(FileKind::Regular, |attributes| attributes.kind), granted)
         }
     };

@@ -16,6 +16,8 @@ use crate::request::NfsRequest;
 
 /// Handles are valid as long as their object (`FH4_PERSISTENT`).
 const PERSISTENT: u32 = 0;
+/// Handles may become stale when their object is renamed (`FH4_VOL_RENAME`).
+const VOLATILE_AT_RENAME: u32 = 8;
 /// No kind of ACL entry.
 const NO_ACLS: u32 = 0;
 /// Names may be any bytes (`FSCHARSET_CAP4_CONTAINS_NON_UTF8`).
@@ -106,10 +108,12 @@ impl RequestedAttributes {
     }
 }
 
-/// What is wanted of an object's file system and of the server.
+/// The requested values of an object's file system and of the server.
 pub(super) struct FileSystemFacts {
     limits: Option<Limits>,
     space: Option<FileSystemSpace>,
+    /// No handle contains a directory in which its object is, as under subtree_check: a file may be
+    /// in several, and be moved to others.
     unique_handles: bool,
     /// Whether it stores when objects were created.
     has_time_create: bool,
@@ -128,7 +132,6 @@ impl FileSystemFacts {
             Object::Exported(target) => {
                 let limits = of_limits.then(|| ops::limits(request, target).value).transpose()?;
                 let space = of_space.then(|| ops::space(request, target).value).transpose()?;
-                // A handle under subtree_check contains a parent, and a file may have several.
                 (limits, space, !target.rules().subtree_check)
             }
             Object::Pseudo(_) => (Some(PSEUDO_LIMITS), Some(PSEUDO_SPACE), true),
@@ -176,7 +179,7 @@ impl Described<'_> {
         let mut values = AttributeValues {
             supported_attrs: Some(supported.without(missing)),
             kind: Some(object.kind.into()),
-            fh_expire_type: Some(PERSISTENT),
+            fh_expire_type: Some(if facts.unique_handles { PERSISTENT } else { VOLATILE_AT_RENAME }),
             change: Some(change(object)),
             size: Some(object.size),
             named_attr: Some(false),
@@ -265,14 +268,19 @@ fn decimal(id: u32, digits: &mut [u8; DIGITS_MAX]) -> OpaqueLimited<'_> {
     }
 }
 
-/// Passes the values of the wanted attributes of an object to `consume`.
+/// Passes the values of the wanted attributes of an object to `consume`. The tree is asked for what
+/// is not in `known`.
 pub(super) fn values<R>(
     request: &mut NfsRequest<'_, '_>,
     object: &Object<'_>,
+    known: Option<Attributes>,
     wanted: RequestedAttributes,
     consume: impl FnOnce(&AttributeValues<'_>) -> R,
 ) -> Result<R, OpFailure> {
-    let attributes = names::attributes(request, object)?;
+    let attributes = match known {
+        Some(known) => known,
+        None => names::attributes(request, object)?,
+    };
     let facts = FileSystemFacts::query(request, object, wanted)?;
     let mounted_on_fileid = if wanted.contains(Attribute::MountedOnFileid) {
         names::mounted_on_fileid(object, attributes.fileid)
@@ -289,10 +297,11 @@ pub(super) fn values<R>(
 pub(super) fn append(
     request: &mut NfsRequest<'_, '_>,
     object: &Object<'_>,
+    known: Option<Attributes>,
     wanted: RequestedAttributes,
     reply: &mut Vec<u8>,
 ) -> Outcome {
-    values(request, object, wanted, |values| values.encode(wanted.mask(), reply))
+    values(request, object, known, wanted, |values| values.encode(wanted.mask(), reply))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use curt_proto::nfs4::{CloseArgs4, NfsStat4, OpenDowngradeArgs4, Stateid};
 use curt_xdr::{Decoder, Encode};
 
 use super::open::share_mode;
-use super::{Compound, OpFailure, Outcome, decoded};
+use super::{Compound, Outcome, decoded};
 use crate::ops;
 use crate::request::VerifiedHandle;
 
@@ -17,7 +17,7 @@ pub(super) fn close<'r>(
     let object = compound.current()?;
     let target = object.exported_or(NfsStat4::BadStateid)?;
     let stateid = compound.exact_stateid(stateid)?;
-    let slot = compound.slot.as_ref().ok_or(OpFailure::Status(NfsStat4::OpNotInSession))?;
+    let slot = compound.slot()?;
     let pin = compound.request.service.held.close_pinned(slot.client(), &stateid, &target.file_key())?;
     if pin.is_some() && is_removed(compound, target) {
         // The blocks of the file are freed.
@@ -45,7 +45,7 @@ pub(super) fn open_downgrade<'r>(
     let target = object.exported_or(NfsStat4::BadStateid)?;
     let mode = share_mode(share_access, share_deny)?;
     let stateid = compound.exact_stateid(stateid)?;
-    let slot = compound.slot.as_ref().ok_or(OpFailure::Status(NfsStat4::OpNotInSession))?;
+    let slot = compound.slot()?;
     let held = &compound.request.service.held;
     let stateid = held.open_downgrade(slot.client(), &stateid, &target.file_key(), mode)?;
     compound.current_stateid = Some(stateid);

@@ -7,6 +7,7 @@ use curt_proto::nfs4::{Availability, Nfs4Operation, NfsStat4, Position, Stateid,
 use curt_rpc::auth::AuthStatus;
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure};
+use curt_types::Attributes;
 use curt_xdr::{Decoder, Encode, put_opaque};
 
 use super::object::Object;
@@ -22,9 +23,10 @@ use crate::state::SlotInUse;
 const REPLY_MAX: usize = 64 << 10;
 /// The bytes of an accepted reply before the results.
 const REPLY_HEADER: usize = 24;
-/// The bytes of a failed operation's result: its number and its status. SETATTR adds an empty
-/// bitmap.
-pub(super) const FAILED_RESULT: usize = 12;
+/// The bytes of an operation's number and status.
+const RESULT_HEADER: usize = 8;
+/// The most bytes of a failed operation's result: SETATTR adds an empty bitmap.
+pub(super) const FAILED_RESULT: usize = RESULT_HEADER + 4;
 
 /// The context of a compound's operations.
 pub(crate) struct Compound<'r, 'c> {
@@ -38,6 +40,9 @@ pub(crate) struct Compound<'r, 'c> {
     /// The arguments of COMPOUND as sent.
     pub(crate) arguments: &'r [u8],
     current: Option<Object<'r>>,
+    /// The attributes of the current filehandle's object, if the last operations have returned
+    /// them: see [`keeps_attributes`].
+    current_attributes: Option<Attributes>,
     saved: Option<Object<'r>>,
     /// The current stateid (RFC 8881 section 16.2.3.1.2).
     pub(crate) current_stateid: Option<Stateid>,
@@ -89,6 +94,7 @@ pub(super) fn call(
         position: 0,
         arguments: call.arguments,
         current: None,
+        current_attributes: None,
         saved: None,
         current_stateid: None,
         saved_stateid: None,
@@ -138,10 +144,22 @@ const fn is_auxiliary(operation: Nfs4Operation) -> bool {
     matches!(operation, Getattr | Getfh | Putfh | Putrootfh | Restorefh | Savefh)
 }
 
+/// Whether the attributes that an operation before this one has returned are still used after it.
+///
+/// RFC 8881 section 16.2.3 promises no isolation of a compound: requests of others may take effect
+/// between any two of its operations, or between none. So an operation may return the attributes of
+/// an earlier instant within the same compound, as if it were executed at that instant. This holds
+/// while the operations in between change nothing, do not wait for a disk or a client, and promise
+/// nothing about later changes, as OPEN does with a delegation. Everything else queries anew.
+const fn keeps_attributes(operation: Nfs4Operation) -> bool {
+    use Nfs4Operation::{Getattr, Getfh, Nverify, Savefh, Verify};
+    matches!(operation, Getattr | Getfh | Nverify | Savefh | Verify)
+}
+
 /// Ends the result of an operation that has failed. It begins at `at`, with its header.
 pub(super) fn end_failed(operation: Nfs4Operation, failure: OpFailure, at: usize, reply: &mut Vec<u8>) {
     if matches!(failure, OpFailure::Status(_)) {
-        reply.truncate(at + 8);
+        reply.truncate(at + RESULT_HEADER);
         if operation == Nfs4Operation::Setattr {
             // Its result has the attributes that were set, whatever its status.
             0_u32.encode(reply);
@@ -172,7 +190,8 @@ impl<'r> Compound<'r, '_> {
             }
             self.position += 1;
             let outcome = match outcome {
-                Ok(()) | Err(OpFailure::WithBody(_)) => self.check_size(reply).and(outcome),
+                Ok(()) => self.check_size(reply, self.next_result_min(arguments)),
+                Err(OpFailure::WithBody(_)) => self.check_size(reply, 0).and(outcome),
                 Err(OpFailure::Status(_)) => outcome,
             };
             let status = outcome.map_or_else(OpFailure::status, |()| NfsStat4::Ok);
@@ -247,6 +266,9 @@ impl<'r> Compound<'r, '_> {
         if properties.changes && self.slot.is_some() && self.room(reply) < result_max {
             return Err(self.too_big().into());
         }
+        if !keeps_attributes(operation) {
+            self.current_attributes = None;
+        }
         let at = reply.len();
         let outcome = table::function(operation)(self, arguments, reply);
         debug_assert!(
@@ -283,12 +305,24 @@ impl<'r> Compound<'r, '_> {
     /// Sets the current filehandle; there is no current stateid until an operation returns one.
     pub(crate) fn set_current(&mut self, object: Object<'r>) {
         self.current = Some(object);
+        self.current_attributes = None;
         self.current_stateid = None;
+    }
+
+    /// Keeps the attributes of the current filehandle's object that an operation has returned.
+    pub(crate) const fn keep_attributes(&mut self, attributes: Option<Attributes>) {
+        self.current_attributes = attributes;
+    }
+
+    /// Those attributes.
+    pub(crate) const fn kept_attributes(&self) -> Option<Attributes> {
+        self.current_attributes
     }
 
     /// After SECINFO, there is no current filehandle (RFC 8881 section 2.6.3.1.1.8).
     pub(crate) fn consume_current(&mut self) {
         self.current = None;
+        self.current_attributes = None;
         self.current_stateid = None;
     }
 
@@ -337,9 +371,19 @@ impl<'r> Compound<'r, '_> {
         REPLY_HEADER + reply.len() - self.start + self.attached
     }
 
-    /// Refuses a reply that is larger than the session allows.
-    fn check_size(&self, reply: &[u8]) -> Outcome {
-        if self.used(reply) > self.reply_max() { Err(self.too_big().into()) } else { Ok(()) }
+    /// The least size of the result of the operation that follows: that of its failure.
+    fn next_result_min(&self, arguments: &Decoder<'_>) -> usize {
+        if self.position == self.operations {
+            return 0;
+        }
+        let is_setattr = arguments.clone().u32() == Ok(Nfs4Operation::Setattr.number());
+        if is_setattr { FAILED_RESULT } else { RESULT_HEADER }
+    }
+
+    /// Refuses a reply that, with the bytes that will be appended at least, is larger than the
+    /// session allows.
+    fn check_size(&self, reply: &[u8], appended: usize) -> Outcome {
+        if self.used(reply) + appended > self.reply_max() { Err(self.too_big().into()) } else { Ok(()) }
     }
 
     /// The status of an operation whose result has no room in the reply.

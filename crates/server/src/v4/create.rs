@@ -17,9 +17,6 @@ pub(super) fn create<'r>(
 ) -> Outcome {
     let CreateArgs4 { kind, name, attributes } = decoded(arguments)?;
     let object = compound.current()?;
-    if matches!(kind, CreateType4::Other(_)) {
-        return Err(NfsStat4::Badtype.into());
-    }
     names::check(name.bytes())?;
     if attributes.mask.contains(Attribute::Size.number()) {
         return Err(NfsStat4::Inval.into());
@@ -41,8 +38,9 @@ pub(super) fn create<'r>(
     let made = ops::make(&mut compound.request, directory, name.bytes(), node);
     let child = made.value?;
     let attributes_set = child.attributes.map_or(set.mask, |child| set.applied_to(&child));
-    let child = compound.request.resolve(child.handle.as_bytes())?;
+    let object = compound.request.resolve(child.handle.as_bytes())?;
     CreateOk4 { directory: change_info(&made.attributes), attributes_set }.encode(reply);
-    compound.set_current(Object::Exported(child));
+    compound.set_current(Object::Exported(object));
+    compound.keep_attributes(child.attributes);
     Ok(())
 }

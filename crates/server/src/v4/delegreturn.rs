@@ -4,7 +4,7 @@ use curt_observe::{ServerCounter, probe};
 use curt_proto::nfs4::{DelegreturnArgs4, NfsStat4};
 use curt_xdr::Decoder;
 
-use super::{Compound, OpFailure, Outcome, decoded};
+use super::{Compound, Outcome, decoded};
 
 pub(super) fn delegreturn<'r>(
     compound: &mut Compound<'r, '_>,
@@ -13,7 +13,7 @@ pub(super) fn delegreturn<'r>(
 ) -> Outcome {
     let DelegreturnArgs4 { stateid } = decoded(arguments)?;
     let stateid = compound.stateid(stateid)?;
-    let slot = compound.slot.as_ref().ok_or(OpFailure::Status(NfsStat4::OpNotInSession))?;
+    let slot = compound.slot()?;
     let object = compound.current()?;
     // The pseudo file system has no delegations.
     let target = object.exported_or(NfsStat4::BadStateid)?;

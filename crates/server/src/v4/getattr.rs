@@ -14,5 +14,6 @@ pub(super) fn getattr<'r>(
     let GetattrArgs4 { attributes } = decoded(arguments)?;
     let object = compound.current()?;
     let wanted = RequestedAttributes::new(attributes, compound.minor_version)?;
-    attributes::append(&mut compound.request, &object, wanted, reply)
+    let known = compound.kept_attributes();
+    attributes::append(&mut compound.request, &object, known, wanted, reply)
 }

@@ -18,7 +18,7 @@ pub(super) fn check_stateid<'r>(
     io: IoDirection,
 ) -> Result<Option<FileChange<'r>>, OpFailure> {
     let stateid = compound.stateid(given)?;
-    let slot = compound.slot.as_ref().ok_or(OpFailure::Status(NfsStat4::OpNotInSession))?;
+    let slot = compound.slot()?;
     let (service, file) = (compound.request.service, target.file_key());
     let check = || service.held.check_io(slot.client(), &stateid, &file, io);
     match check() {

@@ -26,5 +26,6 @@ pub(super) fn link<'r>(
         return Err(status.into());
     }
     LinkOk4 { directory: change_info(&linked.attributes.current) }.encode(reply);
+    compound.keep_attributes(linked.attributes.current.after);
     Ok(())
 }

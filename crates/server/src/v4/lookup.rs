@@ -3,6 +3,7 @@
 use curt_proto::nfs4::{LookupArgs4, NfsStat4};
 use curt_xdr::Decoder;
 
+use super::names::FoundName;
 use super::{Compound, Object, Outcome, decoded, names};
 
 pub(super) fn lookup<'r>(
@@ -12,8 +13,10 @@ pub(super) fn lookup<'r>(
 ) -> Outcome {
     let LookupArgs4 { name } = decoded(arguments)?;
     let directory = compound.current()?;
-    let found = names::lookup(&mut compound.request, &directory, name.bytes())?;
-    enter(compound, found)
+    let FoundName { object, attributes } = names::find(&mut compound.request, &directory, name.bytes())?;
+    enter(compound, object)?;
+    compound.keep_attributes(attributes);
+    Ok(())
 }
 
 pub(super) fn lookupp<'r>(

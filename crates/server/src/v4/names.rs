@@ -107,8 +107,8 @@ fn export_root<'r>(request: &mut NfsRequest<'r, '_>, id: ExportId) -> Result<Opt
     }
 }
 
-/// What a client sees at a pseudo directory: the root of the export that covers it, if the client
-/// may use that; otherwise the directory.
+/// The object that a client sees at a pseudo directory: the root of the export that covers it, if
+/// the client may use that; otherwise the directory.
 fn entered<'r>(request: &mut NfsRequest<'r, '_>, node: &PseudoNode) -> Result<Object<'r>, OpFailure> {
     let covered = match node.directory().export {
         Some(id) => export_root(request, id)?,
@@ -117,8 +117,8 @@ fn entered<'r>(request: &mut NfsRequest<'r, '_>, node: &PseudoNode) -> Result<Ob
     Ok(covered.unwrap_or_else(|| Object::Pseudo(node.clone())))
 }
 
-/// What a client sees at a pseudo directory; none if neither it nor anything below it is exported
-/// to the client.
+/// The object that a client sees at a pseudo directory; none if neither it nor anything below it is
+/// exported to the client.
 pub(super) fn visible<'r>(
     request: &mut NfsRequest<'r, '_>,
     parent: &PseudoNode,
@@ -139,37 +139,57 @@ pub(super) fn visible<'r>(
     Ok(None)
 }
 
+/// The object of a name.
+pub(super) struct FoundName<'r> {
+    pub(super) object: Object<'r>,
+    /// Its attributes, if the look-up has returned them.
+    pub(super) attributes: Option<Attributes>,
+}
+
 /// Looks up a name in a directory.
 pub(super) fn lookup<'r>(
     request: &mut NfsRequest<'r, '_>,
     directory: &Object<'r>,
     name: &[u8],
 ) -> Result<Object<'r>, OpFailure> {
-    match directory {
+    find(request, directory, name).map(|found| found.object)
+}
+
+/// As [`lookup`], with the attributes that are known then.
+pub(super) fn find<'r>(
+    request: &mut NfsRequest<'r, '_>,
+    directory: &Object<'r>,
+    name: &[u8],
+) -> Result<FoundName<'r>, OpFailure> {
+    check(name)?;
+    let crossed = match directory {
         Object::WrongFlavor(handle) => {
-            check(name)?;
-            mounted_below(request, handle, name)?.ok_or(OpFailure::Status(NfsStat4::Wrongsec))
+            mounted_below(request, handle, name)?.ok_or(OpFailure::Status(NfsStat4::Wrongsec))?
         }
         Object::Pseudo(node) => {
-            check(name)?;
             let found = node.directory().children.iter().find(|(_, own)| *own == name);
             let id = *found.ok_or(OpFailure::Status(NfsStat4::Noent))?.0;
-            visible(request, node, id)?.ok_or(OpFailure::Status(NfsStat4::Noent))
+            visible(request, node, id)?.ok_or(OpFailure::Status(NfsStat4::Noent))?
         }
         Object::Exported(target) => {
-            check(name)?;
-            let found = ops::find(request, target, name);
+            let found = ops::find_object(request, target, name);
             let node = found
                 .value
                 .map_err(|error| not_a_directory(Fault::from(error), found.attributes.as_ref()))?;
-            if let Some(id) = target.export().child_at(&node.handle)
-                && let Some(root) = export_root(request, id)?
-            {
-                return Ok(root);
-            }
-            child(request, target, &node, name)
+            let root = match target.export().child_at(&node.handle) {
+                Some(id) => export_root(request, id)?,
+                None => None,
+            };
+            let Some(root) = root else {
+                // What has just lost its name has to be asked whether it still exists.
+                let is_named = node.attributes.nlink > 0;
+                let attributes = is_named.then(|| target.exported(node.attributes));
+                return Ok(FoundName { object: child(request, target, &node, name)?, attributes });
+            };
+            root
         }
-    }
+    };
+    Ok(FoundName { object: crossed, attributes: None })
 }
 
 /// The root of the export that is mounted at a name in a directory, whose own export refuses the

@@ -12,7 +12,7 @@ use curt_xdr::{Decoder, Encode};
 use super::change::{change, change_info};
 use super::settable_attributes::{EXCLUSIVE_CREATE, Settable, initial};
 use super::{Compound, Object, OpFailure, Outcome, decoded, io, names};
-use crate::ops::{self, OpResult};
+use crate::ops::{self, OpResult, PostOp};
 use crate::request::{NfsRequest, VerifiedHandle};
 use crate::state::{
     ChangeKind, DelegationRefusal, DelegationRequest, OpenGranted, OpenRequest, ShareBits, ShareMode,
@@ -37,16 +37,13 @@ pub(super) fn open<'r>(
     }
     compound.request.service.begin_open(compound.slot()?.client(), is_reclaim)?;
     let found = find(compound, current, &asked, mode)?;
-    let FoundFile { object, is_new, directory, set, resize } = found;
+    let FoundFile { object, is_new, directory, mut set, resize } = found;
     let target = object.exported_or(NfsStat4::Isdir)?;
-    let status = ops::getattr(&mut compound.request, target)?;
-    if status.kind != FileKind::Regular {
-        return Err(io::not_regular(status.kind).into());
-    }
+    // What this OPEN has created is the caller's and a regular file.
     if !is_new {
         // An exclusive creation that is repeated finds its file without a mode.
         let owner_may = is_exclusive(&asked.how) || !matches!(asked.claim, OpenClaim::Null(_));
-        check_access(&mut compound.request, target, &status, mode, owner_may)?;
+        check_existing(&mut compound.request, target, mode, owner_may)?;
     }
     // No delegation is granted until the access is reserved. Holders of one do not know of a denial
     // either.
@@ -66,10 +63,15 @@ pub(super) fn open<'r>(
     };
     let granted: OpenGranted = service.open_state(slot.client(), &request)?;
     if let Some(size) = resize {
-        let set = SetAttributes { size: Some(size), ..SetAttributes::default() };
-        if let Err(fault) = ops::setattr(&mut compound.request, target, &set, None).value {
-            service.held.withdraw_open(slot.client(), &granted);
-            return Err(fault.into());
+        let sized = SetAttributes { size: Some(size), ..SetAttributes::default() };
+        match ops::setattr(&mut compound.request, target, &sized, None).value {
+            Ok(()) => {}
+            // An error would say that nothing was created.
+            Err(_) if is_new => set = set.without(Attribute::set(&[Attribute::Size])),
+            Err(fault) => {
+                service.held.withdraw_open(slot.client(), &granted);
+                return Err(fault.into());
+            }
         }
     }
     drop(change);
@@ -367,7 +369,11 @@ fn create<'r>(
     if let (Some(_), Object::Exported(target)) = (verifier, &found.object)
         && set.values != SetAttributes::default()
     {
-        attributes = set_created(request, target, &set.values)?;
+        match set_created(request, target, &set.values) {
+            Ok(after) => attributes = after,
+            // The file is there; the client learns that they are not set.
+            Err(_) => set.mask = Bitmap4::EMPTY,
+        }
     }
     let verifier_mask = if verifier.is_some() { VERIFIER_ATTRIBUTES } else { Bitmap4::EMPTY };
     let mask = attributes.map_or(set.mask, |attributes| set.applied_to(&attributes));
@@ -394,25 +400,32 @@ fn set_created<'r>(
     changed.value.map(|()| changed.attributes.after)
 }
 
-/// Whether the caller may open an existing file. With `owner_may` the owner always may: of a file
-/// that it opens by its handle, it may have lost the right since it looked the name up, and keeps
-/// it as with a local descriptor.
-fn check_access(
+/// Whether an existing object is a regular file that the caller may open. With `owner_may` the
+/// owner always may: of a file that it opens by its handle, it may have lost the right since it
+/// looked the name up, and keeps it as with a local descriptor.
+fn check_existing(
     request: &mut NfsRequest<'_, '_>,
     target: &VerifiedHandle<'_>,
-    status: &Attributes,
     mode: ShareMode,
     owner_may: bool,
 ) -> Outcome {
+    let asked = Access::READ.with(Access::MODIFY).with(Access::EXECUTE);
+    // Its attributes and the caller's rights at once.
+    let PostOp { attributes, value: granted } = ops::access(request, target, asked);
+    if let Some(status) = attributes
+        && status.kind != FileKind::Regular
+    {
+        return Err(io::not_regular(status.kind).into());
+    }
     let writes = mode.access.contains(ShareBits::WRITE);
     if writes {
         target.writable()?;
     }
-    if owner_may && target.caller().uid == status.uid {
+    let is_owner = attributes.is_some_and(|status| status.uid == target.caller().uid);
+    if owner_may && is_owner {
         return Ok(());
     }
-    let asked = Access::READ.with(Access::MODIFY).with(Access::EXECUTE);
-    let granted = ops::access(request, target, asked).value?;
+    let granted = granted?;
     // Permission to execute implies reading, because executing reads. Denying READ to others needs
     // permission to write.
     let reads = granted.contains(Access::READ) || granted.contains(Access::EXECUTE);

@@ -64,8 +64,7 @@ impl From<StateFault> for OpFailure {
             StateFault::ReplyTooBig => NfsStat4::RepTooBig,
             StateFault::TooBigToCache => NfsStat4::RepTooBigToCache,
             StateFault::TooSmall => NfsStat4::Toosmall,
-            // NFS4ERR_STALE_STATEID is for 4.0 alone (RFC 8881 section 15.1.16.5).
-            StateFault::BadStateid | StateFault::StaleStateid => NfsStat4::BadStateid,
+            StateFault::BadStateid => NfsStat4::BadStateid,
             StateFault::OldStateid => NfsStat4::OldStateid,
             StateFault::AdminRevoked => NfsStat4::AdminRevoked,
             StateFault::DelegationRevoked => NfsStat4::DelegRevoked,

@@ -12,7 +12,7 @@ use crate::service::NfsService;
 
 /// The number of the pseudo file system (fsid): above those of all exports.
 pub(crate) const PSEUDO_FSID: u64 = 1 << 33;
-/// What handles of pseudo directories have in place of an export, whose numbers are never 0.
+/// The export number in handles of pseudo directories: those of exports are never 0.
 const NO_EXPORT: ExportId = ExportId(0);
 /// The mode of a pseudo directory: everybody may look names up and list them.
 const MODE: u32 = 0o555;

@@ -1,11 +1,13 @@
 //! READDIR (RFC 8881 section 18.23): entries go from the file system into the reply until its
 //! budget is used up.
 
+use std::ops::ControlFlow;
+
 use curt_proto::nfs4::{
     Attribute, AttributeValues, Bitmap4, Component, ListingEncoder4, ListingFull, NfsStat4, ReaddirArgs4,
     Verifier4,
 };
-use curt_vfs::{ReaddirDetail, VfsDirEntry, Visit};
+use curt_vfs::{ReaddirDetail, VfsDirEntry};
 use curt_xdr::Decoder;
 
 use super::attributes::{self, Described, FileSystemFacts, RequestedAttributes};
@@ -19,8 +21,8 @@ use crate::request::{NfsRequest, VerifiedHandle};
 /// The cookies 1 and 2 are reserved, because some clients use them for "." and "..", which an NFSv4
 /// listing does not contain.
 const RESERVED: [u64; 2] = [1, 2];
-/// What is added to a file system's cookie that is reserved: the result is the largest that all
-/// clients can represent, and none that a file system uses.
+/// The offset that is added to a reserved cookie of a file system: the result is the largest that
+/// all clients can represent, and none that a file system uses.
 const MOVED: u64 = i64::MAX.cast_unsigned() - 16;
 
 /// The attributes that an entry without its object has.
@@ -111,14 +113,14 @@ impl<'r> ReaddirEncoder<'_, 'r, '_, '_> {
         let mut failure = None;
         let listed = ops::entries(directory, &listing, &mut |entry| {
             if matches!(entry.name, b"." | b"..") {
-                return Visit::Continue;
+                return ControlFlow::Continue(());
             }
             match self.entry(object, directory, entry, &facts) {
-                Ok(()) => return Visit::Continue,
+                Ok(()) => return ControlFlow::Continue(()),
                 Err(Stopped::Full) => {}
                 Err(Stopped::Failed(reason)) => failure = Some(reason),
             }
-            Visit::Stop
+            ControlFlow::Break(())
         });
         match failure {
             Some(reason) => Err(reason),
@@ -190,7 +192,7 @@ impl<'r> ReaddirEncoder<'_, 'r, '_, '_> {
         let wanted = self.wanted;
         let encoder = &mut self.encoder;
         let described = found.and_then(|object| {
-            attributes::values(self.request, &object, wanted, |values| {
+            attributes::values(self.request, &object, None, wanted, |values| {
                 let values = AttributeValues { mounted_on_fileid: Some(mounted_on_fileid), ..*values };
                 encoder.push(cookie, name, |out| values.encode(wanted.mask(), out))
             })

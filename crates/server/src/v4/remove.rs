@@ -25,5 +25,6 @@ pub(super) fn remove<'r>(
     }
     removed.value?;
     RemoveOk4 { directory: change_info(&removed.attributes) }.encode(reply);
+    compound.keep_attributes(removed.attributes.after);
     Ok(())
 }

@@ -39,5 +39,6 @@ pub(super) fn rename<'r>(
         target: change_info(&renamed.attributes.current),
     }
     .encode(reply);
+    compound.keep_attributes(renamed.attributes.current.after);
     Ok(())
 }

@@ -36,6 +36,7 @@ pub(super) fn setattr<'r>(
         return Err(OpFailure::WithBody(failure(fault, after.filter(|_| resizes)).status()));
     }
     after.map_or(set.mask, |after| set.applied_to(after)).encode(reply);
+    compound.keep_attributes(changed.attributes.after);
     Ok(())
 }
 

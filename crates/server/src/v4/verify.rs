@@ -41,7 +41,8 @@ fn has(compound: &mut Compound<'_, '_>, given: &Fattr4<'_>) -> Result<bool, OpFa
         return Err(NfsStat4::Inval.into());
     }
     let mut own = Vec::new();
-    let missing = attributes::values(&mut compound.request, &object, wanted, |values| {
+    let known = compound.kept_attributes();
+    let missing = attributes::values(&mut compound.request, &object, known, wanted, |values| {
         values.encode_values(wanted.mask(), &mut own);
         wanted.mask().without(values.present())
     })?;

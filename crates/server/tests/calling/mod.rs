@@ -11,11 +11,14 @@ use curt_proto::nfs3::{
 };
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_rpc::client::{
-    Interrupt, NoTransportEvents, PortSource, RpcRequest, ServerName, TcpOptions, TcpTransport, Transport,
+    CallArguments, Interrupt, NoTransportEvents, PortSource, RpcRequest, ServerName, TcpOptions,
+    TcpTransport, Transport,
 };
 use curt_rpc::server::{Limits, RpcServer};
-use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, RECORD_MAX, Setup, Squash};
-use curt_xdr::{Encode, Opaque, decode_all};
+use curt_server::{
+    ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState, RECORD_MAX, Squash,
+};
+use curt_xdr::{Opaque, decode_all};
 
 /// User and group of the caller.
 pub(crate) const ROOT: (u32, u32) = (0, 0);
@@ -26,8 +29,8 @@ pub(crate) fn open_rules() -> ExportRules {
 }
 
 /// The setup of a server of `exports` with its state in memory.
-pub(crate) fn setup(exports: Vec<ExportDefinition>) -> Setup {
-    Setup {
+pub(crate) fn setup(exports: Vec<ExportDefinition>) -> NfsServiceConfig {
+    NfsServiceConfig {
         state: PersistentState::with_key([9; 16]),
         exports,
         counters: Arc::new(ServerCounters::default()),
@@ -54,7 +57,7 @@ pub(crate) fn call(
     transport: &dyn Transport,
     (uid, gid): (u32, u32),
     (program, procedure): (u32, u32),
-    arguments: &(dyn Encode + Sync),
+    arguments: &dyn CallArguments,
 ) -> Vec<u8> {
     let credential = RpcCredential::Sys(AuthSysCredential {
         machine_name: MachineName::new(b"test"),
@@ -62,15 +65,8 @@ pub(crate) fn call(
         gid,
         groups: AuthSysGids::first_of(&[]),
     });
-    let request = RpcRequest {
-        program,
-        version: 3,
-        procedure,
-        credential: &credential,
-        arguments,
-        bulk: &[],
-        results_max: 4096,
-    };
+    let request =
+        RpcRequest { program, version: 3, procedure, credential: &credential, arguments, results_max: 4096 };
     let reply = transport.call(&request, &Interrupt::never());
     reply.unwrap().results().to_vec()
 }
@@ -79,7 +75,7 @@ pub(crate) fn call(
 pub(crate) fn nfs(
     transport: &dyn Transport,
     procedure: NfsProcedure,
-    arguments: &(dyn Encode + Sync),
+    arguments: &dyn CallArguments,
 ) -> Vec<u8> {
     call(transport, ROOT, (nfs3::PROGRAM, procedure.number()), arguments)
 }

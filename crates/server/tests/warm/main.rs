@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,12 +27,19 @@ use curt_proto::nfs3::{
     self, AccessArguments, CreateArguments, CreateHow, DirOpArgs, Filename, NfsFh3, NfsProcedure, NfsResult,
     ReadArguments, Sattr, StableHow, WriteArguments,
 };
+use curt_proto::nfs4::{
+    self, Attribute, AttributeValues, ChannelAttributes, ClientOwner, CompoundEncoder, CompoundResults,
+    CreateSessionArgs4, CreateSessionFlags, CreateSessionOk4, ExchangeIdArgs4, ExchangeIdFlags,
+    ExchangeIdOk4, Fattr4, Ftype4, GetattrArgs4, LookupArgs4, Nfs4Operation, Nfs4Procedure, NfsFh4,
+    NverifyArgs4, PutfhArgs4, ReaddirArgs4, RemoveArgs4, SequenceArgs4, SequenceId, SessionId, SlotId,
+    StateProtectArgs, Verifier4,
+};
 use curt_rpc::message::{CallMessage, encode_call_header};
 use curt_rpc::record;
 use curt_rpc::server::{CallContext, CallFailure, Limits, RpcService};
 use curt_server::{ExportRules, NfsService, Squash};
 use curt_vfs::{LocalOptions, LocalVfs};
-use curt_xdr::{Encode, Opaque};
+use curt_xdr::{Encode, Opaque, VarArray};
 use parking_lot::Mutex;
 use wire::{PATIENCE, Served, Wire, export, open_rules, user};
 
@@ -92,7 +99,7 @@ fn trace(directory: &Path, place: Place) -> bool {
             println!("system calls not counted: tracing is not allowed here");
             true
         }
-        started => count_calls(started.unwrap(), place),
+        started => count_calls(started.unwrap(), place, directory.to_owned()),
     }
 }
 
@@ -113,8 +120,12 @@ fn make_file(directory: &Path) {
     for made in [directory, &path] {
         std::os::unix::fs::chown(made, Some(uid), Some(gid)).unwrap();
     }
+    wait_until_old(&path);
+}
+
+fn wait_until_old(path: &Path) {
     let changed = || {
-        let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
+        let modified = std::fs::metadata(path).unwrap().modified().unwrap();
         modified.elapsed().unwrap_or_default()
     };
     while changed() < Duration::from_millis(50) {
@@ -277,7 +288,7 @@ fn start_traced(directory: &Path) -> std::io::Result<Child> {
 }
 
 /// Traces `server` on this thread, which started it, while another thread is its client.
-fn count_calls(mut server: Child, place: Place) -> bool {
+fn count_calls(mut server: Child, place: Place, directory: PathBuf) -> bool {
     let count = Arc::new(Count::default());
     let stdout = BufReader::new(server.stdout.take().unwrap());
     let pid = server.id();
@@ -285,7 +296,7 @@ fn count_calls(mut server: Child, place: Place) -> bool {
     let client = std::thread::spawn(move || {
         let good = std::panic::catch_unwind(AssertUnwindSafe(|| {
             let address = stdout.lines().next().unwrap().unwrap();
-            count_each(address.parse().unwrap(), &counted, place)
+            count_each(address.parse().unwrap(), &counted, place, &directory)
         }));
         // On success and on failure, the tracer ends with the traced process.
         let killed = server.kill();
@@ -307,7 +318,7 @@ fn count_calls(mut server: Child, place: Place) -> bool {
     client.join().unwrap()
 }
 
-fn count_each(address: SocketAddr, count: &Count, place: Place) -> bool {
+fn count_each(address: SocketAddr, count: &Count, place: Place, directory: &Path) -> bool {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -336,7 +347,7 @@ fn count_each(address: SocketAddr, count: &Count, place: Place) -> bool {
         };
     }
     match place {
-        Place::Memory => good & count_names(&mut wire, count),
+        Place::Memory => good & count_names(&mut wire, count) & count_removals(&mut wire, count, directory),
         // Names are durable before the reply, so the connection is handed over meanwhile.
         Place::Disk => good,
     }
@@ -390,6 +401,145 @@ fn count_names(wire: &mut Wire, count: &Count) -> bool {
         let all: usize = others.values().sum();
         println!("CREATE and REMOVE: {all} system calls in {WARM} warm pairs, by number {others:?}");
         let is_good = all <= MADE_AND_REMOVED * WARM;
+        if is_good || Instant::now() > until {
+            return is_good;
+        }
+    }
+}
+
+/// Maximum number of system calls of a REMOVE over NFSv4.1 that first compares the type of what a
+/// listing has returned: the name's status in LOOKUP; its handle and status, stat of the directory
+/// before and after, and unlink in REMOVE. NVERIFY and GETATTR use what these have returned.
+const COMPARED_AND_REMOVED: usize = 1 + 5;
+
+/// A session of NFSv4.1 with one slot.
+struct Session {
+    id: SessionId,
+    sequence: u32,
+}
+
+impl Session {
+    fn new(wire: &mut Wire) -> Self {
+        let channel = ChannelAttributes {
+            header_padding: 0,
+            request_max: 1 << 16,
+            response_max: 1 << 16,
+            response_cached_max: 4096,
+            operations_max: 16,
+            requests_max: 1,
+            rdma_ird: VarArray::default(),
+        };
+        let owner = Opaque::new(b"warm").unwrap();
+        let presented = ExchangeIdArgs4 {
+            owner: ClientOwner { verifier: Verifier4([1; 8]), owner },
+            flags: ExchangeIdFlags(0),
+            state_protect: StateProtectArgs::None,
+            implementation: VarArray::default(),
+        };
+        let reply = ask_compound(wire, &|compound| compound.push(&presented));
+        let mut results = CompoundResults::new(&reply).unwrap();
+        let exchanged: ExchangeIdOk4<'_> = results.next(Nfs4Operation::ExchangeId).unwrap();
+        let creation = CreateSessionArgs4 {
+            clientid: exchanged.clientid,
+            sequence: exchanged.sequence,
+            flags: CreateSessionFlags(0),
+            fore: channel.clone(),
+            back: channel,
+            callback_program: 1,
+            callback_security: VarArray::default(),
+        };
+        let reply = ask_compound(wire, &|compound| compound.push(&creation));
+        let mut results = CompoundResults::new(&reply).unwrap();
+        let created: CreateSessionOk4 = results.next(Nfs4Operation::CreateSession).unwrap();
+        Self { id: created.session, sequence: 0 }
+    }
+
+    /// The record of the next compound.
+    fn encoded(&mut self, operations: &dyn Fn(&mut CompoundEncoder<'_>)) -> Vec<u8> {
+        self.sequence += 1;
+        let sequence = SequenceArgs4 {
+            session: self.id,
+            sequence: SequenceId(self.sequence),
+            slot: SlotId(0),
+            highest_slot: SlotId(0),
+            cache_this: false,
+        };
+        let arguments = compound(&|compound| {
+            compound.push(&sequence);
+            operations(compound);
+        });
+        let mut out = Vec::new();
+        let body = record::begin_record(&mut out);
+        let (program, version, procedure) = COMPOUND;
+        encode_call_header(&mut out, 1, program, version, procedure, &user(1000, 1000, &[1001]));
+        out.extend_from_slice(&arguments);
+        record::finish_record(&mut out, body, 0);
+        out
+    }
+}
+
+const COMPOUND: (u32, u32, u32) = (nfs4::PROGRAM, nfs4::VERSION, Nfs4Procedure::Compound.number());
+
+fn compound(operations: &dyn Fn(&mut CompoundEncoder<'_>)) -> Vec<u8> {
+    let mut arguments = Vec::new();
+    let mut encoder = CompoundEncoder::new(&mut arguments, Opaque::default(), 1);
+    operations(&mut encoder);
+    encoder.finish();
+    arguments
+}
+
+fn ask_compound(wire: &mut Wire, operations: &dyn Fn(&mut CompoundEncoder<'_>)) -> Vec<u8> {
+    wire.raw(COMPOUND, &compound(operations)).unwrap()
+}
+
+/// Removes files by compounds as Curt's client sends them.
+fn count_removals(wire: &mut Wire, count: &Count, parent: &Path) -> bool {
+    let (mut session, root) = (Session::new(wire), wire.mount(PATH));
+    let root = NfsFh4::new(root.as_bytes()).unwrap();
+    let names: Vec<String> = (0..WARM).map(|number| format!("removed-{number}")).collect();
+    let values = AttributeValues { kind: Some(Ftype4::Directory), ..AttributeValues::default() };
+    let (mask, mut encoded) = (Attribute::set(&[Attribute::Type]), Vec::new());
+    values.encode_values(mask, &mut encoded);
+    let directory_type = Fattr4 { mask, values: Opaque::new(&encoded).unwrap() };
+    let wanted = Attribute::set(&[Attribute::Type, Attribute::Change, Attribute::Fileid]);
+    let mut reply = vec![0; 1 << 16];
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let paths = names.iter().map(|name| parent.join(name));
+        paths.clone().for_each(|path| std::fs::write(path, "").unwrap());
+        paths.clone().for_each(|path| wait_until_old(&path));
+        let listing = session.encoded(&|compound| {
+            compound.push(&PutfhArgs4 { object: root });
+            compound.push(&ReaddirArgs4 {
+                cookie: 0,
+                verifier: Verifier4::default(),
+                directory_count: 1 << 15,
+                max_count: 1 << 15,
+                attributes: wanted,
+            });
+        });
+        exchange(&mut wire.stream, &listing, &mut reply);
+        let calls: Vec<_> = names
+            .iter()
+            .map(|name| {
+                let name = Opaque::new(name.as_bytes()).unwrap();
+                session.encoded(&|compound| {
+                    compound.push(&PutfhArgs4 { object: root });
+                    compound.bare(Nfs4Operation::Savefh);
+                    compound.push(&LookupArgs4 { name });
+                    compound.push(&NverifyArgs4 { attributes: directory_type });
+                    compound.bare(Nfs4Operation::Restorefh);
+                    compound.push(&RemoveArgs4 { name });
+                    compound.push(&GetattrArgs4 { attributes: wanted });
+                })
+            })
+            .collect();
+        let mut calls = calls.iter();
+        let (all, socket) = count_round("NFSv4.1 REMOVE", count, || {
+            exchange(&mut wire.stream, calls.next().unwrap(), &mut reply);
+        });
+        assert!(paths.clone().all(|path| !path.exists()));
+        let is_good = all <= COMPARED_AND_REMOVED * WARM && socket <= 2 * WARM;
         if is_good || Instant::now() > until {
             return is_good;
         }

@@ -19,7 +19,9 @@ use curt_rpc::{
     record,
     server::{Limits, RpcServer, RpcServerHandle, RpcService},
 };
-use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, RECORD_MAX, Setup, Squash};
+use curt_server::{
+    ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState, RECORD_MAX, Squash,
+};
 use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
 use curt_xdr::{Decode, Decoder, Encode, Opaque, decode_all};
 
@@ -66,8 +68,11 @@ impl Served {
         wrap: impl FnOnce(Arc<NfsService>) -> Arc<dyn RpcService>,
     ) -> Self {
         let counters = Arc::new(ServerCounters::default());
-        let setup =
-            Setup { state: PersistentState::ephemeral().unwrap(), exports, counters: Arc::clone(&counters) };
+        let setup = NfsServiceConfig {
+            state: PersistentState::ephemeral().unwrap(),
+            exports,
+            counters: Arc::clone(&counters),
+        };
         let service = Arc::new(NfsService::new(setup).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -166,10 +166,17 @@ fn switch(before: Option<&AppliedCredentials>, caller: &FsCred<'_>) -> Result<Ap
         let groups: Vec<Gid> = caller.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
         set_thread_groups(&groups)?;
     }
-    set_fs_gid(caller.gid);
-    set_fs_uid(caller.uid);
-    if set_fs_gid(NOBODY_ASKS) != caller.gid || set_fs_uid(NOBODY_ASKS) != caller.uid {
-        return Err(Errno::PERM);
+    if before.is_none_or(|before| before.gid != caller.gid) {
+        set_fs_gid(caller.gid);
+        if set_fs_gid(NOBODY_ASKS) != caller.gid {
+            return Err(Errno::PERM);
+        }
+    }
+    if before.is_none_or(|before| before.uid != caller.uid) {
+        set_fs_uid(caller.uid);
+        if set_fs_uid(NOBODY_ASKS) != caller.uid {
+            return Err(Errno::PERM);
+        }
     }
     let (permitted, inheritable) = match before {
         Some(before) => (before.permitted, before.inheritable),

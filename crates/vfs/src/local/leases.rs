@@ -15,23 +15,22 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
-use curt_types::FileKind;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fs::OFlags;
 use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use super::LocalVfs;
 use super::credentials::FsIdentity;
-use super::data::{proc_path, reopen, retry};
+use super::data::{proc_path, retry};
+use super::open::LeasableFile;
+use super::sweeper::OpenCaches;
 use super::sys::{self, LeaseSignal};
-use super::{LocalVfs, attributes_of};
 use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::NodeHandle;
@@ -52,13 +51,13 @@ pub struct LeaseWatcher {
     /// The thread's id.
     thread: i32,
     break_time: Duration,
-    /// Maximum number of watches.
-    watches_max: u64,
+    /// Maximum number of leases.
+    leases_max: usize,
     leases: Arc<WatchedLeases>,
     stop: Arc<OwnedFd>,
 }
 
-/// What is noticed of a file with a lease: its attributes or number of names change, or its name.
+/// Watched events of a file with a lease: a change of its attributes, link count or name.
 const WATCHED: WatchFlags = WatchFlags::ATTRIB.union(WatchFlags::MOVE_SELF).union(WatchFlags::DELETE_SELF);
 
 /// The leases, and the watches of their files.
@@ -178,19 +177,16 @@ impl LeaseWatcher {
         let (path, usual) = BREAK_TIME;
         let break_time = Duration::from_secs(setting(path).unwrap_or(usual));
         let watches_max = setting(WATCHES_MAX).map_or(u64::MAX, |most| most / WATCH_SHARE);
-        Ok(Self { thread, break_time, watches_max, leases, stop })
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let leases_max = (descriptors / DESCRIPTOR_SHARE).min(watches_max);
+        let leases_max = usize::try_from(leases_max).unwrap_or(usize::MAX);
+        Ok(Self { thread, break_time, leases_max, leases, stop })
     }
 
     /// How long the kernel lets a process wait for a lease.
     #[must_use]
     pub const fn break_time(&self) -> Duration {
         self.break_time
-    }
-
-    /// Maximum number of leases.
-    fn leases_max(&self) -> usize {
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        usize::try_from((limit / DESCRIPTOR_SHARE).min(self.watches_max)).unwrap_or(usize::MAX)
     }
 }
 
@@ -226,7 +222,9 @@ fn watch(signals: &OwnedFd, stop: &OwnedFd, leases: &WatchedLeases) {
 
 /// A lease on one file.
 struct LocalLease {
-    file: OwnedFd,
+    file: Arc<OwnedFd>,
+    /// The file, if the file cache shares its open file description.
+    shared: Option<(NodeHandle, Weak<OpenCaches>)>,
     watched: Arc<WatchedLease>,
     leases: Arc<WatchedLeases>,
 }
@@ -241,41 +239,46 @@ impl Drop for LocalLease {
     fn drop(&mut self) {
         // Before the descriptor is closed, whose number may be used again then.
         self.leases.remove(self.file.as_raw_fd());
+        let Some((node, caches)) = &self.shared else { return };
+        // A READ in progress may still use the open file description. The lease ends with it if
+        // this thread may not end the lease before.
+        sys::end_lease(self.file.as_fd());
+        if let Some(caches) = caches.upgrade() {
+            caches.file_cache.release(node);
+        }
     }
 }
 
 impl LocalVfs {
-    /// A lease on a file.
+    /// A lease on a file that the caller may read.
     pub(super) fn take_lease(
         &self,
+        caller: &FsCred<'_>,
         node: &NodeHandle,
         watcher: &LeaseWatcher,
         broken: LeaseBroken,
     ) -> Result<Box<dyn FileLease>, Error> {
-        if watcher.leases.table.lock().by_descriptor.len() >= watcher.leases_max() {
+        if watcher.leases.table.lock().by_descriptor.len() >= watcher.leases_max {
             return Err(Errno::MFILE.into());
         }
-        let object = self.resolve(node)?;
-        let attributes = attributes_of(object.as_fd())?;
-        if attributes.kind != FileKind::Regular {
-            return Err(Errno::INVAL.into());
-        }
-        let is_anybody = self.identity == FsIdentity::Anybody;
-        if is_anybody {
-            self.identity.switch_to(&FsCred::ROOT)?;
-        }
-        let file = reopen(object.as_fd(), OFlags::RDONLY | OFlags::NONBLOCK)?;
+        let opened = self.open_for_lease(caller, node).map_err(|failure| failure.error)?;
+        let LeasableFile { file, is_cached, attributes } = opened;
+        let shared = is_cached.then(|| (*node, Arc::downgrade(&self.open_caches)));
         let watched = watcher.leases.insert(file.as_fd(), broken)?;
-        let lease = LocalLease { file, watched, leases: Arc::clone(&watcher.leases) };
-        if is_anybody {
-            // The owner may have a lease without CAP_LEASE.
-            self.identity.switch_to(&FsCred::new(attributes.uid, attributes.gid, &[]))?;
+        let lease = LocalLease { file, shared, watched, leases: Arc::clone(&watcher.leases) };
+        if attributes.nlink == 0 {
+            return Err(Error::STALE);
         }
-        match sys::set_read_lease(lease.file.as_fd(), watcher.thread) {
+        sys::send_lease_signals(lease.file.as_fd(), watcher.thread)?;
+        if self.identity == FsIdentity::Anybody && caller.uid != attributes.uid {
+            // The owner may have a lease without CAP_LEASE.
+            self.identity.switch_to(&FsCred::new(attributes.uid, caller.gid, caller.groups))?;
+        }
+        match sys::set_read_lease(lease.file.as_fd()) {
             Err(Errno::AGAIN) => {
                 // This server may have it open for writing, after a WRITE.
                 self.open_caches.file_cache.release(node);
-                sys::set_read_lease(lease.file.as_fd(), watcher.thread)?;
+                sys::set_read_lease(lease.file.as_fd())?;
             }
             set => set?,
         }
@@ -289,8 +292,10 @@ mod tests {
     use std::fs::{self, File, OpenOptions};
     use std::os::unix::fs::OpenOptionsExt as _;
 
+    use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+
     use super::*;
-    use crate::{LocalOptions, Vfs as _};
+    use crate::{FetchOptions, FetchResult, LocalOptions, Vfs as _};
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -309,14 +314,13 @@ mod tests {
             let broken = Box::new(move || {
                 let _ = sender.lock().send(());
             });
-            vfs.take_lease(&found.handle, &watcher, broken)
+            vfs.take_lease(&FsCred::ROOT, &found.handle, &watcher, broken)
         };
         let lease = take(sender).unwrap();
         assert!(!lease.is_broken());
         drop(File::open(&path).unwrap());
         assert!(broken.try_recv().is_err(), "readers do not break it");
-        let nonblocking = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&path);
-        assert_eq!(nonblocking.unwrap_err().raw_os_error(), Some(libc::EWOULDBLOCK));
+        assert_eq!(open_to_write(&path).unwrap_err().raw_os_error(), Some(libc::EWOULDBLOCK));
         broken.recv_timeout(LONG).unwrap();
         assert!(lease.is_broken());
         std::thread::scope(|scope| {
@@ -333,9 +337,63 @@ mod tests {
         drop(writer);
         assert!(take(Mutex::new(mpsc::channel().0)).is_ok());
         let mut full = LeaseWatcher::start().unwrap();
-        full.watches_max = 0;
-        let refused = vfs.take_lease(&found.handle, &full, Box::new(|| {})).err().unwrap();
+        full.leases_max = 0;
+        let refused = vfs.take_lease(&FsCred::ROOT, &found.handle, &full, Box::new(|| {})).err().unwrap();
         assert!(matches!(refused, Error::Os(Errno::MFILE)), "{refused}");
+    }
+
+    /// Opens a file for writing, unless a process has a lease on it.
+    fn open_to_write(path: &std::path::Path) -> std::io::Result<File> {
+        OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path)
+    }
+
+    #[test]
+    fn a_lease_ends_when_it_is_dropped_whoever_reads_the_file() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, vec![7; 1 << 16]).unwrap();
+        let vfs = LocalVfs::open(directory.path(), &LocalOptions::default()).unwrap();
+        let file = vfs.lookup(&FsCred::ROOT, &vfs.root(), b"file").value.unwrap().handle;
+        let watcher = LeaseWatcher::start().unwrap();
+        let take = |caller: &FsCred<'_>| vfs.take_lease(caller, &file, &watcher, Box::new(|| {})).unwrap();
+        let read = |caller: &FsCred<'_>, sendfile| {
+            let how = FetchOptions { sendfile, wait: true };
+            vfs.fetch(caller, &file, 0, 1 << 16, how, &mut Vec::new()).unwrap().value.unwrap()
+        };
+        // The cache may close the descriptor on a busy machine before it is used.
+        let is_shared = || {
+            let lease = take(&FsCred::ROOT);
+            let FetchResult::FileRange(sent) = read(&FsCred::ROOT, true) else { panic!("it is large") };
+            let is_shared = watcher.leases.table.lock().by_descriptor.contains_key(&sent.file.as_raw_fd());
+            assert!(open_to_write(&path).is_err());
+            drop(lease);
+            drop(open_to_write(&path).unwrap());
+            is_shared
+        };
+        assert!((0..100).any(|_| is_shared()), "the lease's descriptor is read");
+        // No two leases are on one open file description, also if a READ has opened the file.
+        read(&FsCred::ROOT, true);
+        let (first, second) = (take(&FsCred::ROOT), take(&FsCred::ROOT));
+        drop(first);
+        assert!(open_to_write(&path).is_err(), "there is another lease");
+        drop(second);
+        drop(open_to_write(&path).unwrap());
+        if vfs.only_user().is_some() {
+            return;
+        }
+        // A thread that may neither take nor end a lease on the file.
+        let ends_by_close = || {
+            let caller = FsCred::new(1000, 1000, &[]);
+            let lease = take(&caller);
+            read(&caller, false);
+            vfs.identity.switch_to(&caller).unwrap();
+            let sets = capabilities(None).unwrap();
+            let effective = sets.effective.difference(CapabilitySet::LEASE);
+            set_capabilities(None, CapabilitySets { effective, ..sets }).unwrap();
+            drop(lease);
+        };
+        std::thread::scope(|scope| scope.spawn(ends_by_close).join().unwrap());
+        drop(open_to_write(&path).unwrap());
     }
 
     #[test]
@@ -366,7 +424,7 @@ mod tests {
             let tell: LeaseBroken = Box::new(move || {
                 let _ = sender.lock().send(());
             });
-            let lease = vfs.take_lease(&found.handle, &watcher, tell).unwrap();
+            let lease = vfs.take_lease(&FsCred::ROOT, &found.handle, &watcher, tell).unwrap();
             assert_eq!(fs::read(&path).unwrap(), b"old");
             assert!(broken.try_recv().is_err(), "reading changes nothing");
             change(&path);

@@ -18,6 +18,7 @@
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
@@ -34,7 +35,7 @@ use super::{LocalVfs, attributes_of};
 use crate::ReaddirDetail;
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
-use crate::result::{VfsDirEntry, VfsNode, Visit};
+use crate::result::{VfsDirEntry, VfsNode};
 
 /// Buffer size of getdents64(2).
 const BUFFER_BYTES: usize = 32 * 1024;
@@ -92,7 +93,7 @@ impl LocalVfs {
         attributes: &Attributes,
         cookie: u64,
         wanted: ReaddirDetail,
-        visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> Visit,
+        visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<bool, Error> {
         let file = open_directory(fd)?;
         if cookie != 0 {
@@ -124,7 +125,7 @@ impl LocalVfs {
                 None => {
                     let name = name.to_bytes();
                     let node = None;
-                    visit(&VfsDirEntry { fileid, cookie, name, node }) == Visit::Continue
+                    visit(&VfsDirEntry { fileid, cookie, name, node }).is_continue()
                 }
                 Some(pass) => pass.add(fileid, cookie, name, visit)?,
             };
@@ -171,7 +172,7 @@ impl<'a> ReaddirPlusListing<'a> {
         fileid: u64,
         cookie: u64,
         name: &CStr,
-        visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> Visit,
+        visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<bool, Error> {
         self.seen += 1;
         if !self.have_inode_numbers && self.seen.is_multiple_of(LOOK_EVERY) {
@@ -186,7 +187,7 @@ impl<'a> ReaddirPlusListing<'a> {
         let name = name.to_bytes();
         if self.vfs.handles.batch() == 1 {
             let entry = VfsDirEntry { fileid, cookie, name, node };
-            return Ok(visit(&entry) == Visit::Continue);
+            return Ok(visit(&entry).is_continue());
         }
         self.pending.push(PendingEntry { fileid, cookie, name: name.into(), node });
         if self.pending.len() < self.vfs.handles.batch() {
@@ -216,7 +217,7 @@ impl<'a> ReaddirPlusListing<'a> {
     }
 
     /// Returns the remaining entries; returns whether the visitor continues.
-    fn end(mut self, visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> Visit) -> Result<bool, Error> {
+    fn end(mut self, visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> ControlFlow<()>) -> Result<bool, Error> {
         self.cache_observed();
         self.flush(visit)
     }
@@ -311,13 +312,13 @@ impl<'a> ReaddirPlusListing<'a> {
     }
 
     /// Returns the pending entries; returns whether the visitor continues.
-    fn flush(&mut self, visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> Visit) -> Result<bool, Error> {
+    fn flush(&mut self, visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> ControlFlow<()>) -> Result<bool, Error> {
         let places = self.pending.iter().filter(|entry| !matches!(&*entry.name, b"." | b".."));
         let places = places
             .filter_map(|entry| entry.node.as_ref().map(|node| (&node.handle, self.directory, &*entry.name)));
         self.vfs.handles.record_all(places)?;
         for PendingEntry { fileid, cookie, name, node } in self.pending.drain(..) {
-            if visit(&VfsDirEntry { fileid, cookie, name: &name, node }) == Visit::Stop {
+            if visit(&VfsDirEntry { fileid, cookie, name: &name, node }).is_break() {
                 return Ok(false);
             }
         }

@@ -15,6 +15,7 @@ use curt_types::Timestamp;
 use super::hashing::HandleHashBuilder;
 use super::stat::StatxResult;
 use crate::handle::NodeHandle;
+use crate::result::VfsNode;
 
 /// Maximum number of names in each of the two tables.
 const NAMES_MAX: usize = 32 << 10;
@@ -49,6 +50,12 @@ impl CachedObject {
     /// The object's handle when it was seen.
     pub(super) const fn object(&self) -> &NodeHandle {
         &self.object
+    }
+
+    /// The object as it is now, if `now` is its status.
+    pub(super) fn now(&self, now: &StatxResult) -> Option<VfsNode> {
+        let handle = self.handle(now)?;
+        Some(VfsNode { handle, attributes: now.attributes })
     }
 
     /// The object's handle, if `now` is the status of the same object.

@@ -89,6 +89,22 @@ impl LocalVfs {
         }
     }
 
+    /// The cached object of a name, if it is still valid and this does not block.
+    pub(super) fn find_remembered(
+        &self,
+        caller: &FsCred<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+    ) -> Option<VfsNode> {
+        let remembered = self.lookup_cache.find(NameSource::Lookup, directory, name)?;
+        if !self.is_inode_in_memory(directory) || !self.is_inode_in_memory(remembered.object()) {
+            return None;
+        }
+        let fd = self.resolve(directory).ok()?;
+        self.identity.switch_to(caller).ok()?;
+        remembered.now(&status(fd.as_fd(), name).ok()?)
+    }
+
     /// Looks up a name other than `.` and `..`: the cached object if it is still valid, otherwise
     /// by opening it. `EAGAIN` if this may block.
     pub(super) fn find_child(
@@ -104,9 +120,8 @@ impl LocalVfs {
             |object: &NodeHandle| reach == LookupWait::MayBlock || self.is_inode_in_memory(object);
         let remembered = self.lookup_cache.find(NameSource::Lookup, directory, name);
         if let Some(remembered) = remembered.filter(|remembered| is_in_reach(remembered.object())) {
-            let now = status(fd, name)?;
-            if let Some(handle) = remembered.handle(&now) {
-                return Ok(VfsNode { handle, attributes: now.attributes });
+            if let Some(node) = remembered.now(&status(fd, name)?) {
+                return Ok(node);
             }
             self.lookup_cache.forget(directory, name);
         }
@@ -284,7 +299,11 @@ impl LocalVfs {
             }
             (None, None) => open(name, new)?,
         };
-        self.set_rest(caller, file.as_fd(), &set)?;
+        if let Err(error) = self.set_rest(caller, file.as_fd(), &set) {
+            // A retry would find the file and fail in another way.
+            let _gone = rustix::fs::unlinkat(parent, name, AtFlags::empty());
+            return Err(error);
+        }
         let node = self.node(file.as_fd())?;
         Ok((CreatedNode { node, new: true }, file))
     }

@@ -29,6 +29,16 @@ pub(super) struct OpenDescriptor {
     pub(super) attributes: Attributes,
 }
 
+/// An open file for a lease.
+pub(super) struct LeasableFile {
+    /// Its open file description has no lease.
+    pub(super) file: Arc<OwnedFd>,
+    /// Whether the file cache has it, too.
+    pub(super) is_cached: bool,
+    /// Its attributes just before.
+    pub(super) attributes: Attributes,
+}
+
 /// Why there is none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenFailure {
@@ -51,6 +61,30 @@ impl LocalVfs {
         match self.open_caches.file_cache.find(request) {
             FileCacheLookup::Open(file) => self.use_open(request, file),
             FileCacheLookup::Missing(ticket) => self.open_anew(request, ticket),
+        }
+    }
+
+    /// Opens a regular file for a lease, for a caller that may read it, and sets this thread's
+    /// credentials to the caller. A file that is not cached is added to the cache, because the
+    /// caller is about to read. A cached file is opened once more: another lease may be on its open
+    /// file description.
+    pub(super) fn open_for_lease(
+        &self,
+        caller: &FsCred<'_>,
+        handle: &NodeHandle,
+    ) -> Result<LeasableFile, OpenFailure> {
+        let request = DescriptorRequest::new(caller, handle, OpenAccess::Read);
+        match self.open_caches.file_cache.find(request) {
+            FileCacheLookup::Missing(ticket) => {
+                let OpenDescriptor { file, attributes } = self.open_anew(request, ticket)?;
+                Ok(LeasableFile { file: file.share_with_lease(), is_cached: true, attributes })
+            }
+            FileCacheLookup::Open(file) => {
+                let OpenDescriptor { file, attributes } = self.use_open(request, file)?;
+                let opened = self.open_data(caller, file.as_fd(), &attributes, request.purpose);
+                let opened = opened.map_err(|error| OpenFailure { attributes: Some(attributes), error })?;
+                Ok(LeasableFile { file: Arc::new(opened), is_cached: false, attributes })
+            }
         }
     }
 

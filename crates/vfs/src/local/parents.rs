@@ -84,7 +84,8 @@ mod tests {
     use super::super::lookup_cache::NameSource;
     use super::*;
     use crate::handle::NodeHandle;
-    use crate::{FsCred, LocalOptions, ReaddirDetail, Vfs, Visit};
+    use crate::{FsCred, LocalOptions, ReaddirDetail, Vfs};
+    use std::ops::ControlFlow;
 
     /// The parent of a directory as returned by a listing.
     fn listed_parent(vfs: &LocalVfs, directory: &NodeHandle) -> Option<NodeHandle> {
@@ -93,7 +94,7 @@ mod tests {
             if entry.name == b".." {
                 parent = entry.node.as_ref().map(|node| node.handle);
             }
-            Visit::Continue
+            ControlFlow::Continue(())
         });
         listed.value.unwrap();
         parent

@@ -225,16 +225,27 @@ pub(super) fn next_lease_signal(signals: BorrowedFd<'_>) -> Result<LeaseSignal, 
     Ok(if is_lease { LeaseSignal::Of(info.ssi_fd) } else { LeaseSignal::Overflow })
 }
 
-/// Takes a lease on a file that is open for reading. Its signals are sent to `thread`. `EAGAIN`:
-/// a process has it open for writing.
-pub(super) fn set_read_lease(fd: BorrowedFd<'_>, thread: i32) -> Result<(), Errno> {
+/// Sends the signals of an open file's lease to `thread`. To be called before it has one: without
+/// an owner the kernel chooses the process, and without a signal it does not tell the descriptor.
+pub(super) fn send_lease_signals(fd: BorrowedFd<'_>, thread: i32) -> Result<(), Errno> {
     let owner = OwnerOfSignals { kind: F_OWNER_TID, id: thread };
     // SAFETY: `owner` has the layout of `struct f_owner_ex`, and outlives the call.
     done(unsafe { libc::fcntl(fd.as_raw_fd(), F_SETOWN_EX, &raw const owner) }.into())?;
     // SAFETY: the arguments are numbers.
-    done(unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, lease_signal()) }.into())?;
+    done(unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, lease_signal()) }.into()).map(drop)
+}
+
+/// Takes a lease on a file that is open for reading. `EAGAIN`: a process has it open for writing.
+/// `EACCES`: the caller is not the file's owner, and has no CAP_LEASE.
+pub(super) fn set_read_lease(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     // SAFETY: the arguments are numbers.
     done(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) }.into()).map(drop)
+}
+
+/// Gives a lease up, if this thread may take one. Closing the file does so in any case.
+pub(super) fn end_lease(fd: BorrowedFd<'_>) {
+    // SAFETY: the arguments are numbers.
+    let _ = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) };
 }
 
 /// Whether a descriptor has a lease that no process asks to give up.

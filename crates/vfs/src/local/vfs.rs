@@ -1,6 +1,7 @@
 //! The [`Vfs`] of a local tree: each operation resolves its object, sets the caller's credentials,
 //! and calls its module.
 
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::lease::{FileLease, LeaseBroken};
 use crate::name::check_name;
 use crate::result::{
     CreatedNode, FetchOptions, FetchResult, FileSystemSpace, Limits, LinkResult, PostOpResult, RenameResult,
-    VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
+    VfsDirEntry, VfsNode, WccResult, WriteResult,
 };
 use crate::{MayBlock, NewNode, NodePin, ReaddirDetail, Vfs};
 
@@ -66,11 +67,12 @@ impl Vfs for LocalVfs {
 
     fn lease(
         &self,
+        caller: &FsCred<'_>,
         node: &NodeHandle,
         watcher: &LeaseWatcher,
         broken: LeaseBroken,
     ) -> Result<Option<Box<dyn FileLease>>, Error> {
-        self.take_lease(node, watcher, broken).map(Some)
+        self.take_lease(caller, node, watcher, broken).map(Some)
     }
 
     fn lookup(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> PostOpResult<VfsNode> {
@@ -104,6 +106,10 @@ impl Vfs for LocalVfs {
                 (!unknown).then_some(found)
             }
         }
+    }
+
+    fn lookup_remembered(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> Option<VfsNode> {
+        self.find_remembered(caller, directory, name)
     }
 
     fn access(&self, caller: &FsCred<'_>, node: &NodeHandle, asked: Access) -> PostOpResult<Access> {
@@ -266,7 +272,7 @@ impl Vfs for LocalVfs {
         directory: &NodeHandle,
         cookie: u64,
         wanted: ReaddirDetail,
-        visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> Visit,
+        visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> ControlFlow<()>,
     ) -> PostOpResult<bool> {
         self.ask(caller, directory, |fd, attributes| {
             self.list(fd, directory, attributes, cookie, wanted, visit)

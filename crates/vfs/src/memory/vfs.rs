@@ -1,5 +1,6 @@
 //! The [`Vfs`] of a tree in memory: each operation is one step under the tree's lock.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use curt_types::{Access, Attributes, SetAttributes, Stability, Timestamp, Wcc};
@@ -10,7 +11,7 @@ use super::tree::{InodeBody, MemoryInode, MemoryTree, NAMES_MAX, ROOT};
 use super::{FaultPoint, InodePin, MemoryVfs, OwnedDirEntry, file, permission};
 use crate::result::{
     CreatedNode, FetchOptions, FetchResult, FileSystemSpace, Limits, LinkResult, PostOpResult, ReadResult,
-    RenameResult, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
+    RenameResult, VfsDirEntry, VfsNode, WccResult, WriteResult,
 };
 
 use crate::caller::FsCred;
@@ -223,7 +224,7 @@ impl Vfs for MemoryVfs {
         directory: &NodeHandle,
         cookie: u64,
         wanted: ReaddirDetail,
-        visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> Visit,
+        visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> ControlFlow<()>,
     ) -> PostOpResult<bool> {
         let start = self.ask(directory, Some(FaultPoint::ReadDirectory), |tree, fileid| {
             let inode = tree.inode(fileid);
@@ -247,7 +248,7 @@ impl Vfs for MemoryVfs {
             else {
                 break true;
             };
-            if visit(&VfsDirEntry { fileid, cookie, name: &name, node }) == Visit::Stop {
+            if visit(&VfsDirEntry { fileid, cookie, name: &name, node }).is_break() {
                 break false;
             }
             at = cookie;

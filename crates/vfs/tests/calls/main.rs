@@ -1,15 +1,16 @@
-//! Number of system calls of listings. Needs only a directory; without permission to trace it
-//! prints this and ends.
+//! Number of system calls of listings, and of a lease and the read after it. Needs only a
+//! directory; without permission to trace it prints this and ends.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
 mod sys;
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use curt_vfs::{FsCred, LocalOptions, LocalVfs, NodeHandle, ReaddirDetail, Vfs, Visit};
+use curt_vfs::{FetchOptions, FsCred, LeaseWatcher, LocalOptions, LocalVfs, NodeHandle, ReaddirDetail, Vfs};
 
 /// Marks the process whose calls are counted.
 const COUNTED: &str = "CURT_COUNTED";
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
         counted => counted.unwrap(),
     };
     assert!(succeeded, "the process that was counted failed");
-    let &[first, again, changing, first_changing, plain, below] = counts.as_slice() else {
+    let &[first, again, changing, first_changing, plain, below, leased] = counts.as_slice() else {
         panic!("{counts:?}");
     };
     // Additional calls of each reply: stat of the directory, open, two reads, close (a debug build
@@ -55,11 +56,13 @@ fn main() -> ExitCode {
         ("with attributes, while it changes", first_changing, 2.2, NAMES),
         ("without attributes", plain, 0.1, NAMES),
         ("a directory of 100 names once more", below, 1.1, NAMES_BELOW),
+        // Stat, open, inotify_add_watch and three of fcntl; stat and pread. Nothing else is opened.
+        ("a lease and a read of each file", leased, 8.0, NAMES_BELOW),
     ];
     for (what, count, most, names) in rows {
         let each = count as f64 / names as f64;
-        println!("{what}: {each:.3} calls a name");
-        assert!(each <= most, "{what}: {each:.3} calls a name");
+        println!("{what}: {each:.3} calls each");
+        assert!(each <= most, "{what}: {each:.3} calls each");
     }
     ExitCode::SUCCESS
 }
@@ -99,6 +102,34 @@ fn list(directory: &Path) {
     mark();
     list_below();
     mark();
+    lease_and_read(mark);
+}
+
+/// Takes a lease on files that were looked up, and reads them.
+fn lease_and_read(mark: impl Fn()) {
+    // On a file system that has leases.
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let vfs = LocalVfs::open(directory.path(), &LocalOptions::default()).unwrap();
+    let watcher = LeaseWatcher::start().unwrap();
+    let files: Vec<_> = (0..NAMES_BELOW)
+        .map(|number| {
+            let name = number.to_string();
+            std::fs::write(directory.path().join(&name), "data").unwrap();
+            vfs.lookup(&FsCred::ROOT, &vfs.root(), name.as_bytes()).value.unwrap().handle
+        })
+        .collect();
+    let (mut leases, mut data) = (Vec::with_capacity(files.len()), Vec::with_capacity(1 << 16));
+    let how = FetchOptions { sendfile: false, wait: true };
+    let mut lease_and_read = |file| {
+        leases.push(vfs.lease(&FsCred::ROOT, file, &watcher, Box::new(|| ())).unwrap());
+        vfs.fetch(&FsCred::ROOT, file, 0, 4, how, &mut data).unwrap().value.unwrap();
+    };
+    // One-time calls are not part of a file's cost.
+    lease_and_read(&files[0]);
+    mark();
+    files[1..].iter().for_each(lease_and_read);
+    mark();
+    assert_eq!(data, b"data".repeat(files.len()));
 }
 
 /// Lists it with empty caches, and creates a file for every 40th name.
@@ -125,13 +156,13 @@ fn pass(vfs: &LocalVfs, directory: &NodeHandle, wanted: ReaddirDetail, change: &
         let (mut room, mut next) = (NAMES_PER_REPLY, cookie);
         let answer = vfs.read_directory(&FsCred::ROOT, directory, cookie, wanted, &mut |entry| {
             if room == 0 {
-                return Visit::Stop;
+                return ControlFlow::Break(());
             }
             assert!(wanted == ReaddirDetail::Names || entry.node.is_some());
             (room, next) = (room - 1, entry.cookie);
             names += 1;
             change();
-            Visit::Continue
+            ControlFlow::Continue(())
         });
         if answer.value.unwrap() {
             return names;

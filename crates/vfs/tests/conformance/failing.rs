@@ -1,12 +1,12 @@
 //! File systems that are full, read-only or faulty, in separate mount namespaces.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use curt_types::{Access, SetAttributes, Stability};
 use curt_vfs::{
     CreateMode, Error, LocalOptions, LocalVfs, MetadataDurability, NewNode, NodeHandle, ReaddirDetail, Vfs,
-    Visit,
 };
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags};
@@ -318,7 +318,7 @@ fn without_the_right_to_copy_mounts_a_mount_point_is_refused_and_listed_without_
         let mut seen = Vec::new();
         let listed = vfs.read_directory(&ROOT, &root, 0, ReaddirDetail::Nodes, &mut |entry| {
             seen.push((entry.name.to_vec(), entry.node.is_some()));
-            Visit::Continue
+            ControlFlow::Continue(())
         });
         assert_eq!(listed.value, Ok(true));
         seen.sort();

@@ -1,9 +1,10 @@
 //! Listing directories.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
 use curt_types::Attributes;
-use curt_vfs::{Error, HandleChoice, ReaddirDetail, VfsNode, Visit};
+use curt_vfs::{Error, HandleChoice, ReaddirDetail, VfsNode};
 use rustix::io::Errno;
 
 use crate::trees::{OTHER, ROOT, errno, everywhere};
@@ -85,7 +86,7 @@ fn entries_bring_handles_and_attributes_on_demand() {
                     assert_eq!(found.handle, parent);
                 }
                 seen += 1;
-                Visit::Continue
+                ControlFlow::Continue(())
             });
             assert_eq!(listed.value, Ok(true));
             assert_eq!(listed.attributes.unwrap().ctime, tree.attributes(&node).ctime);
@@ -103,7 +104,7 @@ fn who_may_read_but_not_search_learns_names_alone() {
         let listed = tree.vfs.read_directory(&OTHER, &directory, 0, ReaddirDetail::Nodes, &mut |entry| {
             assert_eq!(entry.node, None);
             names.push(entry.name.to_vec());
-            Visit::Continue
+            ControlFlow::Continue(())
         });
         names.sort();
         assert_eq!((listed.value, names), (Ok(true), vec![b".".to_vec(), b"..".to_vec(), b"file".to_vec()]));
@@ -201,7 +202,7 @@ fn handle_and_attributes_are_of_one_object_while_names_are_exchanged() {
                         assert_eq!(now.fileid, node.attributes.fileid, "{}", tree.name);
                         seen += 1;
                     }
-                    Visit::Continue
+                    ControlFlow::Continue(())
                 };
                 let listed = tree.vfs.read_directory(&ROOT, &root, 0, ReaddirDetail::Nodes, visit);
                 assert_eq!(listed.value, Ok(true));

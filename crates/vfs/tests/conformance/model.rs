@@ -2,11 +2,12 @@
 //! be the same. Each is the model of the other. The local tree is restarted from time to time.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use curt_types::{Access, Attributes, FileKind, SetAttributes, SetTime, Stability};
 use curt_vfs::{
-    CreateMode, Error, FsCred, HandleChoice, NewNode, NodeHandle, ReaddirDetail, SpecialFile, Vfs, Visit,
+    CreateMode, Error, FsCred, HandleChoice, NewNode, NodeHandle, ReaddirDetail, SpecialFile, Vfs,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
@@ -284,12 +285,12 @@ impl Side {
             let listed =
                 self.vfs.read_directory(caller, directory, cookie, ReaddirDetail::Nodes, &mut |entry| {
                     if left == 0 {
-                        return Visit::Stop;
+                        return ControlFlow::Break(());
                     }
                     left -= 1;
                     cookie = entry.cookie;
                     assert!(names.insert(entry.name.to_vec()), "{:?} is listed twice", entry.name);
-                    Visit::Continue
+                    ControlFlow::Continue(())
                 });
             after = listed.attributes.as_ref().map(Shown::of).or(after);
             match listed.value {

@@ -28,6 +28,22 @@ fn dot_is_the_directory_and_dot_dot_never_leads_out() {
     });
 }
 
+/// ext4 has a limit below this size, tmpfs has none.
+#[test]
+fn a_creation_that_fails_leaves_no_file() {
+    everywhere(|tree| {
+        let root = tree.root();
+        let set = SetAttributes { size: Some(1 << 60), ..SetAttributes::with_mode(0o644) };
+        for how in [CreateMode::Guarded(&set), CreateMode::Unchecked(&set)] {
+            let create = || errno(tree.vfs.create(&ROOT, &root, b"large", how).value);
+            if let Some(failed) = create() {
+                assert_eq!((failed, create()), (Errno::FBIG, Some(Errno::FBIG)));
+                assert_eq!(errno(tree.lookup(&root, "large")), Some(Errno::NOENT));
+            }
+        }
+    });
+}
+
 #[test]
 fn names_that_cannot_be_are_refused_by_every_operation() {
     everywhere(|tree| {

@@ -1,12 +1,13 @@
 //! The trees that are tested, and short forms of operations on them.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use curt_types::{Attributes, SetAttributes, Stability};
 use curt_vfs::{
     CreateMode, CreatedNode, Error, FetchOptions, FetchResult, FsCred, HandleChoice, LocalOptions, LocalVfs,
     MemoryOptions, MemoryVfs, MetadataDurability, NewNode, NodeHandle, PostOpResult, ReadResult,
-    ReaddirDetail, Vfs, VfsNode, Visit, WccResult,
+    ReaddirDetail, Vfs, VfsNode, WccResult,
 };
 use rustix::io::Errno;
 use tempfile::TempDir;
@@ -230,10 +231,10 @@ pub(crate) fn names(
     let mut names = Vec::new();
     let listed = vfs.read_directory(&ROOT, directory, cookie, ReaddirDetail::Names, &mut |entry| {
         if names.len() == count {
-            return Visit::Stop;
+            return ControlFlow::Break(());
         }
         names.push((String::from_utf8(entry.name.to_vec()).unwrap(), entry.cookie));
-        Visit::Continue
+        ControlFlow::Continue(())
     });
     (names, listed.value.unwrap())
 }

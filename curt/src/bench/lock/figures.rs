@@ -1,6 +1,7 @@
 //! The figures of one run.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use curt_observe::ClientCounter;
@@ -21,7 +22,7 @@ const REQUESTS: [(&str, ClientCounter); 5] = [
     ("GRANTED", ClientCounter::LockCallback),
 ];
 
-/// What Curt mounts, and a server that was started here, have cost so far.
+/// The cost so far of Curt's mounts, and of a server that was started here.
 #[derive(Clone, Debug)]
 pub(super) struct LockCost {
     pub(super) mounts: Vec<MountReport>,
@@ -66,8 +67,11 @@ pub(super) struct LockRun {
     /// Jain's index of the processes' grabs within the time, and that of a perfect FIFO.
     pub(super) jain: f64,
     pub(super) fifo_jain: f64,
-    /// The most grabs that one process was ahead of another at any time.
+    /// The most grabs that one process was ahead of another at any time since all had asked for
+    /// the lock.
     pub(super) ahead: usize,
+    /// The most that a process was ahead of another one of its client.
+    pub(super) client_ahead: Vec<usize>,
     pub(super) wait_p50: f64,
     pub(super) wait_p99: f64,
     pub(super) wait_max: f64,
@@ -83,7 +87,7 @@ pub(super) struct LockRun {
     pub(super) progress: Vec<(f64, u64)>,
 }
 
-/// What a run cost, as printed in JSON.
+/// The cost of a run, as printed in JSON.
 #[derive(Debug, Serialize)]
 pub(super) struct LockCostFigures {
     /// Requests by procedure; `GRANTED`: those of the server that gave a waiter its lock.
@@ -129,7 +133,10 @@ impl LockRun {
             ideal_drain_seconds: seconds(ideal_drain),
             jain: jain(&counts),
             fifo_jain: jain(&fifo),
-            ahead: most_ahead(grabs, processes),
+            ahead: most_ahead(turns, time, &(0..processes)),
+            client_ahead: (0..clients)
+                .map(|client| most_ahead(turns, time, &(client * per_client..(client + 1) * per_client)))
+                .collect(),
             wait_p50: quantile(&waits, 50),
             wait_p99: quantile(&waits, 99),
             wait_max: quantile(&waits, 100),
@@ -163,14 +170,22 @@ fn jain(counts: &[usize]) -> f64 {
     if squares == 0.0 { 1.0 } else { sum * sum / (counts.len() as f64 * squares) }
 }
 
-/// The most grabs that one process is ahead of another at any time.
-fn most_ahead(grabs: &[Turn], processes: usize) -> usize {
-    let mut counts = vec![0; processes];
+/// The most grabs that one of these processes is ahead of another at any time within the run's
+/// time, since each of them had begun to wait: who begins late is behind without any fault of the
+/// lock.
+fn most_ahead(turns: &[Turn], time: u64, processes: &Range<usize>) -> usize {
+    let index = |turn: &Turn| Some(turn.process as usize).filter(|number| processes.contains(number));
+    let mut first_waits = BTreeMap::new();
+    for turn in turns {
+        index(turn).map(|process| first_waits.entry(process).or_insert(turn.wait));
+    }
+    let since = first_waits.values().copied().max().unwrap_or(0);
+    let mut counts = vec![0; processes.len()];
     // How many processes have so many grabs.
-    let mut having = BTreeMap::from([(0, processes)]);
+    let mut having = BTreeMap::from([(0, processes.len())]);
     let mut most = 0;
-    for turn in grabs {
-        let count = &mut counts[turn.process as usize];
+    for process in turns.iter().filter(|turn| (since..time).contains(&turn.grab)).filter_map(index) {
+        let count = &mut counts[process - processes.start];
         if let Some(left) = having.get_mut(count) {
             *left -= 1;
             if *left == 0 {
@@ -238,10 +253,19 @@ mod tests {
     }
 
     #[test]
+    fn who_is_ahead_counts_within_a_client_and_once_all_have_asked() {
+        let taken = turns(&[(0, 0, 0), (0, 30, 100), (1, 50, 200), (0, 130, 300), (2, 40, 400)]).turns;
+        assert_eq!(most_ahead(&taken, 1000 * MS, &(0..2)), 1);
+        assert_eq!(most_ahead(&taken, 1000 * MS, &(0..3)), 2, "the third is behind both");
+        let run = LockRun::new("local", 3, &plan(), &Turns { turns: taken, is_stopped: false }, None);
+        assert_eq!((run.ahead, run.client_ahead), (2, vec![0, 0, 0]));
+    }
+
+    #[test]
     fn who_is_ahead_for_a_moment_counts() {
         let taken = turns(&[(0, 0, 0), (0, 0, 100), (1, 0, 200), (1, 0, 300)]).turns;
-        assert_eq!(most_ahead(&taken, 2), 2);
-        assert_eq!(most_ahead(&taken[..1], 2), 1);
+        assert_eq!(most_ahead(&taken, 300 * MS, &(0..2)), 2);
+        assert_eq!(most_ahead(&taken, 100 * MS, &(0..2)), 1);
         assert!(near(jain(&[5, 0]), 0.5) && near(jain(&[0, 0]), 1.0));
     }
 }

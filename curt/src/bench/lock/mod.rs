@@ -28,7 +28,7 @@ const SERVER_FIRST_PROCESSES: u32 = 200;
 /// Arguments of `curt bench lock`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Runs are interleaved: mount, local, mount, local; with --floor and --server-first: mount, local, floor, server-first, mount. A grab belongs to the drain if it comes after the time.\n\
+    after_help = "Runs are interleaved: mount, local, mount, local; with --floor and --server-first: mount, local, floor, server-first, mount. A lock granted after --seconds have passed counts as part of the drain.\n\
                   JSON: {\"server\",\"vers\",\"options\",\"clients\",\"hold\",\"rest\",\"seconds\",\"runs\":[{\"place\":\"local|mount|floor|server-first\",\"processes\",\"grabs\",\"ideal_grabs\",\n\
                   \"client_grabs\":[n],\"drain_grabs\",\"drain_seconds\",\"ideal_drain_seconds\",\"jain\",\"fifo_jain\",\"ahead\",\"wait_p50\",\"wait_p99\",\"wait_max\",\"wrong\",\"stopped\",\n\
                   \"cost\":{\"requests\":{\"LOCK\",\"UNLOCK\",\"CANCEL\",\"TEST\",\"GRANTED\"},\"denied\",\"client_cpu\",\"server_cpu\"}}]}; times are in seconds\n\
@@ -60,7 +60,7 @@ pub(crate) struct BenchLockArguments {
     /// How long each holds the lock, such as 500us, 20ms or 1s
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = held)]
     hold: Duration,
-    /// How long each rests afterwards
+    /// Pause between unlocking and the next request
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
     rest: Duration,
     /// For how long processes begin to wait
@@ -246,7 +246,7 @@ fn expected(plan: &TurnsPlan) -> u64 {
     u64::try_from(plan.time.as_nanos() / plan.hold.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What the Curt mounts of directories have cost so far; `None` if one is not on such a mount.
+/// The cost so far of the Curt mounts of directories; `None` if one is not on such a mount.
 fn cost(directories: &[PathBuf], server: Option<u32>) -> Option<LockCost> {
     let mounts = directories.iter().map(|directory| report(directory)).collect::<Option<Vec<_>>>()?;
     let times = mounts.iter().map(|mount| processor_time(mount.pid).ok());

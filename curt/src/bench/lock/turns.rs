@@ -37,7 +37,7 @@ pub(crate) struct LockWork {
     floor: bool,
 }
 
-/// What processes take turns with.
+/// The lock that processes take turns with.
 enum TurnLock {
     File(File),
     Floor(FloorLock),
@@ -173,7 +173,7 @@ pub(super) fn take(
     Ok(Turns { turns, is_stopped })
 }
 
-/// What processes write: their number and two times, all 0 once each is there.
+/// The records that processes write: their number and two times, all 0 once each is there.
 struct Records<R>(R);
 
 impl<R: io::Read> Records<R> {

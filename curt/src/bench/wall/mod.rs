@@ -2,7 +2,7 @@
 //! bare FUSE loop over it.
 
 mod passthrough;
-mod works;
+mod programs;
 
 use std::io::Write;
 use std::net::Ipv4Addr;
@@ -23,8 +23,8 @@ use serde::Serialize;
 use tempfile::TempDir;
 
 use self::passthrough::BareLoop;
-use self::works::WorkDone;
-pub(super) use self::works::{WallWork, WorkPhase, make_repository};
+use self::programs::WorkDone;
+pub(super) use self::programs::{TimedProgram, WorkPhase, make_repository};
 
 /// The options that are compared with the defaults.
 const FEW_REQUESTS: &str = "noaccesscheck,sloppycto=3";
@@ -32,12 +32,12 @@ const FEW_REQUESTS: &str = "noaccesscheck,sloppycto=3";
 /// The column of the table that compares versions.
 const VERSION_COLUMN: usize = 5;
 
-/// What `curt bench wall` takes.
+/// The arguments of `curt bench wall`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Each work is done by a process of its own: on the exported directory (local), through a bare FUSE loop\n\
-                  over it (loop), and on a fresh mount with default options and with those of --options, with each version of\n\
-                  --vers; in turn, round by round, on one processor and with all. Rows say the median of the rounds. A later\n\
+    after_help = "Each program runs in its own process: in the exported directory (local), through a pass-through FUSE file\n\
+                  system (loop), and on a new mount with default options and with those of --options, with each version of\n\
+                  --vers; in turn, round by round, on one processor and on all. Each row shows the median of the rounds. A later\n\
                   version is compared with the first: the median of the ratios of times in the same round, with its interval of\n\
                   95 %. With a delay each request and each reply takes half of it.\n\
                   JSON: {\"machine\",\"rounds\",\"delayed_rounds\",\"rows\":[{\"work\",\"place\":\"local|loop|mount\",\"vers\",\"options\",\"cpus\",\n\
@@ -61,9 +61,9 @@ pub(crate) struct WallArguments {
     /// Round trips to the server, in milliseconds
     #[arg(long, value_name = "MS", value_delimiter = ',', default_value = "0,0.2,2")]
     delays: Vec<f64>,
-    /// Do only these works
-    #[arg(long, value_name = "WORK", value_delimiter = ',')]
-    only: Vec<WallWork>,
+    /// Run only these programs
+    #[arg(long, value_name = "PROGRAM", value_delimiter = ',')]
+    only: Vec<TimedProgram>,
     /// Where to run
     #[arg(long, value_name = "WHERE", value_delimiter = ',', default_value = "one,all")]
     cpus: Vec<Processors>,
@@ -89,15 +89,15 @@ enum Processors {
     All,
 }
 
-/// Where a work is done.
+/// The location in which a program runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum RunLocation {
     Local,
     Loop,
     Mount { version: String, options: String },
 }
 
-impl Place {
+impl RunLocation {
     const fn name(&self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -123,7 +123,7 @@ struct Measured {
     fuse_requests: u64,
 }
 
-/// One work in one place, in JSON.
+/// One program in one location, in JSON.
 #[derive(Debug, Serialize)]
 struct WallRow {
     work: String,
@@ -153,10 +153,10 @@ struct WallReport {
 /// Runs it; whether every result was right.
 pub(super) fn run(arguments: &WallArguments) -> Result<bool> {
     arguments.svg.as_deref().map_or(Ok(()), super::check_picture)?;
-    let works = works(&arguments.only)?;
+    let programs = programs(&arguments.only)?;
     let top = make_top(arguments.tree.as_deref())?;
-    works::make_trees(top.path(), &works)?;
-    if works.contains(&WallWork::GitStatus) {
+    programs::make_trees(top.path(), &programs)?;
+    if programs.contains(&TimedProgram::GitStatus) {
         let mut command = child(&["wall-repository"]);
         run_child(command.arg(top.path()))?;
     }
@@ -167,7 +167,7 @@ pub(super) fn run(arguments: &WallArguments) -> Result<bool> {
         sched_setaffinity(None, &cpus.set(&allowed))?;
         for delay in &arguments.delays {
             let bed = WallTestbed::new(arguments, top.path(), *delay)?;
-            rows.extend(bed.rows(&works, *cpus)?);
+            rows.extend(bed.rows(&programs, *cpus)?);
         }
         sched_setaffinity(None, &allowed)?;
     }
@@ -188,10 +188,10 @@ pub(super) fn run(arguments: &WallArguments) -> Result<bool> {
     Ok(report.rows.iter().all(|row| row.wrong == 0))
 }
 
-/// Those asked for that this machine has the programs for.
-fn works(only: &[WallWork]) -> Result<Vec<WallWork>> {
-    let all = if only.is_empty() { WallWork::value_variants() } else { only };
-    let mut works = Vec::new();
+/// The requested programs that are installed on this machine.
+fn programs(only: &[TimedProgram]) -> Result<Vec<TimedProgram>> {
+    let all = if only.is_empty() { TimedProgram::value_variants() } else { only };
+    let mut programs = Vec::new();
     for work in all {
         let has = |program: &str| {
             let mut command = Command::new(program);
@@ -201,10 +201,10 @@ fn works(only: &[WallWork]) -> Result<Vec<WallWork>> {
         match work.program().filter(|program| !has(program)) {
             Some(program) if only.contains(work) => bail!("{} needs {program}", work.name()),
             Some(program) => eprintln!("{} is left out: there is no {program}", work.name()),
-            None => works.push(*work),
+            None => programs.push(*work),
         }
     }
-    Ok(works)
+    Ok(programs)
 }
 
 /// The directory that is exported: in memory if possible, so that no disk is measured.
@@ -275,16 +275,16 @@ impl<'a> WallTestbed<'a> {
         Ok(Self { arguments, top, delay_ms, world, relay, rounds })
     }
 
-    fn rows(mut self, works: &[WallWork], cpus: Processors) -> Result<Vec<WallRow>> {
+    fn rows(mut self, programs: &[TimedProgram], cpus: Processors) -> Result<Vec<WallRow>> {
         let places = places(self.arguments);
         let place = match cpus {
             Processors::One => "on one processor",
             Processors::All => "on all processors",
         };
         let bar = progress_bar(&format!("{} ms away, {place}", self.delay_ms));
-        bar.set_length((works.len() * self.rounds * places.len()) as u64);
+        bar.set_length((programs.len() * self.rounds * places.len()) as u64);
         let mut rows = Vec::new();
-        for work in works {
+        for work in programs {
             let mut measured = vec![Vec::new(); places.len()];
             for _ in 0..self.rounds {
                 for (place, measured) in places.iter().zip(&mut measured) {
@@ -297,7 +297,7 @@ impl<'a> WallTestbed<'a> {
             for (index, (place, median)) in places.iter().zip(&all).enumerate() {
                 let (version, options) = place.of_mount();
                 let first = places.iter().position(
-                    |place| matches!(place, Place::Mount { options: of, .. } if of.as_str() == options),
+                    |place| matches!(place, RunLocation::Mount { options: of, .. } if of.as_str() == options),
                 );
                 let first = first.filter(|first| *first < index && !version.is_empty());
                 rows.push(WallRow {
@@ -322,69 +322,78 @@ impl<'a> WallTestbed<'a> {
         Ok(rows)
     }
 
-    fn measure(&mut self, work: WallWork, place: &Place) -> Result<Measured> {
+    fn measure(&mut self, work: TimedProgram, place: &RunLocation) -> Result<Measured> {
         match place {
-            Place::Local => self.perform(work, self.top, || Ok((0, 0))),
-            Place::Loop => {
+            RunLocation::Local => self.perform(work, self.top, |_| Ok((0, 0))),
+            RunLocation::Loop => {
                 let target = tempfile::Builder::new().prefix("curt-loop-").tempdir()?;
                 let bare = BareLoop::start(self.top, target.path())?;
-                let measured = self.perform(work, target.path(), || Ok((0, bare.requests())));
+                let measured = self.perform(work, target.path(), |_| Ok((0, bare.requests())));
                 bare.end()?;
                 measured
             }
-            Place::Mount { version, options } => {
+            RunLocation::Mount { version, options } => {
                 let through = self.relay.as_ref().map(|relay| format!("port={}", relay.port()));
                 let options: Vec<&str> = [options.as_str(), through.as_deref().unwrap_or_default()]
                     .into_iter()
                     .filter(|part| !part.is_empty())
                     .collect();
                 let mounted = self.world.mount(version, &options.join(","))?;
-                let measured = self.perform(work, mounted.directory(), || counts(&mounted));
+                let measured = self.perform(work, mounted.directory(), |work| counts(&mounted, work));
                 mounted.end()?;
                 measured
             }
         }
     }
 
-    /// Prepares and does it below `top`; the counts are those that `counts` grows by meanwhile.
+    /// Prepares and does each part of it below `top`; the counts are those that `counts` grows by
+    /// while the parts are done.
     fn perform(
         &self,
-        work: WallWork,
+        work: TimedProgram,
         top: &Path,
-        counts: impl Fn() -> Result<(u64, u64)>,
+        counts: impl Fn(TimedProgram) -> Result<(u64, u64)>,
     ) -> Result<Measured> {
-        let part = |phase: &str| -> Result<WorkDone> {
-            let mut command = child(&["wall-work", &work.name(), phase]);
+        let run = |phase: &str, part: u64| -> Result<WorkDone> {
+            let mut command = child(&["wall-work", &work.name(), phase, &part.to_string()]);
             let said = run_child(command.arg(top))?;
             serde_json::from_slice(&said).context("unexpected output of the measured process")
         };
-        if work.needs_preparation() {
-            part("prepare")?;
+        let mut all = Measured { done: WorkDone { seconds: 0.0, wrong: 0 }, requests: 0, fuse_requests: 0 };
+        for part in 0..work.parts() {
+            if work.needs_preparation() {
+                run("prepare", part)?;
+            }
+            let before = counts(work)?;
+            let done = run("perform", part)?;
+            let after = counts(work)?;
+            all.done.seconds += done.seconds;
+            all.done.wrong += done.wrong;
+            all.requests += after.0 - before.0;
+            all.fuse_requests += after.1 - before.1;
         }
-        let before = counts()?;
-        let done = part("perform")?;
-        let after = counts()?;
-        Ok(Measured { done, requests: after.0 - before.0, fuse_requests: after.1 - before.1 })
+        Ok(all)
     }
 }
 
-/// Where each work is done, in the order of a round.
-fn places(arguments: &WallArguments) -> Vec<Place> {
-    let mut places = vec![Place::Local, Place::Loop];
+/// The locations in which each program runs, in the order of a round.
+fn places(arguments: &WallArguments) -> Vec<RunLocation> {
+    let mut places = vec![RunLocation::Local, RunLocation::Loop];
     for options in ["", &arguments.options] {
         places.extend(
             arguments
                 .vers
                 .iter()
-                .map(|version| Place::Mount { version: version.clone(), options: options.to_owned() }),
+                .map(|version| RunLocation::Mount { version: version.clone(), options: options.to_owned() }),
         );
     }
     places
 }
 
 /// The requests that a mount has sent, and those that the kernel has sent to it.
-fn counts(mounted: &MountProcess) -> Result<(u64, u64)> {
-    let report = mounted.report_at_rest()?;
+fn counts(mounted: &MountProcess, work: TimedProgram) -> Result<(u64, u64)> {
+    // Between the parts of a work names would become too old.
+    let report = if work.parts() > 1 { mounted.report()? } else { mounted.report_at_rest()? };
     Ok((report.counters.requests.total(), report.fuse.values().sum()))
 }
 
@@ -403,7 +412,7 @@ fn seconds(all: &[Measured]) -> Vec<f64> {
 }
 
 impl WallRow {
-    /// Where the work was done.
+    /// The location in which the program ran.
     fn title(&self) -> String {
         match self.vers.as_str() {
             "" => self.place.to_owned(),

@@ -19,8 +19,8 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use curt_observe::ServerCounters;
 use curt_server::{
-    EXPORTS_FILE, ExportDefinition, ExportsProblem, NfsService, ParsedExports, PersistentState, Setup,
-    Severity, read_exports,
+    EXPORTS_FILE, ExportDefinition, ExportsProblem, NfsService, NfsServiceConfig, ParsedExports,
+    PersistentState, Severity, read_exports,
 };
 use curt_vfs::{FileCaching, HandleChoice, MemoryOptions, MemoryVfs, MetadataDurability};
 use parking_lot::Mutex;
@@ -33,7 +33,7 @@ use self::{
     trees::{OpenTrees, TreeEntrance},
 };
 use super::{
-    arguments::{HandlesChoice, ServeArguments, Switch},
+    arguments::{HandlesChoice, OnOff, ServeArguments},
     rules,
     signals::Reload,
 };
@@ -125,9 +125,9 @@ fn service(
     exports: Vec<ExportDefinition>,
     counters: Arc<ServerCounters>,
 ) -> Result<NfsService> {
-    let setup = Setup { state, exports, counters };
+    let setup = NfsServiceConfig { state, exports, counters };
     let mut service = NfsService::new(setup).context("cannot number the exports")?;
-    if arguments.save_replies == Switch::On
+    if arguments.save_replies == OnOff::On
         && let Err(error) = service.save_replies()
     {
         tracing::warn!(
@@ -135,9 +135,9 @@ fn service(
         );
     }
     service.set_versions(arguments.vers);
-    service.set_delegations(arguments.delegations == Switch::On);
-    service.set_local_leases(arguments.local_leases == Switch::On);
-    service.set_directory_delegations(arguments.directory_delegations == Switch::On);
+    service.set_delegations(arguments.delegations == OnOff::On);
+    service.set_local_leases(arguments.local_leases == OnOff::On);
+    service.set_directory_delegations(arguments.directory_delegations == OnOff::On);
     service.set_lease(Duration::from_secs(arguments.lease.into()));
     service.recover_clients().context("cannot recover the NFSv4 clients")?;
     Ok(service)
@@ -328,8 +328,8 @@ fn trees(arguments: &ServeArguments, state: PathBuf, tables: PathBuf) -> OpenTre
         HandlesChoice::Table => HandleChoice::Table,
     };
     let files = match arguments.filecache {
-        Switch::On => FileCaching::On,
-        Switch::Off => FileCaching::Off,
+        OnOff::On => FileCaching::On,
+        OnOff::Off => FileCaching::Off,
     };
     OpenTrees::new(state, tables, handles, files)
 }

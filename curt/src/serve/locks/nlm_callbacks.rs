@@ -116,7 +116,7 @@ struct PeerHost {
     state: HostState,
 }
 
-/// What the thread that calls a host has to know.
+/// The host's state that the calling thread needs.
 #[derive(Default)]
 struct HostState {
     connection: Option<SingleCalls>,
@@ -134,7 +134,7 @@ struct TakenHost {
     expected: Expectation,
 }
 
-/// What is expected of the next call to a host.
+/// The expected result of the next call to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expectation {
     /// The host answers: it did last time.

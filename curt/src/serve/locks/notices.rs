@@ -48,7 +48,7 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(15 * 60);
 
 const NSM: Program = Program { number: nsm::PROGRAM, version: nsm::VERSION };
 
-/// What the notices need.
+/// The state that the notices need.
 pub(super) struct Notices {
     pub(super) service: Arc<NfsService>,
     pub(super) mounts: Option<Arc<ServerLockService>>,

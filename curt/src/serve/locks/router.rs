@@ -17,7 +17,7 @@ use curt_xdr::decode_all;
 /// The programs, for the calls that come by one transport.
 pub(super) struct LockRouter {
     pub(super) service: Arc<NfsService>,
-    /// What servers call.
+    /// The programs that servers call.
     pub(super) callbacks: CallbackPrograms<HostReceiver>,
 }
 

@@ -127,11 +127,11 @@ pub(crate) struct PreparedCalls {
     name: Option<Range<usize>>,
     next_name: u32,
     next_number: u32,
-    /// What differs between calls in a session.
+    /// The parts that differ between calls in a session.
     session: Option<SessionCalls>,
 }
 
-/// What differs between the calls in a session.
+/// The parts that differ between the calls in a session.
 struct SessionCalls {
     /// The offset of the sequence id in a call.
     sequence_at: usize,

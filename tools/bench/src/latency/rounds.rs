@@ -199,7 +199,7 @@ impl SubjectSamples {
     }
 }
 
-/// Who is measured, and how much.
+/// The subject and the amount of a measurement.
 pub(super) struct Measurement<'a> {
     pub(super) subjects: &'a [LatencySubject],
     pub(super) mounted: Option<&'a LatencyMount>,

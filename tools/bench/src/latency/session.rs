@@ -57,7 +57,7 @@ pub(super) struct SessionPlace<'a> {
     /// The path of the tree from the root of the server.
     pub(super) path: &'a [u8],
     pub(super) credential: &'a RpcCredential,
-    /// What distinguishes the server from others that are measured.
+    /// The name that distinguishes the server from others that are measured.
     pub(super) owner: &'a str,
 }
 

@@ -177,9 +177,7 @@ impl Server {
         }
         assert_eq!((request.program, request.version), (100_003, 3));
         let mut arguments = Vec::new();
-        request.arguments.encode(&mut arguments);
-        arguments.extend_from_slice(request.bulk);
-        arguments.resize(arguments.len().next_multiple_of(4), 0);
+        request.copy_arguments(&mut arguments);
         let (seen, data) = decode(request, &arguments).expect("arguments are well formed");
         self.state().seen.push(seen.clone());
         let range = (seen.offset, seen.offset + u64::from(seen.count));

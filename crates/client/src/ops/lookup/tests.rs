@@ -12,7 +12,7 @@ use curt_client::ops;
 use curt_policy::{CacheOptions, NameLabel, names::DentryUpdate};
 
 use self::world::{BenchMount, World, user};
-use crate::{DirEmit, DirEntry, InodeId, LookupResult, inode::FACTS_LOCKED};
+use crate::{DirEmit, DirEntry, InodeId, LookupResult, inode::INODE_LOCKS};
 
 /// Look-ups of each name that are measured, all of which must cost the same.
 const ROUNDS: usize = 200;
@@ -55,14 +55,14 @@ fn cost_of_lookups(kernel_names: Duration) {
         }
         mounted.sent();
         let cost = |id: InodeId| {
-            FACTS_LOCKED.set((id, 0));
+            INODE_LOCKS.set((id, 0));
             let read = world.clock.read.load(Relaxed);
             let allocated = sys::allocations_here();
             let found = lookup(name);
             let allocated = sys::allocations_here() - allocated;
             let read = world.clock.read.load(Relaxed) - read;
             forget(found);
-            (FACTS_LOCKED.get().1, read, allocated)
+            (INODE_LOCKS.get().1, read, allocated)
         };
         for round in 0..ROUNDS {
             let name = || name.escape_ascii().to_string();
@@ -116,11 +116,11 @@ fn the_first_lookup_of_a_name_that_a_complete_listing_lacks_locks_the_directory_
         lookup(0);
         mounted.sent();
         for round in 1..ROUNDS {
-            FACTS_LOCKED.set((directory, 0));
+            INODE_LOCKS.set((directory, 0));
             let read = world.clock.read.load(Relaxed);
             lookup(round);
             let read = world.clock.read.load(Relaxed) - read;
-            assert_eq!((FACTS_LOCKED.get().1, read), (1, 1), "locks, clock readings: {round}");
+            assert_eq!((INODE_LOCKS.get().1, read), (1, 1), "locks, clock readings: {round}");
         }
         assert_eq!(mounted.sent(), "");
     }
@@ -139,14 +139,14 @@ fn a_reply_does_not_enter_a_name_that_was_removed_since_it_arrived() {
     let inode = sb.find_inode(directory).unwrap();
     let child = sb.dentries.cached_dentry(&inode, b"file").and_then(|cached| cached.child).unwrap();
     let (ticket, epoch) = {
-        let facts = inode.facts();
-        (facts.state.ticket(), facts.contents().unwrap())
+        let locked = inode.lock();
+        (locked.attributes.ticket(), locked.contents().unwrap())
     };
     let arrived = DentryUpdate::Positive(NameLabel { epoch, sent_at: sb.core.now() });
     let enter = |ticket| sb.dentries.cache_learned(&inode, b"file", Some(&child), arrived, Some(ticket));
     assert!(enter(ticket).is_some());
     ops::unlink(&mounted.client.op(&me), directory, b"file").unwrap();
-    assert_eq!(inode.facts().contents(), Some(epoch));
+    assert_eq!(inode.lock().contents(), Some(epoch));
     assert_eq!(enter(ticket), None);
     let cached = sb.dentries.cached_dentry(&inode, b"file");
     assert!(cached.is_none_or(|cached| cached.child.is_none()));

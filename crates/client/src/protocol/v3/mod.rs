@@ -34,11 +34,11 @@ use curt_proto::nfs3::{
     ReadFail, ReadOk, ReaddirArguments, ReaddirOk, ReaddirPlusArguments, ReadlinkOk, RenameArguments,
     RenameWcc, SetattrArguments, SymlinkArguments, VERSION, WccData, WriteHead, WriteOk,
 };
-use curt_rpc::client::{CallError, ReplySink};
+use curt_rpc::client::{BulkAtEnd, CallArguments, CallError, ReplySink};
 use curt_types::{
     Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, SetTime, Wcc, WriteVerifier,
 };
-use curt_xdr::{Decode, DecodeError, Encode, decode_all};
+use curt_xdr::{Decode, DecodeError, decode_all};
 
 use super::{
     Answer, BatchOperations, CreateRequest, CreatedObject, DelegationOperations, FileOperations, Fsinfo,
@@ -63,7 +63,7 @@ pub struct NfsV3 {
     lacks_plus: AtomicBool,
 }
 
-/// What the server returned about a created object.
+/// The server's results for a created object.
 #[derive(PartialEq, Eq)]
 struct CreateReply {
     handle: Option<FileHandle>,
@@ -128,7 +128,7 @@ impl FileOperations for NfsV3 {
 
     fn readlink(&self, caller: RpcCaller<'_>, link: &FileHandle) -> Answer<Box<[u8]>, Option<Attributes>> {
         let procedure = NfsProcedure::Readlink;
-        let incoming = self.send(caller, procedure, &nfs_fh3(link)?, &[], RESULTS_NAME)?;
+        let incoming = self.send(caller, procedure, &nfs_fh3(link)?, RESULTS_NAME)?;
         let outcome = self.results(procedure, incoming.reply.results())?;
         let text = |ok: ReadlinkOk<'_>| (ok.target.bytes().into(), attributes(ok.attributes));
         Ok(reply(&incoming, outcome, text, attributes))
@@ -237,8 +237,8 @@ impl FileOperations for NfsV3 {
     ) -> Answer<ReaddirPage, Option<Attributes>> {
         let (directory, cookie) = (nfs_fh3(directory)?, Cookie(request.cookie));
         let (verifier, count) = (request.verifier.into(), request.size);
-        let list = |procedure, arguments: &(dyn Encode + Sync)| {
-            self.send(caller, procedure, arguments, &[], results_max(count))
+        let list = |procedure, arguments: &dyn CallArguments| {
+            self.send(caller, procedure, arguments, results_max(count))
         };
         let (procedure, incoming) = if request.plus {
             let arguments = ReaddirPlusArguments {
@@ -302,7 +302,7 @@ impl FileOperations for NfsV3 {
         let arguments = ReadArguments { file: nfs_fh3(file)?, offset: range.start, count };
         let (procedure, sink) = (NfsProcedure::Read, sink.as_ref());
         let results_max = READ_HEAD.saturating_add(asked).saturating_add(3);
-        let incoming = self.send_with_sink(open.rpc(), procedure, &arguments, &[], results_max, sink)?;
+        let incoming = self.send_with_sink(open.rpc(), procedure, &arguments, results_max, sink)?;
         if incoming.reply.was_consumed() {
             return Ok(None);
         }
@@ -332,7 +332,8 @@ impl FileOperations for NfsV3 {
         let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let head = WriteHead { file: nfs_fh3(file)?, offset, count, stable: stability.into() };
         let procedure = NfsProcedure::Write;
-        let incoming = self.send(open.rpc(), procedure, &head, bytes, RESULTS_SMALL)?;
+        let arguments = BulkAtEnd { head: &head, bytes };
+        let incoming = self.send(open.rpc(), procedure, &arguments, RESULTS_SMALL)?;
         let outcome: NfsResult<WriteOk, WccData> = self.results(procedure, incoming.reply.results())?;
         if let NfsResult::Ok(ok) = &outcome
             && (ok.count > count || (ok.count == 0 && count > 0))
@@ -533,7 +534,7 @@ impl NfsV3 {
         &self,
         caller: RpcCaller<'_>,
         procedure: NfsProcedure,
-        arguments: &(dyn Encode + Sync),
+        arguments: &dyn CallArguments,
     ) -> Answer<CreateReply, Wcc> {
         let made = |ok: CreateOk| {
             let handle = ok.object.map(FileHandle::from);
@@ -583,7 +584,7 @@ impl NfsV3 {
         &self,
         caller: RpcCaller<'_>,
         procedure: NfsProcedure,
-        arguments: &(dyn Encode + Sync),
+        arguments: &dyn CallArguments,
     ) -> Answer<(), Wcc> {
         self.ask(caller, procedure, arguments, |data| ((), wcc(data)), wcc)
     }
@@ -594,7 +595,7 @@ impl NfsV3 {
         &self,
         caller: RpcCaller<'_>,
         procedure: NfsProcedure,
-        arguments: &(dyn Encode + Sync),
+        arguments: &dyn CallArguments,
         success: impl FnOnce(T) -> (R, A),
         failure: impl FnOnce(F) -> A,
     ) -> Answer<R, A>
@@ -602,7 +603,7 @@ impl NfsV3 {
         T: for<'a> Decode<'a>,
         F: for<'a> Decode<'a>,
     {
-        let incoming = self.send(caller, procedure, arguments, &[], RESULTS_SMALL)?;
+        let incoming = self.send(caller, procedure, arguments, RESULTS_SMALL)?;
         let outcome: NfsResult<T, F> = self.results(procedure, incoming.reply.results())?;
         Ok(reply(&incoming, outcome, success, failure))
     }
@@ -611,11 +612,10 @@ impl NfsV3 {
         &self,
         caller: RpcCaller<'_>,
         procedure: NfsProcedure,
-        arguments: &(dyn Encode + Sync),
-        bulk: &[u8],
+        arguments: &dyn CallArguments,
         results_max: usize,
     ) -> Result<CallResult, CallError> {
-        self.send_with_sink(caller, procedure, arguments, bulk, results_max, None)
+        self.send_with_sink(caller, procedure, arguments, results_max, None)
     }
 
     /// As [`Self::send`], but `sink` may process the results in the receive buffer.
@@ -623,8 +623,7 @@ impl NfsV3 {
         &self,
         caller: RpcCaller<'_>,
         procedure: NfsProcedure,
-        arguments: &(dyn Encode + Sync),
-        bulk: &[u8],
+        arguments: &dyn CallArguments,
         results_max: usize,
         sink: Option<&Arc<dyn ReplySink>>,
     ) -> Result<CallResult, CallError> {
@@ -633,7 +632,6 @@ impl NfsV3 {
             version: VERSION,
             procedure: procedure.number(),
             arguments,
-            bulk,
             results_max,
             jukebox: Some(NfsStat3::Jukebox.number()),
             status_at: 0,

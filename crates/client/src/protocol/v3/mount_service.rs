@@ -7,11 +7,11 @@ use curt_proto::mount3::{self, DirPath, MountOk, MountReply};
 use curt_rpc::{
     auth::RpcCredential,
     client::{
-        CallError, CallReply, Interrupt, NoTransportEvents, RpcRequest, ServerName, TcpOptions, TcpTransport,
-        Transport,
+        CallArguments, CallError, CallReply, Interrupt, NoTransportEvents, RpcRequest, ServerName,
+        TcpOptions, TcpTransport, Transport,
     },
 };
-use curt_xdr::{Encode, Opaque, decode_all};
+use curt_xdr::{Opaque, decode_all};
 
 use crate::protocol::mounting::{ExportSource, MountError, ServiceKind};
 
@@ -78,7 +78,7 @@ impl MountService {
     fn call(
         &self,
         procedure: mount3::MountProcedure,
-        arguments: &(dyn Encode + Sync),
+        arguments: &dyn CallArguments,
         timeout: Duration,
         interrupt: &Interrupt,
     ) -> Result<CallReply, CallError> {
@@ -93,7 +93,6 @@ impl MountService {
             procedure: procedure.number(),
             credential: &self.credential,
             arguments,
-            bulk: &[],
             results_max: MOUNT_RESULTS_MAX,
         };
         transport.call(&request, interrupt)

@@ -24,12 +24,12 @@ use curt_proto::nlm4::{
 use curt_proto::nsm::{self, NsmProcedure, StateChange};
 use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{
-    CallError, CallReply, Interrupt, NoTransportEvents, PortSource, RecoveryMode, RpcRequest, ServerName,
-    TcpOptions, TcpTransport, Transport, TransportEvents,
+    CallArguments, CallError, CallReply, Interrupt, NoTransportEvents, PortSource, RecoveryMode, RpcRequest,
+    ServerName, TcpOptions, TcpTransport, Transport, TransportEvents,
 };
 use curt_rpc::message::ProcedureId;
 use curt_types::{ByteRange, Fault, FileHandle, LockType};
-use curt_xdr::{Decode, DecodeError, Encode, Opaque, decode_all};
+use curt_xdr::{Decode, DecodeError, Opaque, decode_all};
 use parking_lot::Mutex;
 
 use super::portmap;
@@ -47,7 +47,7 @@ const RESULTS_MAX: usize = 2 * (nlm4::NETOBJ_MAX + 4) + 32;
 const COOKIE_BYTES: usize = 8;
 const STATUS_AT: usize = 4 + COOKIE_BYTES;
 
-/// What a request comes to if the server has no NLM, or this mount no number for an owner.
+/// The reply to a request if the server has no NLM, or this mount no number for an owner.
 const MISSING: LockReply = LockReply::Refused(LockError::NoLocks);
 
 /// Notices of a restart (SM_NOTIFY) may not arrive: nothing listens here or rpcbind does not run,
@@ -58,7 +58,8 @@ pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(15);
 /// Tests for locks of this mount.
 const TESTER: WireOwner = WireOwner(LOCK_OWNERS_MAX);
 
-/// What the lock managers of one network namespace share: see [`NlmClient::new`].
+/// State and services that the lock managers of one network namespace share: see
+/// [`NlmClient::new`].
 pub trait NlmHost: Send + Sync + fmt::Debug {
     /// Locks are about to be requested or tested at this address of the server, always the same
     /// one: from now on this mount has numbers for their owners, and the server is monitored.
@@ -399,7 +400,7 @@ impl NlmClient {
         &self,
         calls: NlmCalls<'_>,
         procedure: NlmProcedure,
-        arguments: &(dyn Encode + Sync),
+        arguments: &dyn CallArguments,
         cookie: [u8; COOKIE_BYTES],
         missing: LockReply,
     ) -> LockAnswer {
@@ -417,7 +418,7 @@ impl NlmClient {
         &self,
         calls: NlmCalls<'_>,
         procedure: NlmProcedure,
-        arguments: &(dyn Encode + Sync),
+        arguments: &dyn CallArguments,
     ) -> Result<CallReply, NoNlm> {
         let transport = self.transport(calls.caller.interrupt)?;
         let outgoing = CallSpec {
@@ -425,7 +426,6 @@ impl NlmClient {
             version: VERSION,
             procedure: procedure.number(),
             arguments,
-            bulk: &[],
             results_max: RESULTS_MAX,
             jukebox: None,
             status_at: STATUS_AT,
@@ -475,7 +475,7 @@ impl NlmClient {
         Ok(Arc::clone(self.transport.lock().get_or_insert(made)))
     }
 
-    /// What was found of the lock manager, or why it was not.
+    /// Converts the result of a search for the lock manager, and remembers failures.
     fn found<T>(&self, found: Result<T, MountError>) -> Result<T, NoNlm> {
         found.map_err(|error| match error {
             MountError::NotRegistered { .. } | MountError::Refused { .. } | MountError::Version { .. } => {
@@ -568,7 +568,7 @@ fn call_alone(
     address: IpAddr,
     kind: ServiceKind,
     target: ProcedureId,
-    arguments: &(dyn Encode + Sync),
+    arguments: &dyn CallArguments,
     timeout: Duration,
 ) -> Result<(), MountError> {
     let never = Interrupt::never();
@@ -584,8 +584,7 @@ fn call_alone(
     };
     let transport = TcpTransport::connect(options, Arc::new(NoTransportEvents), &never).map_err(failed)?;
     let credential = &RpcCredential::None;
-    let request =
-        RpcRequest { program, version, procedure, credential, arguments, bulk: &[], results_max: 0 };
+    let request = RpcRequest { program, version, procedure, credential, arguments, results_max: 0 };
     transport.call(&request, &never).map(drop).map_err(failed)
 }
 
@@ -620,7 +619,7 @@ fn check_cookie(
     Err(calls.rpc.malformed(procedure.name(), error))
 }
 
-/// What a status means. The errors are those of Linux's client.
+/// Maps a status to a reply. The errors are those of Linux's client.
 const fn reply_of(status: NlmStat4) -> LockReply {
     match status {
         NlmStat4::Granted => LockReply::Granted,

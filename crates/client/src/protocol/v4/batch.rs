@@ -14,7 +14,7 @@ use super::{
     compound::{CompoundRequest, OWN_OPERATIONS_MAX},
     get_attributes, put_fh, question,
     read_results::read_data,
-    results::{Results, outcome},
+    results::{CompoundResultReader, outcome},
     server_traits::ServerFeature,
 };
 use crate::protocol::{Answer, LookupReply, PathReply, RpcCaller};
@@ -191,7 +191,7 @@ impl NfsV4 {
 }
 
 /// One removal.
-fn removal(results: &mut Results<'_>) -> Result<Result<ChangeInfo, Fault>, DecodeError> {
+fn removal(results: &mut CompoundResultReader<'_>) -> Result<Result<ChangeInfo, Fault>, DecodeError> {
     if let Err(fault) = results.pass(Nfs4Operation::Lookup)? {
         return Ok(Err(fault));
     }
@@ -213,7 +213,7 @@ const fn joined(first: ChangeInfo, second: ChangeInfo) -> ChangeInfo {
 
 /// The results of one path. A READ that fails does not concern the object that was found.
 fn path_reply(
-    results: &mut Results<'_>,
+    results: &mut CompoundResultReader<'_>,
     names: usize,
     read: Option<u32>,
 ) -> Result<Result<PathReply, Fault>, DecodeError> {

@@ -60,7 +60,7 @@ pub(super) struct CallbackService {
     slots_recalled: SlotsRecalled,
 }
 
-/// What is done when the server has asked for slots.
+/// The function that is called when the server has asked for slots.
 #[derive(Default)]
 struct SlotsRecalled(OnceLock<Box<dyn Fn() + Send + Sync>>);
 
@@ -84,7 +84,7 @@ struct BackchannelSlot {
     reply: Vec<u8>,
 }
 
-/// What CB_SEQUENCE finds.
+/// The result of CB_SEQUENCE.
 enum CallbackTurn {
     Execute(CbSequenceOk4),
     Repeat(Vec<u8>),

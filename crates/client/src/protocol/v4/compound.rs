@@ -24,9 +24,9 @@ use curt_proto::{
 };
 use curt_rpc::{
     auth::RpcCredential,
-    client::{CallError, Interrupt, ReplySink},
+    client::{BulkData, CallArguments, CallError, Interrupt, ReplySink},
 };
-use curt_xdr::{Decode, DecodeError, Encode, Opaque};
+use curt_xdr::{Decode, DecodeError, Opaque};
 
 use super::{
     NfsV4,
@@ -65,6 +65,8 @@ pub(super) struct CompoundRequest<'a> {
     pub(super) operation: Nfs4Operation,
     /// Its operations.
     pub(super) append: Append<'a>,
+    /// The data that `append` omits from a WRITE, or more. They are sent without a copy.
+    pub(super) data: &'a [u8],
     /// The position of the operation that must not be executed twice, from 0; [`REPEATABLE`] if
     /// there is none.
     pub(super) main: u32,
@@ -82,7 +84,7 @@ pub(super) struct CompoundRequest<'a> {
     pub(super) sink: Option<&'a Arc<dyn CompoundSink>>,
     /// It has room for piggybacked operations.
     pub(super) may_piggyback: bool,
-    /// What it may have opened if its reply is lost.
+    /// Returns the opens that the server may have made if the reply is lost.
     pub(super) opens: Option<&'a (dyn Fn() -> Vec<AbandonedOpen> + Sync)>,
     /// No more operations than it has itself, with SEQUENCE.
     pub(super) operations: u32,
@@ -98,7 +100,7 @@ pub(super) struct CompoundReply {
     refused: Option<NfsStat4>,
 }
 
-/// What precedes the operations of an intent in one attempt, after SEQUENCE.
+/// The operations that precede those of an intent in one attempt, after SEQUENCE.
 #[derive(Default)]
 struct CompoundPrefix<'a> {
     piggybacked: Vec<PiggybackedOperation>,
@@ -140,13 +142,14 @@ struct CompoundCall<'a> {
     sequence: Option<SequenceArgs4>,
     prefix: &'a CompoundPrefix<'a>,
     append: Append<'a>,
+    data: &'a [u8],
     /// The client and the server, for an OPEN.
     client: Clientid,
     server: &'a ServerTraits,
 }
 
-impl Encode for CompoundCall<'_> {
-    fn encode(&self, out: &mut Vec<u8>) {
+impl CallArguments for CompoundCall<'_> {
+    fn encode_around<'a>(&'a self, out: &mut Vec<u8>) -> BulkData<'a> {
         let mut operations = CompoundEncoder::new(out, Opaque::default(), self.minor_version);
         if let Some(sequence) = &self.sequence {
             operations.push(sequence);
@@ -176,7 +179,10 @@ impl Encode for CompoundCall<'_> {
             }
         }
         (self.append)(&mut operations, self.prefix.stateid());
-        operations.finish();
+        operations.finish().map_or_else(BulkData::default, |omitted| {
+            let length = usize::try_from(omitted.length).expect("a usize has 32 bits at least");
+            BulkData::new(omitted.at, &self.data[..length])
+        })
     }
 }
 
@@ -203,7 +209,7 @@ impl CompoundReply {
     /// The results of the intent's own operations.
     ///
     /// # Errors
-    /// What precedes them cannot be decoded, which was checked when the reply arrived.
+    /// The results before them cannot be decoded, which was checked when the reply arrived.
     pub(super) fn results(&self) -> Result<CompoundResults<'_>, DecodeError> {
         let mut results = CompoundResults::new(self.call.reply.results())?;
         decode_prefix(&mut results, &self.prefix)?;
@@ -287,7 +293,7 @@ pub(super) struct LostTransmission {
     lost_at: Instant,
 }
 
-/// What becomes of a compound after one attempt.
+/// The next step after one attempt to send a compound.
 pub(super) enum Attempt {
     /// It has a reply.
     Done(CompoundReply),
@@ -339,7 +345,7 @@ struct SentCompound<'a, 'b> {
     prefix: CompoundPrefix<'b>,
 }
 
-/// What became of a [`CompoundPrefix`].
+/// The outcome of a [`CompoundPrefix`].
 enum PrefixOutcome {
     /// All of it was executed.
     Executed,
@@ -429,7 +435,7 @@ impl NfsV4 {
         let arguments = SequenceArgs4 { cache_this: false, ..slot.arguments };
         let generation = slot.generation();
         let prefix = CompoundPrefix::default();
-        let call = self.encoded(Some(arguments), &prefix, &|_, _| {});
+        let call = self.encoded(Some(arguments), &prefix, &|_, _| {}, &[]);
         let results = self.call_once(caller, Nfs4Operation::Sequence, &call, PREFIX_MAX, None)?;
         let mut results = self.decoded(CompoundResults::new(results.reply.results()))?;
         let status = self.decoded(outcome(results.next::<SequenceOk4>(Nfs4Operation::Sequence)))?;
@@ -495,7 +501,7 @@ impl NfsV4 {
             Arc::new(SequencedSink { sink, asked, prefix, consumed: OnceLock::new() })
         });
         let as_sink = sink.as_ref().map(|sink| Arc::<SequencedSink>::clone(sink) as Arc<dyn ReplySink>);
-        let call = self.encoded(Some(sent.slot.arguments), &sent.prefix, request.append);
+        let call = self.encoded(Some(sent.slot.arguments), &sent.prefix, request.append, request.data);
         let room = if layout.has_open { OPEN_RESULTS_MAX } else { 0 };
         let results_max = request.results_max.saturating_add(PREFIX_MAX + room);
         let result = self.call_once(request.caller, request.operation, &call, results_max, as_sink.as_ref());
@@ -734,8 +740,8 @@ impl NfsV4 {
         Ok(PrefixOutcome::Executed)
     }
 
-    /// What is done before a compound that has failed with this status is sent again; `None`: it is
-    /// not sent again.
+    /// Decides how a failure with this status is repaired before the compound is sent again;
+    /// `None`: it is not sent again.
     fn repair(
         &self,
         request: &CompoundRequest<'_>,
@@ -776,7 +782,7 @@ impl NfsV4 {
         }
     }
 
-    /// What follows from a refused SEQUENCE.
+    /// Decides the next step after a refused SEQUENCE.
     fn refused(
         &self,
         request: &CompoundRequest<'_>,
@@ -834,7 +840,7 @@ impl NfsV4 {
         append: Append<'_>,
     ) -> Result<Result<T, NfsStat4>, CallError> {
         let prefix = CompoundPrefix::default();
-        let call = self.encoded(None, &prefix, append);
+        let call = self.encoded(None, &prefix, append, &[]);
         let result = self.call_once(caller, operation, &call, 4 * PREFIX_MAX, None)?;
         let mut results = self.decoded(CompoundResults::new(result.reply.results()))?;
         let header = *results.header();
@@ -850,10 +856,11 @@ impl NfsV4 {
         sequence: Option<SequenceArgs4>,
         prefix: &'a CompoundPrefix<'a>,
         append: Append<'a>,
+        data: &'a [u8],
     ) -> CompoundCall<'a> {
         let client = self.session.lock().client;
         let (minor_version, server) = (self.minor_version, &self.server);
-        CompoundCall { minor_version, sequence, prefix, append, client, server }
+        CompoundCall { minor_version, sequence, prefix, append, data, client, server }
     }
 
     fn call_once(
@@ -869,7 +876,6 @@ impl NfsV4 {
             version: VERSION,
             procedure: Nfs4Procedure::Compound.number(),
             arguments: call,
-            bulk: &[],
             results_max,
             jukebox: Some(NfsStat4::Delay.number()),
             status_at: 0,

@@ -15,7 +15,8 @@ use curt_types::{Attributes, Fault, FileHandle, FileKind, SetAttributes, SetTime
 use super::{
     NfsV4, RESULTS_SMALL,
     attributes::{self, EncodedAttributes, directory_step},
-    compound::{CompoundRequest, OWN_OPERATIONS_MAX},
+    change,
+    compound::CompoundRequest,
     get_attributes,
     open::{AbandonedOpen, GrantedOpen, OpenPlace, SentOpen},
     put_fh,
@@ -76,18 +77,9 @@ impl NfsV4 {
             vec![AbandonedOpen { place, owner, credential, access }]
         };
         let request = CompoundRequest {
-            caller,
-            operation: Nfs4Operation::Open,
-            append: &append,
-            main: 2,
-            open: None,
-            lock: None,
             results_max: OPEN_RESULTS_MAX + RESULTS_SMALL,
-            sink: None,
-            may_piggyback: true,
             opens: Some(&abandoned),
-            operations: OWN_OPERATIONS_MAX,
-            keeps_reply: true,
+            ..change(caller, Nfs4Operation::Open, 2, &append)
         };
         let mut made = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), Wcc::default());

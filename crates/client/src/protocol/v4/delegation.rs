@@ -3,7 +3,8 @@
 //! A delegation is held, or being returned: then nothing is served by it, and its DELEGRETURN waits
 //! or is in flight. It ends when this client is about to change the file, when the server recalls
 //! it or wants fewer, when more are held than [`DELEGATIONS_MAX`], and when the server revokes or
-//! forgets it. The least recently used ones are returned first, by second chance.
+//! forgets it. The least recently used ones are returned first, by second chance. One that is not
+//! used for long is returned too.
 //!
 //! A recall can arrive before the reply to the OPEN that granted the delegation. As long as such
 //! replies are outstanding, recalls of unknown delegations are remembered: of all of them, whether
@@ -21,7 +22,7 @@ use std::{
 
 use curt_policy::delegation::{
     DELEGATIONS_MAX, DelegationOffer, DelegationReply, GrantExpectation, RecallDecision, RecalledDelegation,
-    decide_recall, surplus,
+    are_unused_returned, decide_recall, surplus,
 };
 use curt_proto::nfs4::{NfsStat4, Stateid};
 use curt_rpc::auth::RpcCredential;
@@ -66,6 +67,8 @@ struct Delegations {
     valid_since: SessionGeneration,
     /// Those that it has forgotten, until they are reclaimed.
     to_reclaim: VecDeque<DelegationToReclaim>,
+    /// When those that were not used were last returned.
+    unused_ended: Option<Instant>,
 }
 
 /// A delegation of before a restart of the server.
@@ -94,8 +97,9 @@ pub(super) struct ReturnedDelegation {
     pub(super) is_tied: bool,
 }
 
-/// The owner of the open of an unknown delegation: no open has it.
-const UNKNOWN_OWNER: u32 = u32::MAX;
+/// The owner of the open of an unknown delegation: no open has it. The largest number is that of
+/// opens that only create a file.
+const UNKNOWN_OWNER: u32 = u32::MAX - 1;
 
 impl ReturnedDelegation {
     /// Whether it came with a reply that was lost.
@@ -357,6 +361,25 @@ impl HeldDelegations {
         }
     }
 
+    /// Returns those that were not used for long. Called now and then.
+    pub(super) fn end_unused(&self, now: Instant) {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let last = *state.unused_ended.get_or_insert(now);
+        if !are_unused_returned(now.saturating_duration_since(last)) {
+            return;
+        }
+        state.unused_ended = Some(now);
+        let unused = state.files.iter().filter(|(_, delegation)| !delegation.held.take_use());
+        let unused: Vec<_> = unused.map(|(file, _)| file.clone()).collect();
+        let ended: Vec<_> = unused.iter().filter_map(|file| state.end(file)).collect();
+        drop(guard);
+        if !ended.is_empty() {
+            self.give_back(ended, DelegationEnd::Returned);
+            self.return_now();
+        }
+    }
+
     /// CB_RECALL.
     pub(super) fn recall(&self, file: &FileHandle, stateid: Stateid) -> NfsStat4 {
         let mut state = self.state.lock();
@@ -563,12 +586,14 @@ impl std::fmt::Debug for HeldDelegations {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 mod tests {
+    use std::time::Duration;
+
     use curt_policy::delegation::EARLY_RECALLS_MAX;
 
     use super::*;
     use crate::caller::{Caller, RpcSecurity};
 
-    /// What is reported, and how many delegations wait to be returned then.
+    /// The reported state, and the number of delegations that waited to be returned then.
     #[derive(Default)]
     struct Reported {
         table: OnceLock<Weak<HeldDelegations>>,
@@ -656,6 +681,23 @@ mod tests {
                 .map(|returned| u32::from_be_bytes(returned.stateid.other[..4].try_into().unwrap()))
                 .collect()
         }
+    }
+
+    // SEMANTICS: sessions-16.
+    #[test]
+    fn a_delegation_that_is_not_used_for_long_is_returned() {
+        let rig = Rig::new();
+        let start = Instant::now();
+        rig.table.end_unused(start);
+        let [used, _unused] = [1, 2].map(|number| rig.opened(number, true).unwrap());
+        for minutes in 1..=30 {
+            used.note_use();
+            rig.table.end_unused(start + minutes * Duration::from_secs(60));
+            // It counts as used when it is new.
+            let returns = if minutes == 20 { vec![2] } else { vec![] };
+            assert_eq!((rig.returns(), used.is_held()), (returns, true), "after {minutes} minutes");
+        }
+        assert_eq!((rig.table.held(), rig.events.ended.lock().len()), (1, 1));
     }
 
     #[test]

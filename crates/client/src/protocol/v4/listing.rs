@@ -4,7 +4,7 @@ use curt_proto::nfs4::{Bitmap4, ListingItem4, Verifier4};
 use curt_types::FileHandle;
 use curt_xdr::DecodeError;
 
-use super::{attributes, results::Results};
+use super::{attributes, results::CompoundResultReader};
 use crate::protocol::{ReaddirEntry, ReaddirPage};
 
 /// The cookies of "." and "..", which an NFSv4 listing does not contain. Servers do not use them
@@ -13,7 +13,10 @@ pub(super) const DOT_COOKIE: u64 = 1;
 pub(super) const DOTDOT_COOKIE: u64 = 2;
 
 /// The entries of READDIR. A name that no directory can contain makes the reply malformed.
-pub(super) fn page(results: &mut Results<'_>, asked: Bitmap4) -> Result<ReaddirPage, DecodeError> {
+pub(super) fn page(
+    results: &mut CompoundResultReader<'_>,
+    asked: Bitmap4,
+) -> Result<ReaddirPage, DecodeError> {
     let decoder = results.0.decoder();
     let verifier: Verifier4 = decoder.get()?;
     let mut names = Vec::new();

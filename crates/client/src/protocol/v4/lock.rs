@@ -23,7 +23,7 @@ use super::{
     open::{OpenKey, UsableOpen},
     put_fh, question,
     recovery::{RECOVERY_PAUSE, RecoveryError},
-    results::{Results, fault, outcome},
+    results::{CompoundResultReader, fault, outcome},
     session::CompoundPurpose,
 };
 use crate::protocol::{
@@ -133,7 +133,7 @@ impl NfsV4 {
         Err(CallError::SystemError)
     }
 
-    /// What follows from a LOCK that was not granted.
+    /// Records a LOCK that was not granted, and returns the reply to its caller.
     fn denied(&self, place: &LockStateRef, waits: bool, status: NfsStat4) -> LockReply {
         let is_notified = waits && self.opens.may_notify(&place.open) && self.session.lock().has_callbacks();
         match reply_of(status) {
@@ -285,7 +285,7 @@ impl NfsV4 {
             operations.push(&LocktArgs4 { kind, offset, length, owner: owner(client, &name) });
         };
         let reply = self.send(&question(caller, Nfs4Operation::Lockt, &append))?;
-        let mut results = Results(self.decoded(reply.results())?, reply.generation());
+        let mut results = CompoundResultReader(self.decoded(reply.results())?, reply.generation());
         if let Err(fault) = self.decoded(results.pass(Nfs4Operation::Putfh))? {
             return Ok(LockTestReply::Refused(LockError::Failed(fault)));
         }

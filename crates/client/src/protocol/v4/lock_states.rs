@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use super::open::OpenKey;
 use crate::protocol::{LockEvents, OpenContext, WireLock, WireOwner};
 
-/// What the names of lock-owners begin with. A number follows.
+/// The beginning of the names of lock-owners. A number follows.
 const PREFIX: [u8; 4] = *b"lock";
 
 /// The number of a lock-owner at the server; unique in a mount.
@@ -79,7 +79,7 @@ struct ClientLockState {
     user: Option<WireOwner>,
     /// `None`: the server has granted nothing yet, or has forgotten it.
     stateid: Option<Stateid>,
-    /// What the server holds, or may hold.
+    /// Ranges that the server holds, or may hold.
     held: LockRanges,
     /// Requests in progress.
     calls: u32,
@@ -106,12 +106,12 @@ pub(super) struct LockUse<'a> {
     name: LockOwnerName,
 }
 
-/// What an owner has to unlock.
+/// The locks of an owner that have to be unlocked.
 #[derive(Clone, Debug)]
 pub(super) enum UnlockTarget {
     /// The server holds nothing there.
     None,
-    /// What this state has.
+    /// The locks of this state.
     State(LockStateRef),
     /// The reply to this LOCK was lost, and there is no stateid to unlock it by.
     UnknownStateid(LockStateRef, ByteRange, LockType),
@@ -287,7 +287,7 @@ impl LockStateTable {
         }
     }
 
-    /// What an owner has to unlock within `range`.
+    /// Returns the locks that an owner has to unlock within `range`.
     pub(super) fn unlockable(&self, file: &FileHandle, owner: WireOwner, range: ByteRange) -> UnlockTarget {
         let states = &mut *self.states.lock();
         let epoch = states.epoch;

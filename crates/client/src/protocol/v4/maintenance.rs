@@ -14,10 +14,11 @@ use curt_rpc::client::{CallError, Interrupt};
 use curt_types::FileHandle;
 
 use super::{
-    NfsV4, RESULTS_SMALL,
-    compound::{Attempt, CompoundRequest, REPEATABLE},
+    NfsV4,
+    compound::{Attempt, CompoundRequest},
     delegation::OpenedForDelegation,
     open::{AbandonedOpen, GrantedOpen, OpenKey, OpenPlace, SentOpen},
+    question,
 };
 use crate::protocol::{FileOperations, HeldDelegation, OpenOwner, RpcCaller, ShareAccess};
 
@@ -203,6 +204,7 @@ impl NfsV4 {
         let renew = move || {
             if let Some(this) = this.upgrade() {
                 this.renew_lease();
+                this.delegations.end_unused(this.rpc.now());
                 this.keep_lease();
             }
         };
@@ -244,18 +246,5 @@ impl NfsV4 {
 
 /// A compound of SEQUENCE and the operations that are added to it.
 pub(super) fn alone(caller: RpcCaller<'_>) -> CompoundRequest<'_> {
-    CompoundRequest {
-        caller,
-        operation: Nfs4Operation::Sequence,
-        append: &|_, _| {},
-        main: REPEATABLE,
-        open: None,
-        lock: None,
-        results_max: RESULTS_SMALL,
-        sink: None,
-        may_piggyback: true,
-        opens: None,
-        operations: 1,
-        keeps_reply: false,
-    }
+    CompoundRequest { operations: 1, ..question(caller, Nfs4Operation::Sequence, &|_, _| {}) }
 }

@@ -40,7 +40,7 @@ use std::{
     ops::Range,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -51,7 +51,7 @@ use curt_proto::nfs4::{
     CreateOk4, CreateType4, GetattrArgs4, GetattrOk4, LinkArgs4, LinkOk4, LinkText, LookupArgs4,
     Nfs4Operation, NfsFh4, NfsStat4, NverifyArgs4, PutfhArgs4, ReadArgs4, ReaddirArgs4, ReadlinkOk4,
     RemoveArgs4, RemoveOk4, RenameArgs4, RenameOk4, SetattrArgs4, StableHow4, Stateid, Verifier4,
-    VerifyArgs4, WriteArgs4, WriteOk4,
+    VerifyArgs4, WriteHead4, WriteOk4,
 };
 use curt_rpc::{
     auth::RpcCredential,
@@ -60,7 +60,7 @@ use curt_rpc::{
 use curt_types::{
     Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, Wcc, WriteVerifier,
 };
-use curt_xdr::{DecodeError, Opaque};
+use curt_xdr::DecodeError;
 
 use self::{
     attributes::{EncodedAttributes, directory_step, file_step, object_of},
@@ -70,7 +70,7 @@ use self::{
     identity::ClientIdentity,
     lock_states::LockStateTable,
     open::{OpenKey, OpenTable},
-    results::{CompoundSink, Judged, Results, created, done, fault, optional, outcome},
+    results::{CompoundResultReader, CompoundSink, DecodedReply, created, done, fault, optional, outcome},
     server_traits::{ServerFeature, ServerTraits, suspects_of_open},
     session::SessionMonitor,
 };
@@ -197,7 +197,7 @@ impl NfsV4 {
     fn ask<T, A: Default>(
         &self,
         request: &CompoundRequest<'_>,
-        judge: impl FnOnce(&mut Results<'_>) -> Judged<T, A>,
+        judge: impl FnOnce(&mut CompoundResultReader<'_>) -> DecodedReply<T, A>,
     ) -> Answer<T, A> {
         self.answered(&self.send(request)?, judge)
     }
@@ -206,7 +206,7 @@ impl NfsV4 {
     fn answered<T, A: Default>(
         &self,
         reply: &CompoundReply,
-        judge: impl FnOnce(&mut Results<'_>) -> Judged<T, A>,
+        judge: impl FnOnce(&mut CompoundResultReader<'_>) -> DecodedReply<T, A>,
     ) -> Answer<T, A> {
         let (outcome, attributes) = self.judged(reply, judge)?;
         let (sent_at, lost_at) = (reply.call.sent_at, reply.call.lost_at);
@@ -216,13 +216,13 @@ impl NfsV4 {
     fn judged<T, A: Default>(
         &self,
         reply: &CompoundReply,
-        judge: impl FnOnce(&mut Results<'_>) -> Judged<T, A>,
+        judge: impl FnOnce(&mut CompoundResultReader<'_>) -> DecodedReply<T, A>,
     ) -> Result<(Result<T, Fault>, A), CallError> {
         if let Some(status) = reply.refused() {
             return Ok((Err(fault(status)), A::default()));
         }
         let results = self.decoded(reply.results())?;
-        self.decoded(judge(&mut Results(results, reply.generation())))
+        self.decoded(judge(&mut CompoundResultReader(results, reply.generation())))
     }
 
     /// A local refusal, for a request that cannot be encoded.
@@ -652,20 +652,19 @@ impl FileOperations for NfsV4 {
         write: WriteRequest<'_>,
     ) -> Answer<WriteReply, Wcc> {
         let WriteRequest { offset, stability, bytes, set } = write;
-        let Ok(data) = Opaque::new(bytes) else {
+        let Ok(length) = u32::try_from(bytes.len()) else {
             return Ok(self.refusal(Fault::Fbig));
         };
         // The session that is used at last can be smaller than the one of now.
-        let sent = AtomicUsize::new(bytes.len());
+        let sent = AtomicU32::new(length);
         let key = OpenKey { file: file.clone(), owner: open.open.owner };
         let stable = StableHow4::from(stability);
         let encoded = set.map(EncodedAttributes::new);
         let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
             get_attributes(operations, attributes::CHANGE);
-            let most = usize::try_from(self.session.lock().write_max()).unwrap_or(usize::MAX);
-            let data = bytes.get(..most).map_or(data, |first| Opaque::new(first).unwrap_or(data));
-            sent.store(data.bytes().len(), Relaxed);
-            operations.push(&WriteArgs4 { stateid, offset, stable, data });
+            let count = length.min(self.session.lock().write_max());
+            sent.store(count, Relaxed);
+            operations.push_write(&WriteHead4 { stateid, offset, stable, count });
             if let Some(encoded) = &encoded {
                 let stateid = Stateid::ANONYMOUS;
                 operations.push(&SetattrArgs4 { stateid, attributes: encoded.fattr() });
@@ -677,15 +676,13 @@ impl FileOperations for NfsV4 {
             None => question(open.rpc(), Nfs4Operation::Write, &append),
             Some(_) => change(open.rpc(), Nfs4Operation::Write, 2, &append),
         };
-        let request = CompoundRequest { open: Some((&key, ShareAccess::Write)), ..request };
-        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        let reply = self.send_io(&request, offset..offset.saturating_add(length))?;
+        let request = CompoundRequest { open: Some((&key, ShareAccess::Write)), data: bytes, ..request };
+        let reply = self.send_io(&request, offset..offset.saturating_add(length.into()))?;
         self.answered(&reply, |results| {
             let before = results.change()?;
             let ok: WriteOk4 = done!(results.next(Nfs4Operation::Write), Wcc::default());
             let sent = sent.load(Relaxed);
-            let count = usize::try_from(ok.count).unwrap_or(usize::MAX);
-            if count > sent || (count == 0 && sent > 0) || ok.committed < stable {
+            if ok.count > sent || (ok.count == 0 && sent > 0) || ok.committed < stable {
                 return Err(DecodeError::BadValue { name: "WRITE4resok", value: ok.count });
             }
             let set = match set {
@@ -894,6 +891,7 @@ fn question<'a>(
         caller,
         operation,
         append,
+        data: &[],
         main: REPEATABLE,
         open: None,
         lock: None,
@@ -917,7 +915,10 @@ fn change<'a>(
 }
 
 /// The comparison of an object's type before its removal.
-fn compared(results: &mut Results<'_>, compare: Nfs4Operation) -> Result<Result<(), Fault>, DecodeError> {
+fn compared(
+    results: &mut CompoundResultReader<'_>,
+    compare: Nfs4Operation,
+) -> Result<Result<(), Fault>, DecodeError> {
     Ok(outcome(results.0.next::<()>(compare))?.map_err(|status| match status {
         NfsStat4::NotSame => Fault::Notdir,
         NfsStat4::Same => Fault::Isdir,

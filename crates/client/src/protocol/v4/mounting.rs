@@ -22,7 +22,7 @@ use super::{
     identity::ClientIdentity,
     put_fh, question,
     recovery::RecoveryError,
-    results::{Results, outcome},
+    results::{CompoundResultReader, outcome},
 };
 use crate::{
     protocol::{
@@ -118,7 +118,7 @@ pub enum EstablishError {
     Path(NfsStat4),
 }
 
-/// What executes the calls of the server of a mount.
+/// The service that executes the calls of the server of a mount.
 #[derive(Clone, Debug, Default)]
 pub struct Callbacks(Arc<CallbackService>);
 
@@ -204,7 +204,7 @@ fn walk(
     };
     let reply = nfs.send(&question(caller, Nfs4Operation::Lookup, &append)).map_err(EstablishError::Call)?;
     let mut results =
-        Results(nfs.decoded(reply.results()).map_err(EstablishError::Call)?, reply.generation());
+        CompoundResultReader(nfs.decoded(reply.results()).map_err(EstablishError::Call)?, reply.generation());
     let first = if from.is_some() { Nfs4Operation::Putfh } else { Nfs4Operation::Putrootfh };
     let operations = std::iter::once(first).chain(components.iter().map(|_| Nfs4Operation::Lookup));
     for operation in operations {

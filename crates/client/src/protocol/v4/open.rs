@@ -47,7 +47,7 @@ pub(super) struct OpenKey {
     pub(super) owner: u32,
 }
 
-/// What must be done before an open can be used.
+/// Whether an open can be used, or what must be done before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OpenValidity {
     /// Nothing.
@@ -723,7 +723,7 @@ impl OpenTable {
         Some(to_restore(key, open))
     }
 
-    /// What was not reclaimed of an open is opened again when it is used.
+    /// Records that an open was not reclaimed: it is opened again when it is used.
     pub(super) fn not_reclaimed(&self, key: &OpenKey) {
         if let Some(open) = self.0.lock().opens.get_mut(key)
             && open.standing == OpenValidity::Reclaim

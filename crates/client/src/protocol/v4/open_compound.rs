@@ -15,7 +15,7 @@ use super::{
     open::{self, AbandonedOpen, GrantedOpen, OpenPlace, SentOpen},
     put_fh, question, read_results,
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
-    results::{Results, done, optional},
+    results::{CompoundResultReader, done, optional},
 };
 use crate::protocol::{
     Answer, FileOperations, LookupOpenReply, LookupReply, OpenExtras, OpenOwner, OpenReply, RpcCaller,
@@ -123,7 +123,7 @@ impl NfsV4 {
     /// A file that was opened with another; `None` if it was not.
     fn decode_sibling_open(
         &self,
-        results: &mut Results<'_>,
+        results: &mut CompoundResultReader<'_>,
         owner: OpenOwner<'_>,
         sent: SentOpen,
         rights: Access,

@@ -7,7 +7,7 @@ use curt_types::Attributes;
 use curt_xdr::DecodeError;
 
 use super::{
-    results::{CompoundSink, Judged, Results, fault, optional, outcome},
+    results::{CompoundResultReader, CompoundSink, DecodedReply, fault, optional, outcome},
     session::SessionGeneration,
 };
 use crate::{
@@ -25,9 +25,9 @@ pub(super) enum ReadOutcome {
 }
 
 pub(super) fn read_results(
-    results: &mut Results<'_>,
+    results: &mut CompoundResultReader<'_>,
     asked: usize,
-) -> Judged<ReadOutcome, Option<Attributes>> {
+) -> DecodedReply<ReadOutcome, Option<Attributes>> {
     let about = results.attributes()?;
     let ok = match outcome(results.0.next::<ReadOk4<'_>>(Nfs4Operation::Read))? {
         Ok(ok) => ok,
@@ -47,7 +47,7 @@ pub(super) fn read_results(
 /// The data of a READ that another operation did not need. Its failure says nothing: the reader
 /// asks again.
 pub(super) fn decode_optional_read(
-    results: &mut Results<'_>,
+    results: &mut CompoundResultReader<'_>,
     asked: usize,
 ) -> Result<Option<ReadData>, DecodeError> {
     let ok: Option<ReadOk4<'_>> = optional(results.0.next(Nfs4Operation::Read))?;
@@ -70,7 +70,7 @@ pub(super) struct ReadResultsSink {
 
 impl CompoundSink for ReadResultsSink {
     fn consume(&self, results: CompoundResults<'_>) -> bool {
-        let results = &mut Results(results, SessionGeneration::default());
+        let results = &mut CompoundResultReader(results, SessionGeneration::default());
         let Ok(about) = results.attributes() else { return false };
         let Ok(Ok(ok)) = results.next::<ReadOk4<'_>>(Nfs4Operation::Read) else { return false };
         let bytes = ok.data.bytes();
@@ -112,8 +112,10 @@ mod tests {
     }
 
     fn read(reply: &[u8], asked: usize) -> Result<ReadOutcome, DecodeError> {
-        let mut results =
-            Results(CompoundResults::new(reply).expect("its header is right"), SessionGeneration::default());
+        let mut results = CompoundResultReader(
+            CompoundResults::new(reply).expect("its header is right"),
+            SessionGeneration::default(),
+        );
         let (read, about) = read_results(&mut results, asked)?;
         assert_eq!(about.expect("the file has attributes").fileid, 9);
         Ok(read.expect("the READ succeeded"))

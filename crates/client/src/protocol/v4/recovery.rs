@@ -22,11 +22,12 @@ use curt_types::FileHandle;
 use curt_xdr::{Opaque, VarArray};
 
 use super::{
-    NfsV4, attributes, callback,
-    compound::{Append, CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
+    NfsV4, attributes, callback, change,
+    compound::{Append, CompoundRequest, OWN_OPERATIONS_MAX},
     delegation::DelegationToReclaim,
     open::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
-    results::{Results, fault, is_revoked, optional, outcome},
+    question,
+    results::{CompoundResultReader, fault, is_revoked, optional, outcome},
     server_traits::{ServerFeature, ServerIdentity},
     session::{MESSAGE_MIN, RecoveryStep, SLOTS_MAX, SessionGeneration},
 };
@@ -353,32 +354,20 @@ impl NfsV4 {
             return Ok(StepProgress::Done);
         }
         let complete = ReclaimCompleteArgs4 { one_file_system: false };
-        let request = CompoundRequest {
-            caller,
-            operation: Nfs4Operation::ReclaimComplete,
-            append: &|operations, _| {
-                operations.push(&complete);
-                // A server may have another lease when it is restarted.
-                operations.bare(Nfs4Operation::Putrootfh);
-                operations.push(&GetattrArgs4 { attributes: attributes::LEASE });
-            },
-            main: 0,
-            open: None,
-            lock: None,
-            results_max: OPEN_RESULTS_MAX,
-            sink: None,
-            may_piggyback: true,
-            opens: None,
-            operations: OWN_OPERATIONS_MAX,
-            keeps_reply: true,
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            operations.push(&complete);
+            // A server may have another lease when it is restarted.
+            operations.bare(Nfs4Operation::Putrootfh);
+            operations.push(&GetattrArgs4 { attributes: attributes::LEASE });
         };
+        let request = change(caller, Nfs4Operation::ReclaimComplete, 0, &append);
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(StepProgress::Done) };
         let mut results = self.decoded(reply.results())?;
         match self.decoded(outcome(results.next::<()>(Nfs4Operation::ReclaimComplete)))? {
             Ok(()) | Err(NfsStat4::CompleteAlready | NfsStat4::Notsupp) => {
                 self.delegations.end_reclaiming();
                 self.decoded(optional(results.next::<()>(Nfs4Operation::Putrootfh)))?;
-                let lease = Results(results, reply.generation()).values(attributes::LEASE);
+                let lease = CompoundResultReader(results, reply.generation()).values(attributes::LEASE);
                 let lease = self.decoded(lease)?.and_then(|values| values.lease_time);
                 let mut session = self.session.lock();
                 if let Some(lease) = lease {
@@ -410,20 +399,8 @@ impl NfsV4 {
             operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
             operations.push(&arguments);
         };
-        let request = CompoundRequest {
-            caller: RpcCaller { credential: &open.credential, interrupt },
-            operation: Nfs4Operation::Open,
-            append: &append,
-            main: 1,
-            open: None,
-            lock: None,
-            results_max: OPEN_RESULTS_MAX,
-            sink: None,
-            may_piggyback: true,
-            opens: None,
-            operations: OWN_OPERATIONS_MAX,
-            keeps_reply: true,
-        };
+        let caller = RpcCaller { credential: &open.credential, interrupt };
+        let request = change(caller, Nfs4Operation::Open, 1, &append);
         let is_recovery = matches!(claim, OpenClaim::Previous(_));
         let wants_delegation = matches!(claim, OpenClaim::Previous(DelegationType::Read));
         let _opening = wants_delegation.then(|| self.delegations.begin_opening());
@@ -512,22 +489,14 @@ impl NfsV4 {
             }
         };
         let request = CompoundRequest {
-            caller: RpcCaller { credential, interrupt },
-            operation: Nfs4Operation::Open,
-            append: &append,
             main: 1,
-            open: None,
-            lock: None,
             results_max: 2 * OPEN_RESULTS_MAX * batch.len(),
-            sink: None,
             may_piggyback: false,
-            opens: None,
-            operations: OWN_OPERATIONS_MAX,
-            keeps_reply: false,
+            ..question(RpcCaller { credential, interrupt }, Nfs4Operation::Open, &append)
         };
         let _opening = self.delegations.begin_opening();
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(None) };
-        let mut results = Results(self.decoded(reply.results())?, reply.generation());
+        let mut results = CompoundResultReader(self.decoded(reply.results())?, reply.generation());
         for (done, waiting) in batch.iter().enumerate() {
             let found = self.decoded(outcome(results.0.next::<()>(Nfs4Operation::Putfh)))?;
             let opened = self.decoded(outcome(results.0.next::<OpenOk4<'_>>(Nfs4Operation::Open)))?;
@@ -619,20 +588,8 @@ impl NfsV4 {
             let stateids = held.iter().map(|(_, stateid)| newest(stateid)).collect();
             let arguments =
                 TestStateidArgs4 { stateids: VarArray::new(stateids).unwrap_or_else(|_| empty()) };
-            let request = CompoundRequest {
-                caller,
-                operation: Nfs4Operation::TestStateid,
-                append: &|operations, _| operations.push(&arguments),
-                main: REPEATABLE,
-                open: None,
-                lock: None,
-                results_max: OPEN_RESULTS_MAX,
-                sink: None,
-                may_piggyback: true,
-                opens: None,
-                operations: OWN_OPERATIONS_MAX,
-                keeps_reply: false,
-            };
+            let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| operations.push(&arguments);
+            let request = question(caller, Nfs4Operation::TestStateid, &append);
             let Some(reply) = self.send_in_recovery(&request)? else { return Ok(StepProgress::Done) };
             let mut results = self.decoded(reply.results())?;
             let tested = self.decoded(outcome(results.next::<TestStateidOk4>(Nfs4Operation::TestStateid)))?;
@@ -663,20 +620,8 @@ impl NfsV4 {
     /// Acknowledges a revoked state to the server. `false`: the session was lost.
     fn free_state(&self, caller: RpcCaller<'_>, stateid: Stateid) -> Result<bool, CallError> {
         let arguments = FreeStateidArgs4 { stateid };
-        let request = CompoundRequest {
-            caller,
-            operation: Nfs4Operation::FreeStateid,
-            append: &|operations, _| operations.push(&arguments),
-            main: 0,
-            open: None,
-            lock: None,
-            results_max: OPEN_RESULTS_MAX,
-            sink: None,
-            may_piggyback: true,
-            opens: None,
-            operations: OWN_OPERATIONS_MAX,
-            keeps_reply: true,
-        };
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| operations.push(&arguments);
+        let request = change(caller, Nfs4Operation::FreeStateid, 0, &append);
         self.send_in_recovery(&request).map(|reply| reply.is_some())
     }
 
@@ -728,7 +673,7 @@ where
     VarArray::default()
 }
 
-/// What a stateid stands for.
+/// The state that a stateid stands for.
 #[derive(Debug)]
 enum HeldState {
     Open(OpenKey),
@@ -736,7 +681,7 @@ enum HeldState {
     Lock(FileHandle),
 }
 
-/// What a step of recovery has come to.
+/// The result of a step of recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StepProgress {
     /// It is done, or another is necessary first.
@@ -762,7 +707,7 @@ impl From<CallError> for RecoveryError {
     }
 }
 
-/// What the client needs of the result of EXCHANGE_ID.
+/// The part of the result of EXCHANGE_ID that the client needs.
 struct Exchanged {
     client: Clientid,
     sequence: SequenceId,

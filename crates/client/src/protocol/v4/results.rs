@@ -12,14 +12,14 @@ use super::{
 };
 use crate::protocol::{CreatedObject, LookupReply};
 
-/// The results of a compound, operation by operation, and the number of the session that executed
-/// it.
-pub(super) struct Results<'a>(pub(super) CompoundResults<'a>, pub(super) SessionGeneration);
+/// Reads the results of a compound, operation by operation; with the number of the session that
+/// executed it.
+pub(super) struct CompoundResultReader<'a>(pub(super) CompoundResults<'a>, pub(super) SessionGeneration);
 
 /// The outcome of a compound: a value or a fault, and attributes.
-pub(super) type Judged<T, A> = Result<(Result<T, Fault>, A), DecodeError>;
+pub(super) type DecodedReply<T, A> = Result<(Result<T, Fault>, A), DecodeError>;
 
-impl<'a> Results<'a> {
+impl<'a> CompoundResultReader<'a> {
     /// The result of an operation whose failure is that of the intent.
     pub(super) fn next<T: Decode<'a>>(
         &mut self,
@@ -105,7 +105,7 @@ pub(super) fn fault(status: NfsStat4) -> Fault {
 /// The object of GETFH and GETATTR, which follow its creation. Between them its times may be set:
 /// if that fails, the attributes are missing.
 pub(super) fn created(
-    results: &mut Results<'_>,
+    results: &mut CompoundResultReader<'_>,
     are_times_set: bool,
     found: impl FnOnce(&FileHandle),
 ) -> Result<CreatedObject, DecodeError> {

@@ -5,13 +5,13 @@
 //! such a thing only if the server has never accepted it, and if the request gets another status
 //! without it.
 
-use curt_proto::nfs4::{ExchangeIdOk4, OpenArgs4, ShareAccess4};
+use curt_proto::nfs4::{ExchangeIdOk4, NfsTime4, OpenArgs4, ShareAccess4};
 use curt_types::Fault;
 use parking_lot::Mutex;
 
 use crate::protocol::Answer;
 
-/// What the client can do without.
+/// Features of a server for which the client has alternatives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServerFeature {
     /// The bits of OPEN that ask for a delegation, or for none. Without: the server decides.
@@ -44,27 +44,39 @@ impl ServerFeature {
     }
 }
 
-/// Who a server says that it is.
+/// The server's identity (eir_server_owner, eir_server_scope).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServerIdentity {
     owner: Vec<u8>,
     scope: Vec<u8>,
     /// Its name and version.
     implementation: String,
+    /// Whose implementation it is, and of when.
+    build: (Vec<u8>, Option<NfsTime4>),
 }
 
 impl From<&ExchangeIdOk4<'_>> for ServerIdentity {
     fn from(ok: &ExchangeIdOk4<'_>) -> Self {
-        let name = ok.implementation.iter().next().map(|named| named.name.bytes()).unwrap_or_default();
+        let named = ok.implementation.iter().next();
+        let name = named.map(|named| named.name.bytes()).unwrap_or_default();
+        let domain = named.map(|named| named.domain.bytes()).unwrap_or_default();
         Self {
             owner: ok.server_owner.major_id.bytes().to_vec(),
             scope: ok.server_scope.bytes().to_vec(),
             implementation: name.escape_ascii().to_string(),
+            build: (domain.to_vec(), named.map(|named| named.date)),
         }
     }
 }
 
-/// What is known of the server of a mount.
+impl ServerIdentity {
+    /// Whether both servers take the same requests, as far as is known.
+    fn is_same_implementation(&self, other: &Self) -> bool {
+        (&self.implementation, &self.build) == (&other.implementation, &other.build)
+    }
+}
+
+/// The known traits of the server of a mount.
 #[derive(Debug, Default)]
 pub(super) struct ServerTraits(Mutex<KnownServer>);
 
@@ -83,7 +95,7 @@ impl ServerTraits {
         let known = &mut *self.0.lock();
         let former = known.identity.as_ref();
         let is_same_scope = former.is_none_or(|former| former.scope == identity.scope);
-        if former.is_none_or(|former| former.implementation != identity.implementation) {
+        if !former.is_some_and(|former| former.is_same_implementation(&identity)) {
             tracing::info!(
                 implementation = identity.implementation,
                 owner = %identity.owner.escape_ascii(),
@@ -178,7 +190,7 @@ impl ServerTraits {
     }
 }
 
-/// What the server may mean if it refuses an OPEN by handle.
+/// The features that a server may lack if it refuses an OPEN by handle.
 pub(super) const fn suspects_of_open(fault: Fault) -> &'static [ServerFeature] {
     match fault {
         Fault::Inval => &[ServerFeature::DelegationWishes],
@@ -194,7 +206,8 @@ mod tests {
     use crate::protocol::NfsReply;
 
     fn identity(implementation: &str, scope: &[u8]) -> ServerIdentity {
-        ServerIdentity { owner: vec![1], scope: scope.to_vec(), implementation: implementation.to_owned() }
+        let implementation = implementation.to_owned();
+        ServerIdentity { owner: vec![1], scope: scope.to_vec(), implementation, build: (Vec::new(), None) }
     }
 
     #[test]
@@ -235,5 +248,10 @@ mod tests {
         assert!(!server.has(ServerFeature::DelegationWishes));
         assert!(!server.exchanged(identity("one 2", b"b")), "of another scope");
         assert!(server.has(ServerFeature::DelegationWishes), "the next version may have it");
+        assert!(server.refused_open(Fault::Inval));
+        let date = NfsTime4 { seconds: 1, nanoseconds: 0 };
+        let rebuilt = ServerIdentity { build: (Vec::new(), Some(date)), ..identity("one 2", b"b") };
+        assert!(server.exchanged(rebuilt));
+        assert!(server.has(ServerFeature::DelegationWishes), "so may another build of the same name");
     }
 }

@@ -87,7 +87,7 @@ pub(super) struct SessionMonitor {
     changed: Condvar,
 }
 
-/// What is known of the client and its session.
+/// The state of the client and its session.
 #[derive(Debug)]
 pub(super) struct SessionState {
     need: RecoveryStep,
@@ -95,9 +95,9 @@ pub(super) struct SessionState {
     must_reclaim: bool,
     /// The server has kept the session, but nothing else.
     has_forgotten: bool,
-    /// How often what was open was reclaimed.
+    /// How often opens were reclaimed.
     reclaims: u64,
-    /// A thread does what is needed.
+    /// A thread runs recovery.
     is_recovering: bool,
     generation: SessionGeneration,
     pub(super) client: Clientid,
@@ -132,7 +132,7 @@ pub(super) struct SessionState {
     to_free: Vec<Stateid>,
     /// Until when delegations are valid.
     pub(super) lease_end: Arc<LeaseEnd>,
-    /// How often replies have put them in doubt.
+    /// How often replies have made delegations doubtful.
     lease_doubts: u64,
 }
 
@@ -170,10 +170,10 @@ pub(super) fn answers(ok: &SequenceOk4, asked: &SequenceArgs4) -> bool {
     ok.session == asked.session && ok.sequence == asked.sequence && ok.slot == asked.slot
 }
 
-/// What a thread that wants a slot gets.
+/// The result for a thread that wants a slot.
 pub(super) enum SlotTurn<'a> {
     Slot(SlotGuard<'a>),
-    /// The thread has to do what is needed, and then to call [`SessionMonitor::recovered`].
+    /// The caller must run recovery, then call [`SessionMonitor::recovered`].
     Recover,
 }
 
@@ -391,7 +391,7 @@ impl SessionState {
         replaced
     }
 
-    /// What is needed beside the session and the opens.
+    /// The recovery steps other than session and opens.
     const fn least_need(&self) -> RecoveryStep {
         if self.must_test || !self.to_free.is_empty() { RecoveryStep::TestStates } else { RecoveryStep::None }
     }
@@ -416,7 +416,7 @@ impl SessionState {
         usize::try_from(self.request_max.saturating_sub(OVERHEAD)).unwrap_or(usize::MAX)
     }
 
-    /// Whether the server has forgotten all but the session. That is asked once.
+    /// Takes the flag that the server has lost all state but the session.
     pub(super) const fn take_forgotten(&mut self) -> bool {
         std::mem::replace(&mut self.has_forgotten, false)
     }
@@ -486,7 +486,7 @@ impl SessionState {
         self.is_unbound = false;
     }
 
-    /// What the flags of a reply say of the connection for the server's calls. A reply to a request
+    /// Judges the connection for the server's calls by the flags of a reply. A reply to a request
     /// that was sent before the last one was bound says nothing new, nor does one that may be older
     /// than another.
     const fn judge_binding(&mut self, flags: u32, guard: &SlotGuard<'_>) {

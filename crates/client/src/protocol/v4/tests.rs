@@ -8,10 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_policy::locks::LockRanges;
+use curt_policy::{delegation::DelegationReply, locks::LockRanges};
 use curt_proto::nfs4::{
-    CallbackHeader, CbRecallArgs4, CbSequenceArgs4, ChangeInfo, NfsFh4, NfsStat4, OpenDelegation, OpenOk4,
-    OpenResultFlags, SequenceId, SessionId, SlotId, Stateid,
+    Bitmap4, CallbackHeader, CbRecallAnyArgs4, CbRecallArgs4, CbSequenceArgs4, ChangeInfo, NfsFh4, NfsStat4,
+    OpenDelegation, OpenOk4, OpenResultFlags, SequenceId, SessionId, SlotId, Stateid,
 };
 use curt_rpc::{
     auth::{OpaqueAuth, RpcCredential},
@@ -23,8 +23,12 @@ use curt_xdr::{Encode, VarArray};
 
 use super::{
     callback::{self, CallbackService},
+    delegation::OpenedForDelegation,
     lock_states::{self, LockStateRef, LockStateTable, LockUse, StateidRejection, UnlockTarget},
-    open::{GrantedOpen, OpenKey, OpenTable, PiggybackedKind, PiggybackedOperation, SentOpen, UsableOpen},
+    open::{
+        GrantedOpen, OfferedDelegation, OpenKey, OpenTable, PiggybackedKind, PiggybackedOperation, SentOpen,
+        UsableOpen,
+    },
     session::SessionGeneration,
 };
 use crate::caller::{Caller, RpcSecurity};
@@ -103,7 +107,7 @@ impl Rig {
         self.table.opened(file, owner, sent, GrantedOpen::from(&ok), self.now)
     }
 
-    /// What a READ uses.
+    /// The open that a READ uses.
     fn usable(&self) -> UsableOpen {
         self.table.usable(&self.key(), ShareAccess::Read)
     }
@@ -532,6 +536,18 @@ const SESSION: SessionId = SessionId([7; 16]);
 
 /// The words of the reply to a callback compound of CB_SEQUENCE and another operation.
 fn call(service: &CallbackService, session: SessionId, sequence: u32, then: u32) -> Vec<u32> {
+    let recall =
+        CbRecallArgs4 { stateid: Stateid::ANONYMOUS, truncate: false, object: NfsFh4::new(b"file").unwrap() };
+    call_with(service, session, sequence, then, &recall)
+}
+
+fn call_with(
+    service: &CallbackService,
+    session: SessionId,
+    sequence: u32,
+    then: u32,
+    operation: &dyn Encode,
+) -> Vec<u32> {
     let mut arguments = Vec::new();
     CallbackHeader { minor_version: 1, operations: 2, ..CallbackHeader::default() }.encode(&mut arguments);
     11_u32.encode(&mut arguments);
@@ -545,9 +561,7 @@ fn call(service: &CallbackService, session: SessionId, sequence: u32, then: u32)
     };
     asked.encode(&mut arguments);
     then.encode(&mut arguments);
-    let recall =
-        CbRecallArgs4 { stateid: Stateid::ANONYMOUS, truncate: false, object: NfsFh4::new(b"file").unwrap() };
-    recall.encode(&mut arguments);
+    operation.encode(&mut arguments);
     let message = CallMessage {
         xid: 1,
         program: callback::PROGRAM,
@@ -572,6 +586,43 @@ fn a_recall_of_what_is_not_held_is_refused_and_its_repetition_gets_the_same_repl
     assert_eq!(call(&service, SESSION, 1, 4), reply);
     assert_eq!(call(&service, SESSION, 3, 4)[0], NfsStat4::SeqMisordered.number());
     assert_eq!(call(&service, SESSION, 2, 99)[0], NfsStat4::OpIllegal.number());
+}
+
+#[test]
+fn the_oldest_delegations_beyond_those_that_the_server_lets_be_kept_are_returned() {
+    let service = CallbackService::default();
+    service.serve(SESSION, 1);
+    let delegations = service.delegations();
+    delegations.allow(true);
+    let said = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&said);
+    delegations.set_must_return(Box::new(move || *count.lock() += 1));
+    let credential = Arc::new(RpcCredential::None);
+    let files = [b"a", b"b", b"c"].map(|name| FileHandle::new(name).unwrap());
+    for (number, file) in (1..).zip(&files) {
+        let open = OpenedForDelegation {
+            key: &OpenKey { file: file.clone(), owner: 1 },
+            credential: &credential,
+            was_wanted: true,
+            generation: SessionGeneration::default(),
+            is_written_here: false,
+        };
+        let stateid = Stateid { seqid: 1, other: [number; 12] };
+        let offered = OfferedDelegation { stateid, is_read: true, is_recalled: false };
+        assert!(delegations.opened(&open, Some(offered), DelegationReply::Granted).is_some());
+    }
+    let keep = |sequence, objects_to_keep, of| {
+        let types = Bitmap4::default().with(of);
+        call_with(&service, SESSION, sequence, 8, &CbRecallAnyArgs4 { objects_to_keep, types })[0]
+    };
+    assert_eq!(keep(1, 0, CbRecallAnyArgs4::WRITE_DELEGATIONS), NfsStat4::Ok.number());
+    assert_eq!(keep(2, 3, CbRecallAnyArgs4::READ_DELEGATIONS), NfsStat4::Ok.number());
+    assert_eq!((delegations.held(), delegations.returns_count(), *said.lock()), (3, 0, 0));
+    assert_eq!(keep(3, 1, CbRecallAnyArgs4::READ_DELEGATIONS), NfsStat4::Ok.number());
+    assert_eq!((delegations.held(), delegations.returns_count(), *said.lock()), (1, 2, 1));
+    let returned: Vec<_> =
+        delegations.take_returns(&credential, 9).into_iter().map(|returned| returned.key.file).collect();
+    assert_eq!(returned, files[..2]);
 }
 
 #[test]

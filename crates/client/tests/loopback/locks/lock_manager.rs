@@ -227,7 +227,7 @@ fn describe(what: &str, lock: &NlmLock<'_>, exclusive: bool) -> String {
 impl Transport for LockManager {
     fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
         let mut bytes = Vec::new();
-        request.arguments.encode(&mut bytes);
+        request.copy_arguments(&mut bytes);
         let procedure = NlmProcedure::from_number(request.procedure).unwrap();
         let mut state = self.state.lock();
         state.waiting += 1;

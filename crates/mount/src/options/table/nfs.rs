@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curt_policy::{LookupCache, PlusMode, TimeoutRange};
+use curt_policy::{LookupCache, ReaddirplusMode, TimeoutRange};
 use curt_rpc::client::{AddressFamily, RecoveryMode};
 
 use super::super::settings::{LocalLocks, NfsVersion, SecurityFlavor};
@@ -93,7 +93,7 @@ pub(super) const PROTOCOL: &[OptionRow] = &[
     flag("noresvport", |s, _| set(&mut s.transport.reserved_port, Some(false))),
 ];
 
-/// What is cached, and for how long.
+/// The options for caching: contents and lifetimes.
 pub(super) const CACHING: &[OptionRow] = &[
     flag("ac", |s, _| set(&mut s.cache.attribute_cache, true)),
     flag("noac", |s, _| set(&mut s.cache.attribute_cache, false)),
@@ -113,12 +113,15 @@ pub(super) const CACHING: &[OptionRow] = &[
     OptionRow {
         takes: OptionArity::Either,
         ..valued("rdirplus", |s, v| {
-            const WORDS: &[(&str, PlusMode)] =
-                &[("", PlusMode::Auto), ("none", PlusMode::Never), ("force", PlusMode::Always)];
+            const WORDS: &[(&str, ReaddirplusMode)] = &[
+                ("", ReaddirplusMode::Auto),
+                ("none", ReaddirplusMode::Never),
+                ("force", ReaddirplusMode::Always),
+            ];
             set(&mut s.cache.plus, one_of(v, WORDS)?)
         })
     },
-    flag("nordirplus", |s, _| set(&mut s.cache.plus, PlusMode::Never)),
+    flag("nordirplus", |s, _| set(&mut s.cache.plus, ReaddirplusMode::Never)),
 ];
 
 /// Security, locks and the rest.

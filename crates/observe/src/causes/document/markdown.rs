@@ -25,7 +25,7 @@ causes and rules by a test, which also keeps the two equal.
 |---|---|
 | sent | **Exact.** Each request has one cause, and the rows add up to what `curt stat` counts for the mount between the command's begin and end. Requests caused by other processes meanwhile are shown separately. |
 | saved | **Exact decisions, not requests of another client.** Each is a point at which a request would have been sent without a rule. If two rules apply, the one that was checked first is counted. A request that was not considered because an earlier one was saved is not counted. |
-| Linux | **A model**: what Linux 6.1 would send by its rules for the same operations at the same times, if it had mounted when the command began. Tests keep it within 5 % of a real kernel's counts ([how, and what it leaves out](decisions/explaining.md)). |
+| Linux | **A model**: what Linux 6.1's NFSv3 client would send for the same operations at the same times, whatever the version of the mount, if it had mounted when the command began. Tests keep it within 5 % of a real kernel's counts ([how, and what it leaves out](decisions/explaining.md)). |
 | by path, by process | Exact for listed paths and processes. The smaller ones are combined into one sum, so that the totals add up. |
 
 A process belongs to the command if `curt explain` is among its ancestors; it adopts processes that lose their parent. When the command has ended, `curt explain`
@@ -35,7 +35,7 @@ waits until all operations of the command are done, in the kernel, in the mount 
 
 While a command is explained the kernel caches no names and attributes of the mounts, so that each operation is seen; `curt explain` starts the command when
 the names that it had cached have expired (`kernelnames=`) and the targets of symbolic links are dropped. Operations then take longer, but the same requests are
-sent, with one exception: LOOKUPs of names that a program may be about to create. Such a name is looked up again and again and not used, or although the kernel caches it.
+sent, with one exception: LOOKUPs of names that a program may be about to create. Such a name is looked up repeatedly without being used, or is looked up although the kernel has it cached.
 While a command is explained, every use is seen and the kernel caches no names, so some of these LOOKUPs are not sent.
 ";
 

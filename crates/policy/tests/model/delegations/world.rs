@@ -22,7 +22,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Planted {
     Nothing,
-    /// What was delegated is served after the recall was answered.
+    /// A delegated file is served from memory after the recall was answered.
     ServedAfterRecall,
     /// The open that a delegation kept stays when that has ended.
     KeptOpenStays,
@@ -107,7 +107,7 @@ struct Reply {
     granted: Option<u8>,
 }
 
-/// What client 1 does.
+/// An action of client 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Other {
     Idle,
@@ -150,8 +150,8 @@ impl fmt::Debug for Step {
 const SETTING: Setting =
     Setting { grain: Grain::Change, guard: RacyGuard::Off, lifetime: Some(Duration::from_secs(60)) };
 
-fn facts(version: u16) -> curt_policy::Facts {
-    SETTING.facts(FileKind::Regular, Changed { tick: 0, number: version })
+fn attributes(version: u16) -> curt_policy::CachingAttributes {
+    SETTING.attributes(FileKind::Regular, Changed { tick: 0, number: version })
 }
 
 impl World for Delegations {
@@ -373,7 +373,7 @@ impl Delegations {
         let client = &mut state.client;
         let locking = client.locking();
         let view = OpenView {
-            kind: client.attributes.facts().map(|facts| facts.kind),
+            kind: client.attributes.newest().map(|attributes| attributes.kind),
             attributes: client.attributes.freshness_under(locking.delegation, began, now, &options),
             age: client.attributes.sent_at().map_or(Duration::MAX, |sent_at| now.since(sent_at)),
             written_here: false,
@@ -394,8 +394,8 @@ impl Delegations {
         };
         match client.data.filter(|(_, label)| is_served && keeps(*label)) {
             Some((version, _)) => {
-                let known = client.attributes.facts().map(|facts| facts.stamp);
-                let is_stale = (0..floor).any(|old| known == Some(facts(old).stamp));
+                let known = client.attributes.newest().map(|attributes| attributes.stamp);
+                let is_stale = (0..floor).any(|old| known == Some(attributes(old).stamp));
                 (version < floor || is_stale).then(|| {
                     format!("version {version} is read with attributes {known:?}, {floor} was closed before")
                 })
@@ -434,7 +434,7 @@ impl Delegations {
         if !client.is_opening() {
             client.early_recall = None;
         }
-        let absorbed = client.attributes.absorb(report(facts(reply.version), dated, now), &options);
+        let absorbed = client.attributes.absorb(report(attributes(reply.version), dated, now), &options);
         if absorbed.contents_changed {
             client.data = None;
         }

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use curt_policy::{
-    AttributeState, Facts, MonotonicTime, MutationTicket, ServerClock, complete_directory::ListingScan,
-    names::DentryState,
+    AttributeState, CachingAttributes, MonotonicTime, MutationTicket, ServerClock,
+    complete_directory::ListingScan, names::DentryState,
 };
 use curt_types::PreOpState;
 
@@ -104,7 +104,7 @@ pub(super) type Listed = [Object; NAMES];
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Reply {
     pub(super) before: PreOpState,
-    pub(super) after: Facts,
+    pub(super) after: CachingAttributes,
     /// The objects of the names before and after.
     pub(super) was: Listed,
     pub(super) is: Listed,

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use curt_policy::{AttributeState, CacheOptions, Facts, ServerClock};
+use curt_policy::{AttributeState, CacheOptions, CachingAttributes, ServerClock};
 use curt_types::FileKind;
 
 use super::state::{Call, Change, Client, EARLY, LATE, Listed, Reply, Request, Server, State, Step, Thread};
@@ -225,7 +225,7 @@ impl Directories {
 
     /// The server replies; for a listing, `listed` is what it read.
     fn answer(&self, state: &mut State, (client, thread): (usize, usize), call: Call, listed: Listed) {
-        let before = self.facts(&state.server).as_before();
+        let before = self.attributes(&state.server).as_before();
         let was = state.server.objects();
         let change = match call.request {
             Request::Create => Some(Change::Create(call.name)),
@@ -244,7 +244,7 @@ impl Directories {
         };
         let reply = Reply {
             before,
-            after: self.facts(&state.server),
+            after: self.attributes(&state.server),
             was,
             is,
             positions: [EARLY, LATE].map(|name| state.server.history[name].position()),
@@ -252,8 +252,8 @@ impl Directories {
         state.clients[client].threads[thread] = Thread::Answered(call, reply);
     }
 
-    fn facts(&self, server: &Server) -> Facts {
-        self.setting.facts(FileKind::Directory, server.changes.last)
+    fn attributes(&self, server: &Server) -> CachingAttributes {
+        self.setting.attributes(FileKind::Directory, server.changes.last)
     }
 
     /// Checks the result of a lookup that began at `began`.

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use curt_policy::{
-    AttributeState, Delegation, Facts, MonotonicTime, MutationTicket, ServerClock, data::PagesLabel,
+    AttributeState, CachingAttributes, Delegation, MonotonicTime, MutationTicket, ServerClock,
+    data::PagesLabel,
 };
 use curt_types::PreOpState;
 
@@ -72,7 +73,7 @@ pub(super) enum Request {
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Reply {
     pub(super) before: PreOpState,
-    pub(super) after: Facts,
+    pub(super) after: CachingAttributes,
     pub(super) blocks: [Block; 2],
     /// The number of contents of the written block.
     pub(super) taken: usize,

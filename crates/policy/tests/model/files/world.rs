@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessView, AttributeState, CacheOptions, Delegation, Facts, LockingState, MonotonicTime, Mutation,
-    OpenDecision, OpenIntent, OpenView, ServerClock,
+    AccessView, AttributeState, CacheOptions, CachingAttributes, Delegation, LockingState, MonotonicTime,
+    Mutation, OpenDecision, OpenIntent, OpenView, ServerClock,
     data::{self, PagesDecision, PagesLabel},
     open,
 };
@@ -256,14 +256,14 @@ impl Files {
     }
 
     pub(super) fn execute(&self, state: &mut State, client: usize, thread: usize, call: Call) {
-        let before = self.facts(&state.server).as_before();
+        let before = self.attributes(&state.server).as_before();
         let mut taken = 0;
         if let Request::Write(block, content) = call.request {
             self.recall(state, client);
             state.change(client, block, content);
             taken = state.server.history[block].len();
         }
-        let after = self.facts(&state.server);
+        let after = self.attributes(&state.server);
         let is_writing = |thread: &Thread| {
             let (Thread::Waiting(call) | Thread::Answered(call, _)) = thread else {
                 return false;
@@ -295,8 +295,8 @@ impl Files {
         }
     }
 
-    pub(super) fn facts(&self, server: &Server) -> Facts {
-        self.setting.facts(FileKind::Regular, server.changes.last)
+    pub(super) fn attributes(&self, server: &Server) -> CachingAttributes {
+        self.setting.attributes(FileKind::Regular, server.changes.last)
     }
 
     /// A WRITE of this client was answered.
@@ -309,7 +309,7 @@ impl Files {
         reply: &Reply,
     ) {
         let before = if self.planted == Planted::BeforeNotCompared {
-            own.attributes.facts().map(|facts| facts.as_before())
+            own.attributes.newest().map(|attributes| attributes.as_before())
         } else {
             Some(reply.before)
         };
@@ -380,7 +380,7 @@ impl Files {
 /// The known state of the file at an open.
 fn open_view(own: &Client, began: MonotonicTime, now: MonotonicTime, options: &CacheOptions) -> OpenView {
     OpenView {
-        kind: own.attributes.facts().map(|facts| facts.kind),
+        kind: own.attributes.newest().map(|attributes| attributes.kind),
         attributes: own.attributes.freshness_under(own.delegation, began, now, options),
         age: own.attributes.sent_at().map_or(Duration::MAX, |sent_at| now.since(sent_at)),
         written_here: own.dirty.iter().any(Option::is_some),

@@ -35,7 +35,7 @@ pub(crate) struct State {
 pub(crate) struct Process {
     pub(crate) operations: u8,
     pub(crate) call: Option<SystemCall>,
-    /// What it may rely on. While it changes a lock, the weaker of both.
+    /// The locks it may rely on. While it changes a lock, the weaker of both.
     pub(crate) held: LockRanges,
     /// Calls of its own so far: the next number of a request.
     pub(crate) calls: u64,
@@ -43,12 +43,12 @@ pub(crate) struct Process {
     pub(crate) interrupted: BTreeSet<u64>,
 }
 
-/// What a process does.
+/// A system call of a process.
 #[derive(Clone, Debug, Hash)]
 pub(crate) enum SystemCall {
     Lock {
         wanted: Wanted,
-        /// What it held before.
+        /// The locks it held before.
         before: LockRanges,
         /// Somebody else held, or was getting or giving back, a conflicting lock meanwhile.
         is_excused: bool,
@@ -195,7 +195,7 @@ impl Server {
         callbacks
     }
 
-    /// What it holds for a client.
+    /// The locks it holds for a client.
     pub(crate) fn held_for(&self, client: usize) -> LockRanges {
         let mut held = LockRanges::default();
         for (_, locks) in self.locks.iter().filter(|((its, _), _)| *its == client) {

@@ -31,7 +31,7 @@ pub(crate) struct Wanted {
     pub(crate) wait: bool,
 }
 
-/// What a server does for a LOCK that it has denied.
+/// A server's treatment of a LOCK that it has denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Callbacks {
     /// Nothing.
@@ -115,7 +115,7 @@ impl Bounds {
         (0..3).filter(move |other| all.owner(*other) != own)
     }
 
-    /// What threads rely on is what their mount has recorded.
+    /// Threads rely on exactly the locks that their mount has recorded.
     fn share(&self, next: &mut State) {
         if self.are_threads {
             let held = next.agents[0].held(FILE, self.owner(0));
@@ -358,7 +358,7 @@ impl Locks {
         self.act(next, client, actions)
     }
 
-    /// What can go wrong with a message.
+    /// The possible faults of a message.
     fn disturb(&self, state: &State, message: &Message, take: &mut dyn FnMut(Step, Change<'_>)) {
         match message {
             Message::Call(client, call) if call.lock.is_none() && state.refusals > 0 => {
@@ -611,7 +611,7 @@ impl Bounds {
         }
     }
 
-    /// What is wrong in a state in which nothing is on its way.
+    /// The fault of a state in which no message is in transit; `None`: there is none.
     fn judge(&self, state: &State) -> Option<String> {
         if !state.messages.is_empty()
             || state.timers.iter().any(|(_, timer)| !state.is_waited_for(timer.call))

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use curt_policy::{AttributeState, Facts, MonotonicTime, MutationTicket, ServerClock};
+use curt_policy::{AttributeState, CachingAttributes, MonotonicTime, MutationTicket, ServerClock};
 use curt_types::PreOpState;
 
 use crate::{
@@ -40,7 +40,7 @@ pub(super) struct Client {
     pub(super) directory: AttributeState,
     pub(super) clock: ServerClock,
     pub(super) names: [Name<bool>; 2],
-    /// What the kernel keeps of the wanted name, and until when.
+    /// The kernel's entry of the wanted name, and its end.
     pub(super) kernel: Option<(bool, MonotonicTime)>,
     pub(super) threads: [Thread; 2],
     pub(super) operations: u8,
@@ -77,7 +77,7 @@ pub(super) enum Request {
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Reply {
     pub(super) before: PreOpState,
-    pub(super) after: Facts,
+    pub(super) after: CachingAttributes,
     /// Whether the name existed before, and exists after.
     pub(super) was: bool,
     pub(super) is: bool,

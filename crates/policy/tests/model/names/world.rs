@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AttributeState, CacheOptions, Facts, MonotonicTime, Mutation, NameDecision, NameView, ServerClock,
+    AttributeState, CacheOptions, CachingAttributes, MonotonicTime, Mutation, NameDecision, NameView,
+    ServerClock,
     kernel_cache::{self, DirectoryView},
     names::{self, DentryState, LookupFinding, LookupTime},
 };
@@ -284,22 +285,22 @@ impl Names {
     }
 
     pub(super) fn execute(&self, state: &mut State, client: usize, thread: usize, call: Call) {
-        let before = self.facts(&state.server).as_before();
+        let before = self.attributes(&state.server).as_before();
         let was = state.server.history[call.name].is();
         match call.request {
             Request::Create if !was => state.change(client, call.name, true),
             Request::Remove if was => state.change(client, call.name, false),
             Request::Create | Request::Remove | Request::Getattr | Request::Lookup => {}
         }
-        let after = self.facts(&state.server);
+        let after = self.attributes(&state.server);
         let is = state.server.history[call.name].is();
         let position = state.server.history[call.name].position();
         let reply = Reply { before, after, was, is, position };
         state.clients[client].threads[thread] = Thread::Answered(call, reply);
     }
 
-    pub(super) fn facts(&self, server: &Server) -> Facts {
-        self.setting.facts(FileKind::Directory, server.changes.last)
+    pub(super) fn attributes(&self, server: &Server) -> CachingAttributes {
+        self.setting.attributes(FileKind::Directory, server.changes.last)
     }
 
     pub(super) fn receive(
@@ -364,7 +365,7 @@ impl Names {
 
     pub(super) fn end_change(&self, own: &mut Client, call: Call, reply: Reply, received_at: MonotonicTime) {
         let before = if self.planted == Planted::BeforeNotCompared {
-            own.directory.facts().map(|facts| facts.as_before())
+            own.directory.newest().map(|attributes| attributes.as_before())
         } else {
             Some(reply.before)
         };

@@ -31,7 +31,7 @@ pub struct DirectoryEntry4<'a> {
     pub attributes: Fattr4<'a>,
 }
 
-/// What follows READDIR's verifier, again and again up to the end.
+/// An item after READDIR's verifier; they are repeated up to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 #[xdr(union)]
 pub enum ListingItem4<'a> {

@@ -92,7 +92,7 @@ pub enum StateProtectArgs<'a> {
     Ssv(SsvParameters<'a>),
 }
 
-/// What the server grants of SP4_SSV (`ssv_prot_info4`).
+/// The parameters of SP4_SSV that the server grants (`ssv_prot_info4`).
 #[derive(Clone, Debug, PartialEq, Eq, Xdr)]
 pub struct SsvInfo<'a> {
     /// The operations.
@@ -313,11 +313,11 @@ pub struct SequenceOk4 {
     pub highest_slot: SlotId,
     /// The highest slot that the client should use.
     pub target_highest_slot: SlotId,
-    /// What the client should know.
+    /// Conditions that the client should know.
     pub status_flags: SequenceStatusFlags,
 }
 
-/// What the client should know (`SEQ4_STATUS_*`).
+/// Conditions that the client should know (`SEQ4_STATUS_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Xdr)]
 pub struct SequenceStatusFlags(pub u32);
 
@@ -417,7 +417,7 @@ pub struct DestroySessionArgs4 {
 /// SET_SSV's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct SetSsvArgs4<'a> {
-    /// What changes the secret.
+    /// The change of the secret.
     pub ssv: OpaqueLimited<'a>,
     /// The proof that the client knows the secret so far.
     pub digest: OpaqueLimited<'a>,

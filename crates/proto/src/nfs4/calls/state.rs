@@ -21,7 +21,7 @@ pub struct StateOwner<'a> {
     pub owner: OpaqueLimited<'a>,
 }
 
-/// What an open is for, and what delegation the client wants (`OPEN4_SHARE_ACCESS_*`).
+/// The purpose of an open, and the delegation that the client wants (`OPEN4_SHARE_ACCESS_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Xdr)]
 pub struct ShareAccess4(pub u32);
 
@@ -109,7 +109,7 @@ pub enum DelegationType {
     NoneExt = 3,
 }
 
-/// What an open is based on (`open_claim4`).
+/// The basis of an open (`open_claim4`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 #[xdr(union)]
 pub enum OpenClaim<'a> {
@@ -149,15 +149,15 @@ impl OpenClaim<'_> {
 pub struct OpenArgs4<'a> {
     /// Not used with sessions.
     pub seqid: u32,
-    /// What the open is for.
+    /// The purpose of the open.
     pub share_access: ShareAccess4,
-    /// What it denies others: the bits of [`ShareAccess4::BOTH`].
+    /// The access that it denies others: the bits of [`ShareAccess4::BOTH`].
     pub share_deny: u32,
     /// Its owner.
     pub owner: StateOwner<'a>,
     /// Whether it creates.
     pub how: OpenHow<'a>,
-    /// What it is based on.
+    /// The basis of the open.
     pub claim: OpenClaim<'a>,
 }
 
@@ -185,7 +185,7 @@ pub struct Nfsace4<'a> {
     pub flags: u32,
     /// The rights.
     pub mask: u32,
-    /// Whose.
+    /// The user or group that it is about.
     pub who: OpaqueLimited<'a>,
 }
 
@@ -248,7 +248,7 @@ pub enum OpenDelegation<'a> {
         stateid: Stateid,
         /// Whether it is recalled already.
         recall: bool,
-        /// Who may open without asking.
+        /// The users who may open without a request.
         permissions: Nfsace4<'a>,
     },
     /// For writing.
@@ -260,7 +260,7 @@ pub enum OpenDelegation<'a> {
         recall: bool,
         /// How far the file may grow.
         space_limit: SpaceLimit,
-        /// Who may open without asking.
+        /// The users who may open without a request.
         permissions: Nfsace4<'a>,
     },
     /// None, with the reason.
@@ -290,9 +290,9 @@ pub struct OpenDowngradeArgs4 {
     pub stateid: Stateid,
     /// Not used with sessions.
     pub seqid: u32,
-    /// What it is for from now on.
+    /// The purpose of the open from now on.
     pub share_access: ShareAccess4,
-    /// What it denies others from now on.
+    /// The access that it denies others from now on.
     pub share_deny: u32,
 }
 
@@ -383,7 +383,7 @@ impl LockType4 {
     }
 }
 
-/// Whose lock it is (`locker4`).
+/// The owner of a lock (`locker4`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 #[xdr(union)]
 pub enum Locker<'a> {
@@ -420,7 +420,7 @@ pub struct LockArgs4<'a> {
     pub offset: u64,
     /// The number of bytes; 2^64-1: to the end of the file.
     pub length: u64,
-    /// Whose.
+    /// The owner of the lock.
     pub locker: Locker<'a>,
 }
 
@@ -433,7 +433,7 @@ pub struct LockDenied<'a> {
     pub length: u64,
     /// The type.
     pub kind: LockType4,
-    /// Whose.
+    /// The owner of the lock.
     pub owner: StateOwner<'a>,
 }
 
@@ -446,7 +446,7 @@ pub struct LocktArgs4<'a> {
     pub offset: u64,
     /// The number of bytes; 2^64-1: to the end of the file.
     pub length: u64,
-    /// Whose.
+    /// The owner of the lock.
     pub owner: StateOwner<'a>,
 }
 

@@ -70,12 +70,12 @@ pub(super) struct HeldPart {
     pub(super) range: ByteRange,
 }
 
-/// What a LOCK or UNLOCK changes.
+/// The change of the ranges by a LOCK or UNLOCK.
 #[derive(Debug)]
 pub(super) struct Change {
     removed: Vec<u32>,
     added: ArrayVec<HeldPart, 3>,
-    /// What the owner held of the range before.
+    /// The owner's locks of the range before.
     pub(super) replaced: Vec<HeldPart>,
 }
 

@@ -34,7 +34,7 @@ impl ClientLimits {
     pub const ALL: Self = Self { locks: 1 << 20, owners: 1 << 19, waiters: 1 << 16 };
 }
 
-/// What a client has in all tables. Relaxed: the numbers guard no other data; a limit may be
+/// A client's share of all tables. Relaxed: the numbers guard no other data; a limit may be
 /// exceeded by as many requests as run at once.
 #[derive(Debug)]
 pub struct ClientAccount {
@@ -51,7 +51,7 @@ pub struct ClientAccount {
     pub(crate) was_idle: AtomicBool,
 }
 
-/// What an account counts.
+/// The objects that an account counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Counted {
     Locks,
@@ -103,7 +103,7 @@ impl ClientAccount {
         more <= 0 || wanted <= i64::from(limit) && self.all.as_ref().is_none_or(leaves_enough)
     }
 
-    /// What is left of the limit.
+    /// The unused rest of the limit.
     fn free(&self, counted: Counted) -> i64 {
         let (counter, limit) = self.counter(counted);
         i64::from(limit) - i64::from(counter.load(Ordering::Relaxed))

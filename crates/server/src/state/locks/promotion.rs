@@ -27,16 +27,16 @@ struct Turn {
     next: usize,
 }
 
-/// What a pass over a queue has found so far.
+/// The state of a pass over a queue.
 #[derive(Default)]
 struct Pass {
-    /// What the waiters so far want or have got.
+    /// The ranges that the waiters so far want or have got.
     barrier: Barrier,
     /// Whether an owner of a waiter may have locks or other waiters, and so pass waiters; if known.
     may_pass: Option<bool>,
     /// The waiters so far that still wait.
     in_front: Vec<HeldPart>,
-    /// What became less locked meanwhile.
+    /// The ranges that became less locked meanwhile.
     weakened: RangeSet,
 }
 
@@ -49,7 +49,7 @@ impl Pass {
     }
 }
 
-/// What becomes of a waiter in a pass over its queue.
+/// The result for a waiter in a pass over its queue.
 enum PromotionOutcome {
     Stays,
     /// It stays, and has its turn: the range is reserved for it.

@@ -96,7 +96,7 @@ pub(super) struct LocalPoll {
 pub(super) struct PendingGrant {
     pub(super) id: u64,
     pub(super) granted: HeldPart,
-    /// What the owner held of the range before.
+    /// The owner's locks of the range before.
     pub(super) replaced: Vec<HeldPart>,
     pub(super) handle: FileHandle,
     pub(super) local: Option<IpAddr>,
@@ -108,7 +108,7 @@ pub(super) struct PendingGrant {
     pub(super) timer: Option<Instant>,
 }
 
-/// What has become of the last transmission of a grant.
+/// The state of the last transmission of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transmission {
     /// The protocol has it, and has not begun to send it. It gets it again at `timer`.

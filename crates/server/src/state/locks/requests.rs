@@ -35,7 +35,7 @@ pub struct LockOwner<'a> {
     pub name: &'a [u8],
 }
 
-/// What happens to a request that conflicts.
+/// The treatment of a request that conflicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockWait<'a> {
     /// It is denied. One that conflicts with no lock, and for which nothing is reserved, is granted
@@ -73,13 +73,13 @@ pub enum LockWait<'a> {
 /// A request for a lock.
 #[derive(Clone, Copy, Debug)]
 pub struct LockRequest<'a> {
-    /// Whose lock it will be.
+    /// The future owner of the lock.
     pub owner: LockOwner<'a>,
     /// Shared or exclusive.
     pub lock_type: LockType,
     /// The bytes.
     pub range: ByteRange,
-    /// What happens if it conflicts.
+    /// The treatment if it conflicts.
     pub wait: LockWait<'a>,
     /// The client held the lock before the server restarted.
     pub reclaim: bool,
@@ -144,7 +144,7 @@ impl LockHolder {
     }
 }
 
-/// What a CANCEL did.
+/// The outcome of a CANCEL.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelOutcome {
@@ -162,7 +162,7 @@ pub struct CallbackId(
     pub u64,
 );
 
-/// What a callback reports.
+/// The event that a callback reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallbackStyle {
     /// The lock has been granted.
@@ -176,7 +176,7 @@ pub enum CallbackStyle {
 pub struct LockCallback {
     /// Its number.
     pub id: CallbackId,
-    /// What it reports.
+    /// The event that it reports.
     pub style: CallbackStyle,
     /// The handle of the request.
     pub handle: FileHandle,

@@ -1,6 +1,6 @@
 //! The table: files, their locks and queues, and the decisions about requests.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -102,6 +102,20 @@ impl LockTable {
         let mut waiters = queue.iter().flat_map(|queue| queue.iter());
         held.conflict(None, LockType::Read, ByteRange::WHOLE).is_some()
             || waiters.any(|waiter| waiter.wanted.lock_type == LockType::Write)
+    }
+
+    /// Calls `visit` for the client of a lock that each waiter waits for. Without waiters it takes
+    /// no time.
+    pub fn holders_waited_for(&self, visit: &mut dyn FnMut(LockClient)) {
+        let slots: HashSet<u32> = self.ids.values().map(|slot| slot.0).collect();
+        for slot in slots {
+            let FileLocks { held, queue, .. } = &self.files[slot as usize];
+            for Waiter { wanted, .. } in queue.iter().flat_map(|queue| queue.iter()) {
+                if let Some(lock) = held.conflict(Some(wanted.owner), wanted.lock_type, wanted.range) {
+                    visit(self.owners.client(lock.owner));
+                }
+            }
+        }
     }
 
     /// Decides a request for a lock. `account` is that of its client; `local` the kernel's locks of

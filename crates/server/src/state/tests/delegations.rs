@@ -62,7 +62,7 @@ enum Step {
     Wait,
 }
 
-/// What a client believes to have, and what the rules say of it.
+/// A client's view of its delegation, and the one by the rules.
 #[derive(Clone, Debug, Default)]
 struct Belief {
     reader: Option<Stateid>,
@@ -332,7 +332,7 @@ impl Run {
         Ok(())
     }
 
-    /// What distinguishes this state from others.
+    /// A key that distinguishes this state from others.
     fn key(&self) -> String {
         let client = |belief: &Belief| {
             let Belief { may_write, has_lock, recalled, is_revoked, has_vanished, .. } = *belief;

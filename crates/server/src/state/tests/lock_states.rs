@@ -1,5 +1,6 @@
 //! The stateids of locks, with a table of locks that does as the test says.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use curt_types::{ByteRange, LockType};
@@ -34,6 +35,10 @@ impl ClientLocks for Arc<Released> {
 
     fn release_client(&self, client: Clientid) {
         self.clients.lock().push(client);
+    }
+
+    fn clients_waited_for(&self) -> HashSet<Clientid> {
+        HashSet::new()
     }
 }
 

@@ -1,5 +1,6 @@
 //! A state whose clients lock files in a table of locks, without a clock.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
 use curt_types::ByteRange;
@@ -65,6 +66,10 @@ impl ClientLocks for Arc<TableOfLocks> {
     fn release_client(&self, client: Clientid) {
         let client = LockClient::Clientid(client.0);
         self.table.lock().release_owners(client, &|_, _| true, self.now, &mut Vec::new());
+    }
+
+    fn clients_waited_for(&self) -> HashSet<Clientid> {
+        HashSet::new()
     }
 }
 

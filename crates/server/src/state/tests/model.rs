@@ -464,7 +464,7 @@ impl Model {
         Ok(())
     }
 
-    /// What the server does before it denies an open.
+    /// The server's steps before it denies an open.
     fn expire_holders(&mut self, number: u8, wanted: ShareMode) -> Result<(), String> {
         let holds = |id| {
             let opens =

@@ -98,7 +98,7 @@ fn stateids_of_others_and_of_other_times_are_refused() {
     for bit in 0..96 {
         let mut forged = stateid;
         forged.other[bit / 8] ^= 1 << (bit % 8);
-        let expected = if bit < 32 { StateFault::StaleStateid } else { StateFault::BadStateid };
+        let expected = StateFault::BadStateid;
         assert_eq!(check(forged), Err(expected), "bit {bit}");
         assert_eq!(state.close(&one, &forged, &file(1)), Err(expected));
         assert_eq!(state.test_stateid(&one, &forged), Err(expected));
@@ -111,7 +111,7 @@ fn stateids_of_others_and_of_other_times_are_refused() {
     assert_eq!(state.close(&one, &upgraded, &file(1)), Err(StateFault::BadStateid));
     let restarted = ServerState::new(StateLimits::default(), 8, &[1; 16], Arc::default(), None);
     let (after, _) = client(&restarted, "a");
-    assert_eq!(restarted.check_io(&after, &upgraded, &file(1), Read), Err(StateFault::StaleStateid));
+    assert_eq!(restarted.check_io(&after, &upgraded, &file(1), Read), Err(StateFault::BadStateid));
 }
 
 #[test]

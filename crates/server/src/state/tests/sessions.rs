@@ -6,6 +6,7 @@ use curt_proto::nfs4::SequenceStatusFlags;
 use curt_rpc::client::{CallError, CallReply, RpcRequest};
 use curt_rpc::server::Backchannel;
 
+use super::super::slots::FINGERPRINT_END;
 use super::super::{CallbackRoute, CallbackRouting, CallbackSecurity};
 use super::*;
 
@@ -261,17 +262,23 @@ fn requests_beyond_the_limits_of_the_session_do_not_use_the_slot() {
 }
 
 #[test]
-fn fingerprints_differ_in_principal_length_and_either_end() {
+fn fingerprints_differ_in_principal_length_and_either_end_and_in_all_bytes_of_a_small_request() {
     let state = state();
     let of = |contents: &[u8]| state.fingerprint(Principal::Uid(0), contents);
-    let contents = [7; 2000];
-    assert_eq!(of(&contents), of(&contents));
-    assert_ne!(of(&contents), state.fingerprint(Principal::Uid(1), &contents));
-    assert_ne!(of(&contents), of(&contents[1..]));
-    for place in [0, 511, 1488, 1999] {
-        let mut other = contents;
-        other[place] = 8;
-        assert_ne!(of(&contents), of(&other), "{place}");
+    for length in [2 * FINGERPRINT_END, 2 * FINGERPRINT_END + 1, 3 * FINGERPRINT_END] {
+        let contents = vec![7; length];
+        assert_eq!(of(&contents), of(&contents));
+        assert_ne!(of(&contents), state.fingerprint(Principal::Uid(1), &contents));
+        assert_ne!(of(&contents), of(&contents[1..]));
+        let covers = |place: usize| {
+            let mut other = contents.clone();
+            other[place] = 8;
+            of(&contents) != of(&other)
+        };
+        let (first, last) = (FINGERPRINT_END - 1, length - FINGERPRINT_END);
+        assert_eq!([0, first, last, length - 1].map(covers), [true; 4], "{length}");
+        // All bytes are at one of the ends, or some are not.
+        assert_eq!(covers(last - 1), length == 2 * FINGERPRINT_END, "{length}");
     }
     assert_ne!(of(&[1]), of(&[2]));
 }

@@ -18,7 +18,7 @@ use curt_xdr::{Decode, Encode, decode_all};
 
 use crate::file_handle::{ExportId, HandleContents};
 use crate::v3::wire_handle;
-use crate::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
+use crate::{ExportDefinition, ExportRules, NfsService, NfsServiceConfig, PersistentState, Squash};
 
 pub(super) const NOW: Timestamp = Timestamp::new(1_000_000, 7);
 
@@ -53,7 +53,7 @@ impl Fixture {
             ExportDefinition::for_everyone(b"/one".to_vec(), served, rules),
             ExportDefinition::for_everyone(b"/two".to_vec(), memory(2), rules),
         ];
-        let setup = Setup {
+        let setup = NfsServiceConfig {
             state: PersistentState::with_key([9; 16]),
             exports,
             counters: Arc::new(ServerCounters::default()),

@@ -22,7 +22,7 @@ use super::fixture::{bytes_of, place, rules};
 use crate::file_handle::{ExportId, HandleContents};
 use crate::replay::{ChangedNames, Execution, ExecutionWindow, Replay};
 use crate::v3::{ProcedureCall, wire_handle};
-use crate::{ExportDefinition, NfsService, PersistentState, Setup};
+use crate::{ExportDefinition, NfsService, NfsServiceConfig, PersistentState};
 
 /// One run of a server.
 struct Run {
@@ -81,7 +81,7 @@ impl Run {
         let vfs = Arc::new(LocalVfs::open(&export, &options).unwrap());
         let exports = vec![ExportDefinition::for_everyone(b"/export".to_vec(), vfs, rules())];
         let counters = Arc::new(ServerCounters::default());
-        let setup = Setup { state, exports, counters: Arc::clone(&counters) };
+        let setup = NfsServiceConfig { state, exports, counters: Arc::clone(&counters) };
         let mut service = NfsService::new(setup).unwrap();
         service.save_replies().unwrap();
         let export = Arc::clone(service.exports.current().by_id(ExportId(1)).unwrap());

@@ -10,7 +10,7 @@ use curt_rpc::clock::TimeSource;
 
 use super::exports::export;
 use super::fixture::{Fixture, memory, rules};
-use crate::{ExportClient, ExportDefinition, NameService, NfsService, PersistentState, Setup};
+use crate::{ExportClient, ExportDefinition, NameService, NfsService, NfsServiceConfig, PersistentState};
 
 /// A name service that does not answer until it is released.
 struct Hanging(Arc<AtomicBool>);
@@ -77,7 +77,7 @@ fn while_no_name_service_answers_clients_get_jukebox() {
         ..export(path, &fixture.vfs, rules())
     };
     let exports = [("/pattern", "*.lab"), ("/group", "@trusted"), ("/host", "web"), ("/all", "*")];
-    let setup = Setup {
+    let setup = NfsServiceConfig {
         state: PersistentState::with_key([9; 16]),
         exports: exports.iter().map(|(path, client)| of(path, client)).collect(),
         counters: Arc::default(),
@@ -106,7 +106,7 @@ fn a_request_that_needs_a_name_gets_jukebox_and_delays_no_other() {
         }],
         ..export("/one", &fixture.vfs, rules())
     };
-    let setup = Setup {
+    let setup = NfsServiceConfig {
         state: PersistentState::with_key([9; 16]),
         exports: vec![named, export("/two", &memory(2), rules())],
         counters: Arc::default(),

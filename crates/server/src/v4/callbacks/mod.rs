@@ -21,7 +21,7 @@ use self::codec::{CallbackArguments, CallbackResult, Encoded};
 use self::queue::{CallbackQueue, THREADS};
 use crate::delegations::RecallSender;
 use crate::lock_service::LockCallbacks;
-use crate::service::{NfsService, SetupError};
+use crate::service::{NfsService, NfsServiceError};
 use crate::state::locks::{CallbackAnswer, LockCallback, LockClient};
 use crate::state::{CallbackRoute, CallbackRouting, Client, Recall, Session};
 
@@ -119,22 +119,25 @@ impl NfsService {
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub fn serve_callbacks(self: &Arc<Self>) -> Result<(), SetupError> {
+    pub fn serve_callbacks(self: &Arc<Self>) -> Result<(), NfsServiceError> {
         let queue = Arc::new(ClientCallbackQueue::default());
         for _ in 0..THREADS {
             let (queue, service) = (Arc::clone(&queue), Arc::downgrade(self));
             let work = move || work(&queue, &service);
-            thread::Builder::new().name("callbacks".into()).spawn(work).map_err(SetupError::LockThread)?;
+            thread::Builder::new()
+                .name("callbacks".into())
+                .spawn(work)
+                .map_err(NfsServiceError::LockThread)?;
         }
         let callbacks = Arc::new(ClientCallbacks(Arc::clone(&queue)));
         let _ = self.callback_threads.set(CallbackThreads(queue));
         self.locks.serve_clientids(Arc::<ClientCallbacks>::clone(&callbacks));
         let _ = self.this.set(Arc::downgrade(self));
         if self.uses_leases {
-            let _ = self.lease_watcher.set(LeaseWatcher::start().map_err(SetupError::DelegationThread)?);
+            let _ = self.lease_watcher.set(LeaseWatcher::start().map_err(NfsServiceError::DelegationThread)?);
         }
-        self.waiting_calls.start(callbacks, self.clock.clone()).map_err(SetupError::DelegationThread)?;
-        self.locks.start(self.clock.clone()).map_err(SetupError::LockThread)
+        self.waiting_calls.start(callbacks, self.clock.clone()).map_err(NfsServiceError::DelegationThread)?;
+        self.locks.start(self.clock.clone()).map_err(NfsServiceError::LockThread)
     }
 
     /// Notifies a client that a lock for which it waits may be free. Returns whether it has
@@ -229,6 +232,11 @@ impl NfsService {
                     self.held.check_callback_path(client);
                     // The call may have arrived, if there was no reply.
                     outcome = Delivery::Unanswered;
+                    // The thread has waited long enough for this client. Its next callback tries
+                    // another connection.
+                    if matches!(sent, Err(CallError::TimedOut { .. })) {
+                        break;
+                    }
                 }
             }
         }
@@ -257,7 +265,6 @@ fn call(
         procedure: CB_COMPOUND,
         credential: &credential,
         arguments: &Encoded(&arguments),
-        bulk: &[],
         results_max: RESULTS_MAX,
     };
     let reply = route.connection.call(&request, TIMEOUT)?;

@@ -5,6 +5,8 @@ use curt_proto::nfs4::*;
 use curt_xdr::Opaque;
 
 use super::fixture::{Fixture, OBJECTS, fattr, go};
+use super::test_client::rules;
+use crate::ExportRules;
 
 fn readable(minor_version: u32) -> Bitmap4 {
     Attribute::supported(minor_version).common(Attribute::READABLE)
@@ -63,6 +65,40 @@ fn values_are_those_of_the_object() {
             assert!(values.maxname.is_some_and(|most| most == 255));
             assert!(values.space_total.is_some_and(|total| total > 0));
         });
+    }
+}
+
+#[test]
+fn handles_under_subtree_check_are_neither_unique_nor_valid_after_a_rename() {
+    let of = Attribute::set(&[Attribute::FhExpireType, Attribute::UniqueHandles]);
+    let values = |fixture: &Fixture, path: &[&str]| {
+        fixture
+            .getattr(path, of, |values, _| (values.fh_expire_type.unwrap(), values.unique_handles.unwrap()))
+    };
+    for (subtree_check, expected) in [(true, (8, false)), (false, (0, true))] {
+        let fixture = Fixture::with_rules(ExportRules { subtree_check, ..rules() });
+        assert_eq!(values(&fixture, &["one", "file"]), expected);
+        // READDIR reports the same.
+        let listing = ReaddirArgs4 {
+            cookie: 0,
+            verifier: Verifier4::default(),
+            directory_count: 8192,
+            max_count: 8192,
+            attributes: of,
+        };
+        let reply = fixture.run(|compound| {
+            go(compound, &["one"]);
+            compound.push(&listing);
+        });
+        let mut results = reply.after(1);
+        assert_eq!(results.status(Nfs4Operation::Readdir), Result::Ok(Ok));
+        let decoder = results.decoder();
+        assert_eq!(decoder.get::<Verifier4>().unwrap(), Verifier4::default());
+        let ListingItem4::Entry(entry) = decoder.get().unwrap() else { panic!("it is not empty") };
+        let listed = AttributeValues::decode(&entry.attributes).unwrap();
+        assert_eq!((listed.fh_expire_type, listed.unique_handles), (Some(expected.0), Some(expected.1)));
+        // The pseudo file system has no such handles.
+        assert_eq!(values(&fixture, &[]), (0, true));
     }
 }
 

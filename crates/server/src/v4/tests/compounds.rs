@@ -1,13 +1,15 @@
 //! The loop over operations: positions, limits, failures, versions, tags.
 
 use curt_proto::nfs4::{
-    Attribute, Availability, BackchannelCtlArgs4, BindConnToSessionArgs4, BindConnToSessionOk4,
-    CallbackSecParms4, ChannelAttributes, ChannelDirFromClient, ChannelDirFromServer, CompoundEncoder,
-    CompoundResults, GetattrArgs4, HandlesNeeded, Nfs4Operation, NfsFh4, NfsStat4, PutfhArgs4, ReadArgs4,
-    SequenceOk4, StableHow4, Stateid, WriteArgs4, WriteOk4,
+    Attribute, AttributeValues, Availability, BackchannelCtlArgs4, BindConnToSessionArgs4,
+    BindConnToSessionOk4, Bitmap4, CallbackSecParms4, ChannelAttributes, ChannelDirFromClient,
+    ChannelDirFromServer, CompoundEncoder, CompoundResults, Fattr4, GetattrArgs4, GetattrOk4, HandlesNeeded,
+    LinkArgs4, LinkOk4, LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, PutfhArgs4, ReadArgs4, ReadOk4,
+    RemoveArgs4, RemoveOk4, SequenceOk4, SetattrArgs4, StableHow4, Stateid, WriteArgs4, WriteOk4,
 };
 use curt_xdr::{Encode, Opaque, VarArray};
 
+use super::fixture::{Fixture, fattr, go, name};
 use super::test_client::{Server, compound, creating, user};
 
 fn status_of(reply: &[u8]) -> (NfsStat4, u32) {
@@ -205,6 +207,39 @@ fn the_sessions_limits_are_exact() {
     }
 }
 
+/// The result of the operation that fails for want of room has room itself.
+#[test]
+fn no_reply_is_larger_than_the_session_allows() {
+    let server = Server::new();
+    let large = server.client("large");
+    let root = large.files();
+    let reads = |compound: &mut CompoundEncoder<'_>| {
+        compound.push(&PutfhArgs4 { object: NfsFh4::from(&root) });
+        let attributes = Attribute::set(&[Attribute::Owner, Attribute::Fileid]);
+        compound.push(&GetattrArgs4 { attributes });
+        compound.bare(Nfs4Operation::Getfh);
+    };
+    let sets = |compound: &mut CompoundEncoder<'_>| {
+        reads(compound);
+        compound.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes: Fattr4::default() });
+    };
+    let ways: [&dyn Fn(&mut CompoundEncoder<'_>); 2] = [&reads, &sets];
+    for (way, operations) in ways.into_iter().enumerate() {
+        let whole = 24 + large.run(operations).len();
+        for limit in (128..400).step_by(4) {
+            let client = server.client_with(&format!("{way} {limit}"), channel(limit, 0, 8));
+            let reply = client.run(operations);
+            let limit = usize::try_from(limit).unwrap();
+            assert!(24 + reply.len() <= limit, "{way}: {} bytes of {limit}", 24 + reply.len());
+            // The last operation is also refused if the longest of its results has no room.
+            let fits = limit >= whole + if way == 1 { 16 } else { 0 };
+            assert!(!fits || status_of(&reply).0 == NfsStat4::Ok, "{way}: {limit}");
+            assert!(limit >= whole || status_of(&reply).0 == NfsStat4::RepTooBig, "{way}: {limit}");
+        }
+        assert!(whole < 380, "all limits were tried: {whole}");
+    }
+}
+
 /// A change is refused only if its own result has no room.
 #[test]
 fn a_session_with_small_replies_removes_files_and_opens_none() {
@@ -222,7 +257,7 @@ fn a_session_with_small_replies_removes_files_and_opens_none() {
         client.caches.set(caches);
         let too_big = if caches { NfsStat4::RepTooBigToCache } else { NfsStat4::RepTooBig };
         let remove = |name: &str| {
-            let remove = curt_proto::nfs4::RemoveArgs4 { name: Opaque::new(name.as_bytes()).unwrap() };
+            let remove = RemoveArgs4 { name: Opaque::new(name.as_bytes()).unwrap() };
             client.at(&root, &|compound| compound.push(&remove))
         };
         assert_eq!(remove("missing"), NfsStat4::Noent, "20 bytes more fit");
@@ -313,7 +348,7 @@ fn a_repeated_compound_has_the_same_reply_and_no_second_effect() {
     let client = server.client("one");
     client.caches.set(true);
     let root = client.files();
-    let remove = curt_proto::nfs4::RemoveArgs4 { name: Opaque::new(b"file").unwrap() };
+    let remove = RemoveArgs4 { name: Opaque::new(b"file").unwrap() };
     client.open(&root, &creating("file", "owner", 1, 0)).unwrap();
     let operations = |compound: &mut CompoundEncoder<'_>| {
         compound.push(&PutfhArgs4 { object: NfsFh4::from(&root) });
@@ -326,7 +361,8 @@ fn a_repeated_compound_has_the_same_reply_and_no_second_effect() {
     }
     let other = client.repeat(&|compound| compound.bare(Nfs4Operation::Putrootfh));
     assert_eq!(status_of(&other), (NfsStat4::SeqFalseRetry, 1));
-    // One byte of data makes another request, wherever it is.
+    // One byte of data makes another request if it is near one of the ends. In the middle of large
+    // data it is not looked for: the reply is that of the first request, which has been executed.
     let opened = client.open(&root, &creating("written", "owner", 3, 0)).unwrap();
     let mut data = vec![7; 100_000];
     let write = |data: &[u8], is_repeated: bool| {
@@ -343,12 +379,27 @@ fn a_repeated_compound_has_the_same_reply_and_no_second_effect() {
         status_of(&if is_repeated { client.repeat(&operations) } else { client.run(&operations) }).0
     };
     assert_eq!(write(&data, false), NfsStat4::Ok);
-    for place in [0, 511, 50_000, 99_999] {
+    for (place, status) in [
+        (0, NfsStat4::SeqFalseRetry),
+        (3_000, NfsStat4::SeqFalseRetry),
+        (50_000, NfsStat4::Ok),
+        (97_000, NfsStat4::SeqFalseRetry),
+        (99_999, NfsStat4::SeqFalseRetry),
+    ] {
         data[place] ^= 1;
-        assert_eq!(write(&data, true), NfsStat4::SeqFalseRetry);
+        assert_eq!(write(&data, true), status, "{place}");
         data[place] ^= 1;
     }
     assert_eq!(write(&data, true), NfsStat4::Ok);
+    let written = Stateid { seqid: 0, ..opened.stateid };
+    let kept = client.run(&|compound| {
+        compound.push(&PutfhArgs4 { object: NfsFh4::from(&opened.handle) });
+        compound.push(&ReadArgs4 { stateid: written, offset: 50_000, count: 1 });
+    });
+    let mut kept = CompoundResults::new(&kept).unwrap();
+    kept.next::<SequenceOk4>(Nfs4Operation::Sequence).unwrap();
+    assert_eq!(kept.status(Nfs4Operation::Putfh), Ok(NfsStat4::Ok));
+    assert_eq!(kept.next::<ReadOk4<'_>>(Nfs4Operation::Read).unwrap().data.bytes(), [7]);
     assert_eq!(status_of(&client.run(&operations)), (NfsStat4::Noent, 3));
     // A READ whose reply is cached contains its data.
     let opened = client.open(&root, &creating("data", "owner", 3, 0)).unwrap();
@@ -365,4 +416,107 @@ fn a_repeated_compound_has_the_same_reply_and_no_second_effect() {
     let first = client.run(&reads);
     assert!(first.len() > 3000);
     assert_eq!(client.repeat(&reads), first);
+}
+
+/// What GETATTR returns of the current object: its fileid, mode, link count and change attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    fileid: u64,
+    mode: u32,
+    numlinks: u32,
+    change: u64,
+}
+
+const SEEN: Bitmap4 =
+    Attribute::set(&[Attribute::Fileid, Attribute::Mode, Attribute::Numlinks, Attribute::Change]);
+
+fn see(results: &mut CompoundResults<'_>) -> Seen {
+    let got: GetattrOk4<'_> = results.next(Nfs4Operation::Getattr).unwrap();
+    let values = AttributeValues::decode(&got.attributes).unwrap();
+    Seen {
+        fileid: values.fileid.unwrap(),
+        mode: values.mode.unwrap(),
+        numlinks: values.numlinks.unwrap(),
+        change: values.change.unwrap(),
+    }
+}
+
+// The attributes that LOOKUP found are not those of another current object, nor those after a
+// change.
+#[test]
+fn getattr_returns_the_attributes_of_the_current_object_after_the_changes_before_it() {
+    Fixture::with_each_tree(|fixture| {
+        let getattr = GetattrArgs4 { attributes: SEEN };
+        let mode = |mode| AttributeValues { mode: Some(mode), ..AttributeValues::default() };
+        let reply = fattr(&mode(0o600), |attributes| {
+            fixture.run(|compound| {
+                go(compound, &["one"]);
+                compound.push(&getattr);
+                compound.bare(Nfs4Operation::Savefh);
+                compound.push(&LookupArgs4 { name: name("file") });
+                compound.push(&getattr);
+                compound.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes });
+                compound.push(&getattr);
+                compound.bare(Nfs4Operation::Restorefh);
+                compound.push(&getattr);
+            })
+        });
+        assert_eq!(reply.status(), NfsStat4::Ok);
+        let mut results = reply.after(1);
+        let directory = see(&mut results);
+        results.next::<()>(Nfs4Operation::Savefh).unwrap();
+        results.next::<()>(Nfs4Operation::Lookup).unwrap();
+        let file = see(&mut results);
+        results.next::<Bitmap4>(Nfs4Operation::Setattr).unwrap();
+        let changed = see(&mut results);
+        results.next::<()>(Nfs4Operation::Restorefh).unwrap();
+        assert_eq!(see(&mut results), directory);
+        assert_ne!(file.fileid, directory.fileid);
+        assert_eq!((file.mode, changed.mode, changed.fileid), (0o755, 0o600, file.fileid));
+        let linked = fixture.run(|compound| {
+            go(compound, &["one", "file"]);
+            compound.bare(Nfs4Operation::Savefh);
+            go(compound, &["one"]);
+            compound.push(&LinkArgs4 { name: name("other") });
+            compound.push(&getattr);
+            compound.push(&LookupArgs4 { name: name("other") });
+            compound.push(&getattr);
+            compound.bare(Nfs4Operation::Restorefh);
+            compound.push(&getattr);
+        });
+        assert_eq!(linked.status(), NfsStat4::Ok);
+        let mut results = linked.after(2);
+        results.next::<()>(Nfs4Operation::Savefh).unwrap();
+        results.next::<()>(Nfs4Operation::Putrootfh).unwrap();
+        results.next::<()>(Nfs4Operation::Lookup).unwrap();
+        let ok: LinkOk4 = results.next(Nfs4Operation::Link).unwrap();
+        let grown = see(&mut results);
+        results.next::<()>(Nfs4Operation::Lookup).unwrap();
+        let other = see(&mut results);
+        results.next::<()>(Nfs4Operation::Restorefh).unwrap();
+        assert_eq!((grown.fileid, grown.change), (directory.fileid, ok.directory.after));
+        assert_eq!((other.fileid, other.numlinks), (file.fileid, 2));
+        assert_eq!(see(&mut results), other);
+        let removed = fixture.run(|compound| {
+            go(compound, &["one"]);
+            compound.bare(Nfs4Operation::Savefh);
+            compound.push(&LookupArgs4 { name: name("other") });
+            compound.bare(Nfs4Operation::Restorefh);
+            compound.push(&RemoveArgs4 { name: name("other") });
+            compound.push(&getattr);
+            compound.push(&LookupArgs4 { name: name("file") });
+            compound.push(&getattr);
+            compound.push(&LookupArgs4 { name: name("other") });
+        });
+        assert_eq!(removed.status(), NfsStat4::Notdir);
+        let mut results = removed.after(1);
+        results.next::<()>(Nfs4Operation::Savefh).unwrap();
+        results.next::<()>(Nfs4Operation::Lookup).unwrap();
+        results.next::<()>(Nfs4Operation::Restorefh).unwrap();
+        let ok: RemoveOk4 = results.next(Nfs4Operation::Remove).unwrap();
+        let shrunk = see(&mut results);
+        results.next::<()>(Nfs4Operation::Lookup).unwrap();
+        assert_eq!((shrunk.fileid, shrunk.change), (directory.fileid, ok.directory.after));
+        assert_eq!(see(&mut results).numlinks, 1);
+    });
 }

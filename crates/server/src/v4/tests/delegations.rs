@@ -18,7 +18,7 @@ use curt_xdr::{Decoder, Encode, Opaque};
 
 use super::lock_callbacks::executed;
 use super::test_client::{Server, TestClient, creating, export, opening, rules, user};
-use crate::{NfsService, PersistentState, Setup, SystemNames};
+use crate::{NfsService, NfsServiceConfig, PersistentState, SystemNames};
 
 const READ: u32 = ShareAccess4::READ;
 const WRITE: u32 = ShareAccess4::WRITE;
@@ -53,7 +53,7 @@ struct Recalls {
 impl Backchannel for Recalls {
     fn call(&self, request: &RpcRequest<'_>, _: Duration) -> Result<CallReply, CallError> {
         let mut arguments = Vec::new();
-        request.arguments.encode(&mut arguments);
+        request.copy_arguments(&mut arguments);
         let decoder = &mut Decoder::new(&arguments);
         let header: CallbackHeader<'_> = decoder.get().unwrap();
         assert_eq!(header.operations, 2, "Linux takes no more");
@@ -105,7 +105,7 @@ fn serving(directory: &std::path::Path) -> (Server, Arc<ScriptedTime>) {
 
 fn serving_exported(exported: crate::ExportDefinition) -> (Server, Arc<ScriptedTime>) {
     let time = ScriptedTime::new();
-    let setup = Setup {
+    let setup = NfsServiceConfig {
         state: PersistentState::with_key([9; 16]),
         exports: vec![exported],
         counters: Arc::new(ServerCounters::default()),
@@ -207,7 +207,7 @@ fn readers_get_delegations_if_they_can_be_called_back_and_want_them_and_nobody_w
 
 #[test]
 fn a_server_that_is_told_not_to_grants_none() {
-    let setup = Setup {
+    let setup = NfsServiceConfig {
         state: PersistentState::with_key([9; 16]),
         exports: vec![export("/srv/files", 1, rules())],
         counters: Arc::new(ServerCounters::default()),
@@ -569,7 +569,7 @@ fn a_delegation_is_reclaimed_unless_its_file_was_changed_before() {
         let vfs = Arc::<curt_vfs::MemoryVfs>::clone(&tree);
         let exports = vec![crate::ExportDefinition::for_everyone(b"/srv/files".to_vec(), vfs, rules())];
         let counters = Arc::new(ServerCounters::default());
-        let mut service = NfsService::new(Setup { state, exports, counters }).unwrap();
+        let mut service = NfsService::new(NfsServiceConfig { state, exports, counters }).unwrap();
         service.recover_clients().unwrap();
         let service = Arc::new(service);
         service.serve_callbacks().unwrap();
@@ -747,7 +747,7 @@ fn directories_are_delegated_on_request_until_others_change_their_names() {
         ("SETATTR", &|client| set_mode(client, &client.files(), 0o600)),
     ];
     for (what, change) in changes {
-        let setup = Setup {
+        let setup = NfsServiceConfig {
             state: PersistentState::with_key([9; 16]),
             exports: vec![export("/srv/files", 1, rules())],
             counters: Arc::new(ServerCounters::default()),

@@ -10,12 +10,12 @@ use curt_rpc::clock::ScriptedTime;
 use super::lock_callbacks::{accepted_as, bind, call};
 use super::locks::{BOTH, Failure, lock, locking, new_owner};
 use super::test_client::{Server, creating, export, opening, rules};
-use crate::{NfsService, PersistentState, Setup, SystemNames};
+use crate::{NfsService, NfsServiceConfig, PersistentState, SystemNames};
 
 /// A server for so many states, and so many delegations among them, whose clock is the test's.
 fn server(states: usize, delegations: usize) -> (Server, Arc<ScriptedTime>) {
     let time = ScriptedTime::new();
-    let setup = Setup {
+    let setup = NfsServiceConfig {
         state: PersistentState::with_key([9; 16]),
         exports: vec![export("/srv/files", 1, rules())],
         counters: Arc::new(ServerCounters::default()),

@@ -26,7 +26,7 @@ impl Backchannel for FakeBackchannel {
     fn call(&self, request: &RpcRequest<'_>, _: Duration) -> Result<CallReply, CallError> {
         assert_eq!((request.program, request.version, request.procedure), (123, 1, 1));
         let mut arguments = Vec::new();
-        request.arguments.encode(&mut arguments);
+        request.copy_arguments(&mut arguments);
         let decoder = &mut Decoder::new(&arguments);
         let header: CallbackHeader<'_> = decoder.get().unwrap();
         assert_eq!((header.minor_version, header.operations), (1, 2));
@@ -309,6 +309,34 @@ fn a_client_that_does_not_answer_learns_of_it_and_loses_its_place() {
         assert_eq!((flags(&two), flags(&three)), (down, 0), "{at}");
         drop(bind(&two, answer));
         assert_eq!(flags(&two), 0, "{at}");
+    }
+}
+
+/// It takes a thread's time. That a connection is lost is known at once.
+#[test]
+fn a_callback_without_an_answer_is_not_sent_over_another_connection() {
+    type Answer = fn(&CbSequenceArgs4) -> CallbackOutcome;
+    let answers: [(Answer, usize); 2] =
+        [(|_| Err(CallError::TimedOut { softerr: false }), 1), (|_| Err(CallError::Closed), 2)];
+    for (answer, expected) in answers {
+        let server = Server::new();
+        server.service.serve_callbacks().unwrap();
+        let (one, two, three) = (server.client("one"), server.client("two"), server.client("three"));
+        let root = one.files();
+        let held = one.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
+        let silent = [1, 2].map(|connection| bind_connection(&two, connection, answer));
+        let calls = bind(&three, |asked| Ok(accepted(asked)));
+        let asked = locking(LockType4::WriteWait, 0, 8, new_owner(held.stateid, b"a"));
+        let stateid = lock(&one, &held.handle, &asked).unwrap();
+        for client in [&two, &three] {
+            let open = client.open(&root, &opening("file", "o", BOTH, 0)).unwrap().stateid;
+            let asked = locking(LockType4::WriteWait, 0, 8, new_owner(open, b"b"));
+            assert!(is_denied(&lock(client, &held.handle, &asked)));
+        }
+        unlock(&one, &held.handle, stateid, 0, REST).unwrap();
+        // The next waiter is called when the callback of the first has ended.
+        call(&calls);
+        assert_eq!(silent.iter().map(|calls| calls.try_iter().count()).sum::<usize>(), expected);
     }
 }
 

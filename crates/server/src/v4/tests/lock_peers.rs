@@ -11,6 +11,7 @@ use curt_proto::nlm4::{
     self, NlmCancelArguments, NlmLock, NlmLockArguments, NlmNotify, NlmProcedure, NlmResult, NlmShare,
     NlmShareAccess, NlmShareArguments, NlmShareResult, NlmStat4, NlmUnlockArguments, ShareDeny,
 };
+use curt_rpc::client::CallArguments;
 use curt_rpc::clock::ScriptedTime;
 use curt_rpc::message::{CallMessage, ProcedureId};
 use curt_rpc::server::{CallContext, RpcService as _};
@@ -23,8 +24,8 @@ use super::lock_callbacks::{accepted, bind, call};
 use super::locks::{BOTH, Failure, REST, is_denied, lock, locking, new_owner, test, unlock};
 use super::test_client::{Server, TestClient, creating, export, opening, rules, user};
 use crate::{
-    ExportDefinition, ExportRules, LockPeers, LockServing, NfsService, PeerCall, PeerCallKind,
-    PersistentState, Setup, SystemNames,
+    ExportDefinition, ExportRules, LockPeers, LockServing, NfsService, NfsServiceConfig, PeerCall,
+    PeerCallKind, PersistentState, SystemNames,
 };
 
 /// Keeps calls to NLM hosts.
@@ -59,7 +60,7 @@ fn server() -> (Server, Arc<Peers>, Arc<ScriptedTime>) {
 
 fn server_of(exports: Vec<ExportDefinition>) -> (Server, Arc<Peers>, Arc<ScriptedTime>) {
     let time = ScriptedTime::new();
-    let setup = Setup {
+    let setup = NfsServiceConfig {
         state: PersistentState::with_key([9; 16]),
         exports,
         counters: Arc::new(ServerCounters::default()),
@@ -271,7 +272,7 @@ fn a_host_gets_nothing_that_it_gave_up_while_delegations_were_recalled() {
     let server = server_of(vec![export("/srv/files", 1, rules)]).0.connected();
     let reader = server.client("reader");
     let calls = delegations::bind(&reader, delegations::ok);
-    let ask = |procedure: NlmProcedure, arguments: &(dyn Encode + Sync)| {
+    let ask = |procedure: NlmProcedure, arguments: &dyn CallArguments| {
         let procedure = procedure.number();
         let target = ProcedureId { program: nlm4::PROGRAM, version: nlm4::VERSION, procedure };
         server.call_connected(target, user(0), arguments)
@@ -367,5 +368,43 @@ fn an_expired_client_keeps_its_locks_until_somebody_wants_one() {
         }
         let lost = unlock(&one, &file, stateid, 0, REST);
         assert_eq!(lost, Err(Failure::Status(NfsStat4::Badsession)), "{who}");
+    }
+}
+
+// SEMANTICS: stateful-9.
+#[test]
+fn who_waits_for_a_lock_gets_it_when_the_lease_of_its_holder_ends() {
+    for is_host in [true, false] {
+        let (server, peers, time) = server();
+        let (one, file, stateid) = holder(&server, "one");
+        // Nobody waits for what the third client has locked.
+        let other = server.client("other");
+        let opened = other.open(&other.files(), &creating("other", "o", BOTH, 0)).unwrap();
+        let asked = locking(LockType4::Write, 0, REST, new_owner(opened.stateid, b"a"));
+        let kept = lock(&other, &opened.handle, &asked).unwrap();
+        time.advance(Duration::from_secs(89));
+        let two = server.client("two");
+        let calls = bind(&two, |asked| Ok(accepted(asked)));
+        let open = two.open(&two.files(), &opening("file", "o", BOTH, 0)).unwrap().stateid;
+        let wait = locking(LockType4::WriteWait, 0, 8, new_owner(open, b"b"));
+        if is_host {
+            assert_eq!(nlm_lock(&server, &file, true), NlmStat4::Blocked);
+        } else {
+            assert!(is_denied(&lock(&two, &file, &wait)));
+        }
+        server.service.expire_leases();
+        assert_eq!((server.service.clients().len(), peers.granted()), (3, 0), "the lease has not ended");
+        time.advance(Duration::from_secs(2));
+        server.service.expire_leases();
+        assert_eq!(server.service.clients().len(), 2);
+        if is_host {
+            assert_eq!(peers.granted(), 1);
+        } else {
+            assert_eq!(call(&calls).1, b"b");
+            lock(&two, &file, &wait).unwrap();
+        }
+        let lost = unlock(&one, &file, stateid, 0, REST);
+        assert_eq!(lost, Err(Failure::Status(NfsStat4::Badsession)));
+        unlock(&other, &opened.handle, kept, 0, REST).unwrap();
     }
 }

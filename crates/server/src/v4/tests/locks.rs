@@ -8,7 +8,7 @@ use curt_types::FileHandle;
 use curt_xdr::{Decode, DecodeError, Decoder, Opaque, VarArray};
 
 use super::test_client::{Server, TestClient, channel, creating, memory, opening, rules};
-use crate::{ExportDefinition, NfsService, PersistentState, Setup};
+use crate::{ExportDefinition, NfsService, NfsServiceConfig, PersistentState};
 
 const READ: u32 = ShareAccess4::READ;
 const WRITE: u32 = ShareAccess4::WRITE;
@@ -346,7 +346,7 @@ fn locks_are_reclaimed_in_the_grace_period_only_and_by_their_holders() {
         let state = PersistentState::open(directory.path()).unwrap();
         let exports = vec![ExportDefinition::for_everyone(b"/srv/files".to_vec(), tree.clone(), rules())];
         let counters = Arc::new(ServerCounters::default());
-        let mut service = NfsService::new(Setup { state, exports, counters }).unwrap();
+        let mut service = NfsService::new(NfsServiceConfig { state, exports, counters }).unwrap();
         service.recover_clients().unwrap();
         Server::over(Arc::new(service))
     };

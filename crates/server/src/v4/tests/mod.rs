@@ -19,6 +19,7 @@ mod opens;
 mod pseudo;
 mod sessions;
 mod set;
+mod state_rows;
 mod test_client;
 mod valid_errors;
 mod wrong_arguments;

@@ -251,7 +251,7 @@ fn a_name_that_the_sticky_bit_protects_is_refused_as_on_a_local_file_system() {
     });
 }
 
-/// What was written before the export became read-only is made durable.
+/// Data that were written before the export became read-only are made durable.
 #[test]
 fn commit_makes_data_of_a_read_only_export_durable() {
     let vfs = Arc::new(MemoryVfs::new(MemoryOptions::default()));

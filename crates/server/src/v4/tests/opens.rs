@@ -1,16 +1,18 @@
 //! OPEN, CLOSE, OPEN_DOWNGRADE, and I/O with stateids.
 
-use curt_proto::nfs3::{NfsProcedure, NfsStat3, ReadArguments};
+use curt_proto::nfs3::{
+    CreateArguments, CreateHow, DirOpArgs, Filename, NfsProcedure, NfsStat3, ReadArguments, Sattr,
+};
 use curt_proto::nfs4::{
     Attribute, AttributeValues, CloseArgs4, CompoundResults, CreateArgs4, CreateHow4, CreateType4, Fattr4,
     GetattrArgs4, Nfs4Operation, NfsFh4, NfsStat4, NfsTime4, NoDelegation, OpenArgs4, OpenClaim,
-    OpenDelegation, OpenDowngradeArgs4, OpenHow, PutfhArgs4, ReadArgs4, ReadOk4, RemoveArgs4, SetTime4,
-    SetattrArgs4, ShareAccess4, SpecData4, StableHow4, Stateid, Verifier4, WriteArgs4, WriteOk4,
+    OpenDelegation, OpenDowngradeArgs4, OpenHow, OpenOk4, PutfhArgs4, ReadArgs4, ReadOk4, RemoveArgs4,
+    SetTime4, SetattrArgs4, ShareAccess4, SpecData4, StableHow4, Stateid, Verifier4, WriteArgs4, WriteOk4,
 };
 use curt_types::FileHandle;
 use curt_xdr::{Encode, Opaque};
 
-use super::fixture::Fixture;
+use super::fixture::{Fixture, go};
 use super::test_client::{Server, TestClient, creating, opening, rules, user};
 use crate::ExportRules;
 
@@ -98,8 +100,7 @@ fn an_open_is_for_its_file_its_access_and_its_client() {
     assert_eq!(close(&other, file, for_reading.stateid), NfsStat4::BadStateid);
     let forged = Stateid { other: [7; 12], ..for_reading.stateid };
     for stateid in [forged, Stateid::INVALID, Stateid::CURRENT] {
-        let status = read(&client, file, stateid).unwrap_err();
-        assert!(matches!(status, NfsStat4::BadStateid | NfsStat4::StaleStateid), "{stateid:?}: {status}");
+        assert_eq!(read(&client, file, stateid), Err(NfsStat4::BadStateid), "{stateid:?}");
     }
     for stateid in [Stateid::ANONYMOUS, Stateid::READ_BYPASS] {
         assert_eq!(read(&client, file, stateid), Ok(Vec::new()));
@@ -132,8 +133,18 @@ fn denials_hold_between_owners_clients_and_versions_until_close() {
     assert_eq!(read(&two, file, Stateid::ANONYMOUS), Ok(Vec::new()));
     assert_eq!(v3_write(&server, file), NfsStat3::Jukebox);
     assert_eq!(v3_read(&server, file), NfsStat3::Ok);
+    // So does a creation that truncates what exists.
+    let empty = Sattr { size: Some(0), ..Sattr::default() };
+    let create = |how| v3_create(&server, &root, how);
+    assert_eq!(write(&one, file, opened.stateid, b"data"), Ok(4));
+    assert_eq!(create(CreateHow::Unchecked(empty)), NfsStat3::Jukebox);
+    assert_eq!(create(CreateHow::Guarded(empty)), NfsStat3::Exist);
+    assert_eq!(create(CreateHow::Unchecked(Sattr::default())), NfsStat3::Ok);
+    assert_eq!(read(&one, file, opened.stateid), Ok(b"data".to_vec()));
     assert_eq!(close(&one, file, opened.stateid), NfsStat4::Ok);
     assert_eq!(v3_write(&server, file), NfsStat3::Ok);
+    assert_eq!(create(CreateHow::Unchecked(empty)), NfsStat3::Ok);
+    assert_eq!(read(&two, file, Stateid::ANONYMOUS), Ok(Vec::new()));
     let denies_reading = two.open(&root, &opening("file", "other", BOTH, READ)).unwrap();
     assert_eq!(v3_read(&server, file), NfsStat3::Jukebox);
     assert_eq!(close(&two, file, denies_reading.stateid), NfsStat4::Ok);
@@ -177,6 +188,12 @@ fn v3_write(server: &Server, file: &FileHandle) -> NfsStat3 {
         data,
     };
     v3(server, NfsProcedure::Write, &arguments)
+}
+
+/// CREATE of "file".
+fn v3_create(server: &Server, directory: &FileHandle, how: CreateHow) -> NfsStat3 {
+    let place = DirOpArgs { directory: v3_handle(directory), name: Filename::new(b"file").unwrap() };
+    v3(server, NfsProcedure::Create, &CreateArguments { place, how })
 }
 
 #[test]
@@ -247,6 +264,30 @@ fn files_are_created_in_each_way() {
     let truncated = client.open(&root, &truncating(WRITE)).unwrap();
     assert_eq!(truncated.result.attributes_set, Attribute::set(&[Attribute::Size]));
     assert_eq!(read(&client, &opened.handle, opened.stateid), Ok(Vec::new()));
+}
+
+/// ext4 has no files of this size, the tree in memory has.
+// SEMANTICS: stateful-16.
+#[test]
+fn an_open_that_cannot_set_the_size_of_a_new_file_creates_none_or_says_so() {
+    Fixture::with_each_tree(|fixture| {
+        let (values, mut bytes) =
+            (AttributeValues { size: Some(1 << 60), ..AttributeValues::default() }, Vec::new());
+        let large = fattr(&values, &mut bytes);
+        let open = |name, how| OpenArgs4 { how: OpenHow::Create(how), ..opening(name, "owner", WRITE, 0) };
+        let guarded = || fixture.on(&["one"], &open("guarded", CreateHow4::Guarded(large)));
+        let is_limited = guarded() == NfsStat4::Fbig;
+        assert_eq!(guarded(), if is_limited { NfsStat4::Fbig } else { NfsStat4::Exist });
+        let unchecked = open("unchecked", CreateHow4::Unchecked(large));
+        let reply = fixture.run(|compound| {
+            go(compound, &["one"]);
+            compound.push(&unchecked);
+        });
+        assert_eq!(reply.status(), NfsStat4::Ok);
+        let opened: OpenOk4<'_> = reply.after(1).next(Nfs4Operation::Open).unwrap();
+        let set = opened.attributes_set.contains(Attribute::Size.number());
+        assert_eq!(set, !is_limited);
+    });
 }
 
 #[test]

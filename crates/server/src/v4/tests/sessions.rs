@@ -17,7 +17,7 @@ use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, RpcService as _};
 use curt_xdr::{Opaque, VarArray};
 
-use crate::{NfsService, PersistentState, Setup};
+use crate::{NfsService, NfsServiceConfig, PersistentState};
 
 /// The operations of a compound.
 type Operations<'a> = &'a dyn Fn(&mut CompoundEncoder<'_>);
@@ -30,7 +30,7 @@ impl Server {
     }
 
     fn with_key(key: [u8; 16]) -> Self {
-        let setup = Setup {
+        let setup = NfsServiceConfig {
             state: PersistentState::with_key(key),
             exports: Vec::new(),
             counters: Arc::new(ServerCounters::default()),

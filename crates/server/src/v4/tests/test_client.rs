@@ -14,8 +14,8 @@ use curt_proto::nfs4::{
 };
 use curt_rpc::auth::{AuthSys, AuthSysCredential, AuthSysGids, MachineName, OpaqueAuth, RpcCredential};
 use curt_rpc::client::{
-    Interrupt, NoTransportEvents, PortSource, RpcRequest, ServerName, TcpOptions, TcpTransport,
-    Transport as _,
+    CallArguments, Interrupt, NoTransportEvents, PortSource, RpcRequest, ServerName, TcpOptions,
+    TcpTransport, Transport as _,
 };
 use curt_rpc::message::{CallMessage, ProcedureId};
 use curt_rpc::server::{CallContext, Limits, RpcServer, RpcServerHandle, RpcService as _};
@@ -25,8 +25,8 @@ use curt_xdr::{Decode, Encode, Opaque, VarArray};
 
 use crate::exports::CredentialFlavor;
 use crate::{
-    ExportClient, ExportDefinition, ExportRules, Fsid, NfsService, PersistentState, RulesByFlavor, Setup,
-    Squash,
+    ExportClient, ExportDefinition, ExportRules, Fsid, NfsService, NfsServiceConfig, PersistentState,
+    RulesByFlavor, Squash,
 };
 
 /// Arguments that are encoded already.
@@ -105,7 +105,7 @@ impl Server {
 
     pub(super) fn with(exports: Vec<ExportDefinition>) -> Self {
         let (state, counters) = (PersistentState::with_key([9; 16]), Arc::new(ServerCounters::default()));
-        Self::over(Arc::new(NfsService::new(Setup { state, exports, counters }).unwrap()))
+        Self::over(Arc::new(NfsService::new(NfsServiceConfig { state, exports, counters }).unwrap()))
     }
 
     pub(super) const fn over(service: Arc<NfsService>) -> Self {
@@ -156,7 +156,7 @@ impl Server {
         &self,
         target: ProcedureId,
         credential: OpaqueAuth<'_>,
-        arguments: &(dyn Encode + Sync),
+        arguments: &dyn CallArguments,
     ) -> Vec<u8> {
         let (transport, _) = self.connection.as_ref().unwrap();
         let credential = match credential {

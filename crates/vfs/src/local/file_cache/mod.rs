@@ -7,17 +7,17 @@
 //! - the cache grants no right: each user compares the file's current permissions with those of the
 //!   last access check ([`OpenLocalFile::is_checked`]), and checks again if they differ;
 //! - a descriptor for writing is closed within half a second of its last use, because the file
-//!   cannot be executed meanwhile; one for reading within two seconds;
+//!   cannot be executed meanwhile; one for reading within two seconds (`eviction`);
 //! - a file that is removed, replaced or changes owner through the server is closed before the
 //!   reply, except for requests in progress;
 //! - the cache leaves descriptors for other uses ([`DescriptorBudget`]).
 //!
 //! Locks: one per shard, never two at once, under which nothing is opened or closed; and one per
 //! shard for closing.
-//! shard for closing.
 
 mod counters;
 mod descriptor_budget;
+mod eviction;
 mod open_reservation;
 mod permission_stamp;
 mod shard;
@@ -25,7 +25,6 @@ mod shard;
 mod tests;
 
 use std::hash::BuildHasher;
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -34,7 +33,7 @@ use curt_observe::probe;
 use parking_lot::{Condvar, Mutex};
 
 pub use self::counters::FileCacheCounters;
-use self::descriptor_budget::{DescriptorBudget, DescriptorPressure};
+use self::descriptor_budget::DescriptorBudget;
 pub(super) use self::open_reservation::OpenReservation;
 pub(super) use self::permission_stamp::{OpenLocalFile, PermissionStamp};
 pub(super) use self::shard::OwnedFsCred;
@@ -45,14 +44,6 @@ use crate::caller::FsCred;
 use crate::handle::NodeHandle;
 
 const SHARDS: usize = 32;
-
-/// Number of sweeps ([`FileCache::sweep`]) for which a descriptor may be idle. Together with the
-/// sweep after its last use this is half a second and two seconds.
-const IDLE_WRITERS: u8 = 1;
-const IDLE_READERS: u8 = 7;
-
-/// Maximum number of descriptors closed for a new one.
-const BATCH: usize = 64;
 
 /// Maximum number of cached descriptors of one file; further concurrent callers open it each time.
 const SLOTS_MAX: usize = 64;
@@ -88,7 +79,7 @@ pub(super) enum FileCacheLookup<'a> {
     Missing(OpenReservation<'a>),
 }
 
-/// What is to be opened, by whom and for what.
+/// The file to open, the user, and the access mode.
 #[derive(Clone, Copy)]
 pub(super) struct DescriptorRequest<'a> {
     pub(super) caller: &'a FsCred<'a>,
@@ -227,81 +218,6 @@ impl FileCache {
         }
     }
 
-    /// Closes at most `most` descriptors that are not in use, first those that were not used since
-    /// the last sweep. Called when descriptors run out elsewhere.
-    pub(super) fn make_room(&self, most: usize) {
-        for only_unused in [true, false] {
-            let mut room = most;
-            for _ in 0..SHARDS {
-                let turn = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
-                let part = &self.shards[turn];
-                let _closing = part.closing.lock();
-                let mut gone = Vec::new();
-                part.shard.lock().evict(&mut gone, room, |slot| {
-                    slot.is_idle(|cached| !only_unused || !std::mem::take(&mut cached.used))
-                });
-                self.trace_release(&gone, "room is needed");
-                room -= gone.len();
-                drop(gone);
-                if room == 0 {
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Called after each interval: closes descriptors that were idle for too long, and requires new
-    /// access checks for files whose stamp was updated by writes. Returns whether any is cached.
-    pub(super) fn sweep(&self) -> bool {
-        let scarce = self.scarce.swap(false, Ordering::Relaxed);
-        for part in &self.shards {
-            let _closing = part.closing.lock();
-            let mut gone = Vec::new();
-            let mut shard = part.shard.lock();
-            for shared in shard.files.iter().filter_map(|file| file.shared.as_ref()) {
-                shared.require_recheck();
-            }
-            shard.evict(&mut gone, usize::MAX, |slot| {
-                let most = match slot.purpose {
-                    _ if scarce => 1,
-                    OpenAccess::Write => IDLE_WRITERS,
-                    OpenAccess::Read => IDLE_READERS,
-                };
-                slot.is_idle(|cached| {
-                    cached.idle =
-                        if std::mem::take(&mut cached.used) { 0 } else { cached.idle.saturating_add(1) };
-                    cached.idle >= most
-                })
-            });
-            drop(shard);
-            // Closed here, without the lock: closing the last descriptor of a removed file frees
-            // its blocks.
-            self.trace_release(&gone, "idle");
-            drop(gone);
-        }
-        self.count.load(Ordering::Relaxed) > 0
-    }
-
-    /// Whether a descriptor with this number may be cached, after closing others if necessary.
-    fn may_keep(&self, number: RawFd) -> bool {
-        match self.budget.room(number) {
-            DescriptorPressure::Plenty => true,
-            DescriptorPressure::Scarce => {
-                self.scarce.store(true, Ordering::Relaxed);
-                true
-            }
-            DescriptorPressure::Short => {
-                self.scarce.store(true, Ordering::Relaxed);
-                self.make_room(BATCH);
-                true
-            }
-            DescriptorPressure::None => {
-                self.make_room(BATCH);
-                false
-            }
-        }
-    }
-
     fn trace_release(&self, slots: &[DescriptorSlot], reason: &str) {
         let open = slots.iter().filter(|slot| matches!(slot.state, DescriptorState::Open(_)));
         let open = open.count();
@@ -331,14 +247,4 @@ impl FileCache {
 /// Emits the event of an acquisition.
 fn acquired(handle: &NodeHandle, hit: bool) {
     probe!(NfsdFileAcquire { node: handle_hash(handle.bytes()), hit });
-}
-
-impl DescriptorSlot {
-    /// Whether it is not in use and `goes` returns true; `goes` is called only if it is not in use.
-    fn is_idle(&mut self, goes: impl FnOnce(&mut shard::CachedDescriptor) -> bool) -> bool {
-        match &mut self.state {
-            DescriptorState::Open(cached) => cached.file.is_idle() && goes(cached),
-            DescriptorState::Opening(_) => false,
-        }
-    }
 }

@@ -11,7 +11,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use curt_types::{Attributes, Timestamp};
 use parking_lot::Mutex;
@@ -64,12 +64,16 @@ pub(in crate::local) struct OpenLocalFile {
     shared: Arc<SharedPermissionStamp>,
     /// The epoch of the last access check. Relaxed: it is compared under the lock of `shared`.
     checked: AtomicU32,
+    /// A lease shares the descriptor. Relaxed: it is set by the thread that opened the file, which
+    /// has a reference meanwhile.
+    is_leased: AtomicBool,
 }
 
 impl OpenLocalFile {
     /// `stamp`: the permissions before it was opened.
     pub(super) fn new(fd: OwnedFd, shared: Arc<SharedPermissionStamp>, stamp: PermissionStamp) -> Self {
-        let file = Self { fd: Arc::new(fd), shared, checked: AtomicU32::new(0) };
+        let (checked, is_leased) = (AtomicU32::new(0), AtomicBool::new(false));
+        let file = Self { fd: Arc::new(fd), shared, checked, is_leased };
         file.check_passed(stamp);
         file
     }
@@ -77,6 +81,12 @@ impl OpenLocalFile {
     /// The descriptor.
     pub(in crate::local) fn descriptor(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.fd)
+    }
+
+    /// The descriptor, for a lease. The lease keeps it open, but not in the cache.
+    pub(in crate::local) fn share_with_lease(&self) -> Arc<OwnedFd> {
+        self.is_leased.store(true, Ordering::Relaxed);
+        self.descriptor()
     }
 
     /// Whether the access check was made with the permissions `now`.
@@ -108,9 +118,10 @@ impl OpenLocalFile {
         }
     }
 
-    /// Whether only the cache has a reference.
+    /// Whether only the cache and a lease have a reference.
     pub(super) fn is_idle(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) == 1 && Arc::strong_count(&self.fd) == 1
+        let idle = 1 + usize::from(self.is_leased.load(Ordering::Relaxed));
+        Arc::strong_count(self) == 1 && Arc::strong_count(&self.fd) <= idle
     }
 }
 

@@ -131,30 +131,6 @@ impl FileCacheShard {
         }
         Some(file)
     }
-
-    /// Moves the slots for which `goes` returns true to `gone`, until `gone` has `most`; removes
-    /// files without slots.
-    pub(super) fn evict(
-        &mut self,
-        gone: &mut Vec<DescriptorSlot>,
-        most: usize,
-        mut goes: impl FnMut(&mut DescriptorSlot) -> bool,
-    ) {
-        let tally = &mut self.counters;
-        self.files.retain(|file| {
-            let mut at = 0;
-            while at < file.slots.len() && gone.len() < most {
-                if goes(&mut file.slots[at]) {
-                    let slot = file.slots.swap_remove(at);
-                    tally.released(&slot, ReleaseReason::Evicted);
-                    gone.push(slot);
-                } else {
-                    at += 1;
-                }
-            }
-            !file.slots.is_empty()
-        });
-    }
 }
 
 impl FileCacheCounters {

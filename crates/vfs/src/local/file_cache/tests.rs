@@ -165,6 +165,20 @@ fn what_is_used_does_not_age_and_what_is_in_use_is_not_closed() {
 }
 
 #[test]
+fn the_descriptor_of_a_lease_leaves_the_cache_when_it_is_not_read() {
+    let cache = unbounded(true);
+    let (file, _) = open(&cache, 1, OpenAccess::Read, &USER);
+    let (leased, sent) = (file.share_with_lease(), file.descriptor());
+    drop(file);
+    for _ in 0..10 {
+        assert!(cache.sweep(), "a part of it is being sent");
+    }
+    drop(sent);
+    assert!((0..10).any(|_| !cache.sweep()));
+    assert_eq!(Arc::strong_count(&leased), 1);
+}
+
+#[test]
 fn a_released_file_is_closed_at_once_even_while_it_is_being_opened() {
     let cache = unbounded(true);
     let reader = Arc::downgrade(&open(&cache, 1, OpenAccess::Read, &USER).0);

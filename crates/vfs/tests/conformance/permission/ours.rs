@@ -1,7 +1,9 @@
 //! The operations by a `Vfs`.
 
+use std::ops::ControlFlow;
+
 use curt_types::{Access, Device, SetAttributes, SetTime, Stability, Timestamp};
-use curt_vfs::{CreateMode, Error, FsCred, NewNode, NodeHandle, ReaddirDetail, SpecialFile, Vfs, Visit};
+use curt_vfs::{CreateMode, Error, FsCred, NewNode, NodeHandle, ReaddirDetail, SpecialFile, Vfs};
 use rustix::io::Errno;
 
 use super::Operation::*;
@@ -58,7 +60,8 @@ fn act(
     match operation {
         Lookup => vfs.lookup(caller, d, b"f").value.map(|_| ()),
         List => {
-            let listed = vfs.read_directory(caller, d, 0, ReaddirDetail::Names, &mut |_| Visit::Continue);
+            let listed =
+                vfs.read_directory(caller, d, 0, ReaddirDetail::Names, &mut |_| ControlFlow::Continue(()));
             listed.value.map(|_| ())
         }
         Create => vfs.create(caller, d, b"new", CreateMode::Guarded(&mode)).value.map(|_| ()),

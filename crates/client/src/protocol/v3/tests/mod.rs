@@ -16,6 +16,7 @@ use curt_rpc::{
     client::{CallReply, Interrupt, RpcRequest, Transport},
 };
 use curt_types::{CookieVerifier, SetTime, Timestamp};
+use curt_xdr::Encode;
 use parking_lot::Mutex;
 
 use super::*;
@@ -45,9 +46,7 @@ struct Canned {
 impl Transport for Canned {
     fn call(&self, request: &RpcRequest<'_>, _: &Interrupt) -> Result<CallReply, CallError> {
         let mut arguments = Vec::new();
-        request.arguments.encode(&mut arguments);
-        arguments.extend_from_slice(request.bulk);
-        arguments.resize(arguments.len().next_multiple_of(4), 0);
+        request.copy_arguments(&mut arguments);
         *self.arguments.lock() = arguments;
         let results = self.results.lock().clone();
         if results.len() > request.results_max {

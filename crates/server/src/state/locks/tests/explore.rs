@@ -16,7 +16,7 @@ use super::*;
 /// More states indicate an error in the bounds.
 const STATES_MAX: usize = 60_000;
 
-/// What is explored.
+/// The explored system.
 #[derive(Clone, Debug)]
 struct World {
     processes: Vec<Process>,
@@ -433,7 +433,7 @@ impl LockTable {
     }
 }
 
-/// What was found.
+/// The results of the exploration.
 #[derive(Debug)]
 enum Found {
     Nothing { states: usize },

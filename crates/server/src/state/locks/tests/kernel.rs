@@ -11,7 +11,7 @@ use super::*;
 /// The number of bytes of a file here.
 const BYTES: usize = 12;
 
-/// Who holds each byte in the kernel: the server, and a process.
+/// The holder of each byte in the kernel: the server, and a process.
 #[derive(Debug, Default)]
 struct Kernel {
     server: [Option<LockType>; BYTES],

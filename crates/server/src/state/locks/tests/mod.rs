@@ -66,7 +66,7 @@ impl Who {
         LockOwner { client: self.client(), process: self.process, name: b"owner" }
     }
 
-    /// Whose lock it is.
+    /// The owner of a lock.
     fn of(lock: &LockHolder) -> Self {
         let LockClient::Host(IpAddr::V4(address)) = lock.client else { panic!("not a client of a test") };
         Self { client: address.octets()[3], process: lock.process }
@@ -176,7 +176,7 @@ impl Fixture {
         std::mem::take(&mut self.callbacks)
     }
 
-    /// Whose locks the callbacks since the last call are about.
+    /// The owners of the locks that the callbacks since the last call report.
     fn called(&mut self) -> Vec<Who> {
         self.callbacks().iter().map(|callback| Who::of(&callback.lock)).collect()
     }

@@ -1,7 +1,8 @@
-//! The works whose time is measured. Each is done by a process of its own, below any directory.
+//! The programs whose time is measured. Each runs in its own process, below any directory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,6 +17,11 @@ use serde::{Deserialize, Serialize};
 
 /// Names that are looked at.
 const NAMES: u64 = 10_000;
+/// As many names are looked at twice in a row. Even with a round trip of 2 ms for each name that
+/// takes less than the second for which the kernel may use names (`kernelnames`).
+const NAMES_TOGETHER: u64 = 250;
+/// Names that are looked at once.
+const NAMES_ONCE: u64 = 1000;
 /// Files of the repository, and of the tree that is unpacked and removed.
 const TRACKED_FILES: usize = 1000;
 const PACKED_FILES: usize = 5000;
@@ -34,16 +40,20 @@ const WRITTEN: &str = "scratch/written";
 const PACKED: &str = "files.tar";
 const DATA: &str = "data";
 
-/// What is done and timed.
+/// The programs that are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in crate::bench) enum WallWork {
+pub(in crate::bench) enum TimedProgram {
     /// Five views of a web application's main page, without pauses
     Page,
     /// The build of a C program
     Build,
-    /// stat(2) of 10,000 names, the second time
+    /// stat(2) of 1,000 names, the first time
+    StatFirst,
+    /// stat(2) of 1,000 missing names, the first time
+    StatMissingFirst,
+    /// stat(2) of 10,000 names, 250 twice in a row, the second times
     StatKnown,
-    /// stat(2) of 10,000 missing names, the second time
+    /// stat(2) of 10,000 missing names, 250 twice in a row, the second times
     StatMissing,
     /// `git status` of 1,000 files, the second time
     GitStatus,
@@ -63,7 +73,7 @@ pub(in crate::bench) enum WallWork {
     ReadLarge,
 }
 
-/// What a process did.
+/// The result of a process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct WorkDone {
     /// How long it took, without what precedes it.
@@ -72,23 +82,23 @@ pub(super) struct WorkDone {
     pub(super) wrong: u64,
 }
 
-/// Which part of a work a process does.
+/// The part of a run that a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::bench) enum WorkPhase {
-    /// What the work needs, and is not timed
+    /// Preparations, which are not timed
     Prepare,
     /// The work
     Perform,
 }
 
-impl WallWork {
+impl TimedProgram {
     /// Its name on the command line and in reports.
     pub(super) fn name(self) -> String {
         let value = self.to_possible_value();
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// What may be missing on this machine.
+    /// The required program, which may be missing on this machine.
     pub(super) const fn program(self) -> Option<&'static str> {
         match self {
             Self::GitStatus => Some("git"),
@@ -113,38 +123,50 @@ impl WallWork {
         )
     }
 
-    /// Does it, or prepares it, below `top`.
-    pub(in crate::bench) fn run(self, phase: WorkPhase, top: &Path) -> Result<()> {
+    /// How many parts it has. One after the other is prepared and measured, and no request of it
+    /// outlasts its process.
+    pub(super) const fn parts(self) -> u64 {
+        match self {
+            Self::StatKnown | Self::StatMissing => NAMES / NAMES_TOGETHER,
+            _ => 1,
+        }
+    }
+
+    /// Does a part of it, or prepares it, below `top`.
+    pub(in crate::bench) fn run(self, phase: WorkPhase, part: u64, top: &Path) -> Result<()> {
         let done = match phase {
-            WorkPhase::Prepare => self.prepare(top).map(|()| WorkDone { seconds: 0.0, wrong: 0 }),
-            WorkPhase::Perform => self.perform(top),
+            WorkPhase::Prepare => self.prepare(part, top).map(|()| WorkDone { seconds: 0.0, wrong: 0 }),
+            WorkPhase::Perform => self.perform(part, top),
         };
         let done = done.with_context(|| format!("{} in {}", self.name(), top.display()))?;
         writeln!(std::io::stdout(), "{}", serde_json::to_string(&done)?)?;
         Ok(())
     }
 
-    fn prepare(self, top: &Path) -> Result<()> {
+    fn prepare(self, part: u64, top: &Path) -> Result<()> {
         match self {
             Self::Tar => remove_tree(&top.join(UNPACKED)),
             Self::Remove => {
                 remove_tree(&top.join(UNPACKED))?;
-                Self::Tar.perform(top).map(drop)
+                Self::Tar.perform(part, top).map(drop)
             }
             Self::WriteSmall | Self::WriteLarge => match fs::remove_file(top.join(WRITTEN)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
                 _ => Ok(()),
             },
-            _ => self.perform(top).map(drop),
+            _ => self.perform(part, top).map(drop),
         }
     }
 
-    fn perform(self, top: &Path) -> Result<WorkDone> {
+    fn perform(self, part: u64, top: &Path) -> Result<WorkDone> {
+        let together = part * NAMES_TOGETHER..(part + 1) * NAMES_TOGETHER;
         match self {
             Self::Page => replay(Workload::Page, top),
             Self::Build => replay(Workload::Build, top),
-            Self::StatKnown => stat_all(&names::directory(top, NAMES), "", true),
-            Self::StatMissing => stat_all(&names::directory(top, NAMES), ".missing", false),
+            Self::StatFirst => stat_all(top, 0..NAMES_ONCE, true),
+            Self::StatMissingFirst => stat_all(top, 0..NAMES_ONCE, false),
+            Self::StatKnown => stat_all(top, together, true),
+            Self::StatMissing => stat_all(top, together, false),
             Self::GitStatus => program(git(&top.join(REPOSITORY)).arg("status")),
             Self::Find => program(Command::new("find").arg(top.join("tree")).args(["-type", "f"])),
             Self::Tar => {
@@ -162,28 +184,29 @@ impl WallWork {
     }
 }
 
-/// Makes what all works need below `top`, as the user of this program.
-pub(super) fn make_trees(top: &Path, works: &[WallWork]) -> Result<()> {
+/// Makes the files that all programs need below `top`, as the user of this program.
+pub(super) fn make_trees(top: &Path, programs: &[TimedProgram]) -> Result<()> {
     names::open_directory(&top.join(SCRATCH))?;
-    for (work, workload) in [(WallWork::Page, Workload::Page), (WallWork::Build, Workload::Build)] {
-        if works.contains(&work) {
+    for (work, workload) in [(TimedProgram::Page, Workload::Page), (TimedProgram::Build, Workload::Build)] {
+        if programs.contains(&work) {
             let bar = progress_bar(&format!("making the tree of {workload}"));
             make::make_once(&workload.tree(), &workload_directory(top, workload), JOBS, &bar)?;
             bar.finish_and_clear();
         }
     }
-    let is_wanted = |wanted: &[WallWork]| works.iter().any(|work| wanted.contains(work));
-    if is_wanted(&[WallWork::StatKnown, WallWork::StatMissing]) {
+    let is_wanted = |wanted: &[TimedProgram]| programs.iter().any(|work| wanted.contains(work));
+    use TimedProgram::{StatFirst, StatKnown, StatMissing, StatMissingFirst};
+    if is_wanted(&[StatFirst, StatMissingFirst, StatKnown, StatMissing]) {
         let bar = progress_bar(&format!("making {NAMES} names"));
         names::make(&names::directory(top, NAMES), NAMES, 1, &bar)?;
     }
-    if is_wanted(&[WallWork::Find, WallWork::Tar, WallWork::Remove]) {
+    if is_wanted(&[TimedProgram::Find, TimedProgram::Tar, TimedProgram::Remove]) {
         make_files(&top.join("tree"), PACKED_FILES)?;
         let mut pack = Command::new("tar");
         pack.arg("-C").arg(top.join("tree")).arg("-cf").arg(top.join(PACKED)).arg(".");
         program(&mut pack)?;
     }
-    if is_wanted(&[WallWork::ReadSmall, WallWork::ReadLarge]) {
+    if is_wanted(&[TimedProgram::ReadSmall, TimedProgram::ReadLarge]) {
         let mut data = File::create(top.join(DATA))?;
         let step: Vec<u8> = (0..1_u32 << 20).map(|at| at.to_le_bytes()[at as usize % 3]).collect();
         for _ in 0..LARGE_STEPS_BYTES / step.len() {
@@ -193,7 +216,7 @@ pub(super) fn make_trees(top: &Path, works: &[WallWork]) -> Result<()> {
     Ok(())
 }
 
-/// Makes the repository below `top`, as the user that performs the works: git refuses those of
+/// Makes the repository below `top`, as the user that runs the programs: git refuses those of
 /// other users.
 pub(in crate::bench) fn make_repository(top: &Path) -> Result<()> {
     let repository = top.join(REPOSITORY);
@@ -259,12 +282,13 @@ fn replay(workload: Workload, top: &Path) -> Result<WorkDone> {
     Ok(done(began, outcome.wrong))
 }
 
-fn stat_all(directory: &Path, suffix: &str, exists: bool) -> Result<WorkDone> {
-    let all: Vec<PathBuf> = (0..NAMES).map(|number| directory.join(names::name(number) + suffix)).collect();
+fn stat_all(top: &Path, numbers: Range<u64>, exists: bool) -> Result<WorkDone> {
+    let directory = names::directory(top, NAMES);
+    let suffix = if exists { "" } else { ".missing" };
+    let all: Vec<PathBuf> = numbers.map(|number| directory.join(names::name(number) + suffix)).collect();
     let began = Instant::now();
-    let as_expected = all.iter().filter(|path| path.symlink_metadata().is_ok() == exists);
-    let wrong = NAMES - as_expected.count() as u64;
-    Ok(done(began, wrong))
+    let wrong = all.iter().filter(|path| path.symlink_metadata().is_ok() != exists);
+    Ok(done(began, wrong.count() as u64))
 }
 
 fn write(top: &Path, bytes: usize, step: usize) -> Result<WorkDone> {
