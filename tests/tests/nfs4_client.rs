@@ -50,7 +50,7 @@ fn everything(network: &Network, mount: &CurtMount) -> Result<()> {
     Ok(())
 }
 
-/// What is mounted, and a file of it that is locked.
+/// A mounted export, and a file of it that is locked.
 #[derive(Clone, Copy)]
 struct Place<'p> {
     source: &'p str,
@@ -146,7 +146,7 @@ struct Writer {
     end: PathBuf,
 }
 
-/// What the random writer chooses: large enough for bytes that are sent and not yet committed.
+/// Options of the random writer: large enough for bytes that are sent and not yet committed.
 const CHOICES: [&str; 8] =
     ["--seed", "5", "--files", "4", "--file-bytes", "8388608", "--operation-bytes", "1048576"];
 
@@ -202,7 +202,7 @@ impl Writer {
     }
 }
 
-/// What the random writer has left after so many operations.
+/// The files of the random writer after so many operations.
 struct WrittenFiles(u64);
 
 impl WrittenFiles {

@@ -120,6 +120,10 @@ pub const CLOSES_ALONE_MAX: usize = 16;
 /// but keeps them from denying.
 pub const KEPT_FOR: Duration = Duration::from_secs(1);
 
+/// How long an open for writing is kept without users, in case that another request takes its CLOSE
+/// along. Meanwhile the server delegates the file to nobody, and refuses opens that deny writing.
+pub const WRITER_KEPT_FOR: Duration = Duration::from_millis(20);
+
 /// The most opens for reading that are kept without users: each costs its server memory, and is
 /// opened again at no cost, with a READ.
 const KEPT_MAX: usize = 8;

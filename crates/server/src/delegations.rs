@@ -46,7 +46,7 @@ pub(crate) struct WaitedCall {
     pub(crate) slot: Option<SlotInUse>,
     /// Number of operations that were counted.
     pub(crate) counted: u32,
-    /// What the NLM host that sent it can give up.
+    /// The NLM request that its host can give up.
     deferred: Option<Arc<DeferredRequest>>,
 }
 

@@ -62,7 +62,7 @@ pub(crate) struct NfsRequest<'r, 'c> {
     pub(crate) recall: Option<RecallInProgress>,
     /// When it waits no longer, if it has waited.
     pub(crate) deadline: Option<Instant>,
-    /// What its host can give up, if it has waited or is about to.
+    /// The NLM request that its host can give up, if it has waited or is about to.
     pub(crate) deferred: Option<Arc<DeferredRequest>>,
 }
 

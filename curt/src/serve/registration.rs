@@ -1,7 +1,7 @@
 //! Registration of ports with rpcbind, or an old portmapper.
 //!
-//! This is optional: clients can be given the ports. Registrations are made again after a restart of
-//! rpcbind, and removed when the server ends.
+//! This is optional: clients can be given the ports. Registrations are made again after a restart
+//! of rpcbind, and removed when the server ends.
 
 use std::{
     io::{self, Read, Write},
@@ -67,7 +67,7 @@ pub(super) struct RpcbindRegistration {
     state: Mutex<RegistrationState>,
 }
 
-/// Who has the lock service of this host.
+/// The program that has the lock service of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockServiceOwner {
     ThisServer,

@@ -5,10 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_client::{InodeId, OpenFlags, RenameMode, ops, protocol::v4::mounting::Callbacks};
+use curt_client::{
+    Background, BackgroundTask, InodeId, OpenFlags, RenameMode, ops, protocol::v4::mounting::Callbacks,
+};
 use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
 use curt_types::SetAttributes;
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
@@ -273,6 +276,60 @@ fn a_file_that_is_open_for_writing_is_not_delegated() {
     ops::write(&op(), &opened.file, 0, b"two").unwrap();
     ops::close(&op(), &opened.file).unwrap();
     assert_eq!(mounted.cat(&root(), made.id), Ok(b"two".to_vec()));
+}
+
+/// Runs delayed work when its time has come.
+#[derive(Default)]
+struct Timers(Mutex<Vec<(Duration, BackgroundTask)>>);
+
+impl std::fmt::Debug for Timers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Timers").field(&self.0.lock().len()).finish()
+    }
+}
+
+impl Background for Timers {
+    fn spawn(&self, task: BackgroundTask) {
+        task();
+    }
+
+    fn spawn_after(&self, delay: Duration, task: BackgroundTask) {
+        self.0.lock().push((delay, task));
+    }
+}
+
+impl Timers {
+    /// Runs what was to be done within this time.
+    fn pass(&self, time: Duration) {
+        let (due, later) =
+            std::mem::take(&mut *self.0.lock()).into_iter().partition(|(delay, _)| *delay <= time);
+        *self.0.lock() = later;
+        let due: Vec<(Duration, BackgroundTask)> = due;
+        due.into_iter().for_each(|(_, task)| task());
+    }
+}
+
+// SEMANTICS: sessions-1.
+#[test]
+fn a_written_file_is_closed_at_the_server_soon_after_its_last_close_and_can_be_delegated() {
+    let soon = Duration::from_millis(20);
+    let world = world();
+    let timers = Arc::new(Timers::default());
+    let maker = world.mount_v4_on(Arc::<Timers>::clone(&timers) as Arc<dyn Background>);
+    let reader = mounted(&world, "reader");
+    let top = maker.client.root();
+    maker.put(&root(), top, "read", 0o644, b"one");
+    let read = maker.lookup(&root(), top, "read").unwrap().id;
+    assert_eq!(maker.cat(&root(), read), Ok(b"one".to_vec()));
+    maker.put(&root(), top, "written", 0o644, b"one");
+    maker.sent();
+    timers.pass(soon);
+    assert_eq!(maker.sent(), "NFSv4.SEQUENCE 1", "with the CLOSE");
+    timers.pass(soon);
+    assert_eq!(maker.sent(), "", "an open for reading is kept longer");
+    let found = reader.lookup(&root(), reader.client.root(), "written").unwrap();
+    assert_eq!(reader.cat(&root(), found.id), Ok(b"one".to_vec()));
+    assert_eq!(reader.counter(ClientCounter::DelegationGranted), 1);
 }
 
 // SEMANTICS: sessions-15.

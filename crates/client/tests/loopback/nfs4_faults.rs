@@ -9,7 +9,7 @@ use std::{
 };
 
 use curt_client::{
-    Caller, InodeId, OpenFlags, RenameMode, ops,
+    Caller, DirEmit, DirEntry, InodeId, OpenFlags, RenameMode, ops,
     protocol::{
         LockOperations, Protocol,
         v4::mounting::{Callbacks, EstablishError},
@@ -466,6 +466,109 @@ fn the_data_of_a_write_are_sent_from_where_they_are() {
     let encoded = most_encoded.load(Relaxed);
     assert!((1..1000).contains(&encoded), "{encoded} bytes of a WRITE were copied");
     assert!(mounted.cat(&root(), written) == Ok(bytes));
+}
+
+/// A fault in the READDIRs that continue a listing.
+#[derive(Clone, Copy, Debug)]
+enum Continuation {
+    /// Refuses the first with this status.
+    RefusedOnce(u32),
+    /// Refuses all.
+    Refused(u32),
+    /// Lists from the beginning again, once.
+    Repeated,
+    /// Lists from the beginning again, always.
+    RepeatedAlways,
+}
+
+/// The position of READDIR in a compound of SEQUENCE, PUTFH, GETATTR, perhaps ACCESS, and READDIR.
+fn readdir_at(words: &[u32]) -> Option<usize> {
+    let word = |at: usize| words.get(at).copied();
+    let length = |at: usize| word(at).and_then(|word| usize::try_from(word).ok());
+    let putfh = 12;
+    let getattr = putfh + 2 + length(putfh + 1).filter(|_| word(putfh) == Some(op::PUTFH))?.div_ceil(4);
+    let next = getattr + 2 + length(getattr + 1).filter(|_| word(getattr) == Some(op::GETATTR))?;
+    let at = if word(next) == Some(op::ACCESS) { next + 2 } else { next };
+    (word(at) == Some(op::READDIR)).then_some(at)
+}
+
+/// The server executes what precedes READDIR, and refuses that.
+fn refuse_readdir(asked: &ScriptedRequest<'_>, at: usize, status: u32) -> Result<Vec<u8>, CallError> {
+    let mut before = asked.words[..at].to_vec();
+    before[2] = if before[at - 2] == op::ACCESS { 4 } else { 3 };
+    let mut reply = asked.execute_instead(&before)?;
+    reply.extend(bytes(&[op::READDIR, status]));
+    set_word(&mut reply, 0, status);
+    set_word(&mut reply, 2, before[2] + 1);
+    Ok(reply)
+}
+
+#[test]
+fn a_listing_whose_cookies_change_has_all_names_or_fails_and_ends() {
+    const NOT_SAME: u32 = 10_027;
+    const BAD_COOKIE: u32 = 10_003;
+    let world = World::new();
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    let all: Vec<_> = (0..1500_u32).map(|number| format!("{number:0250}").into_bytes()).collect();
+    for name in &all {
+        ops::make_file(&maker.client.op(&root()), maker.client.root(), name, 0o644).unwrap();
+    }
+    for continuation in [
+        Continuation::RefusedOnce(NOT_SAME),
+        Continuation::RefusedOnce(BAD_COOKIE),
+        Continuation::Refused(NOT_SAME),
+        Continuation::Refused(BAD_COOKIE),
+        Continuation::Repeated,
+        Continuation::RepeatedAlways,
+    ] {
+        let server = ScriptedServer::new(&world);
+        let mounted = mounted(&world, &server);
+        let (first, continued) = (times(1), Arc::new(AtomicU32::new(0)));
+        let count = Arc::clone(&continued);
+        server.script(move |asked| {
+            let at = readdir_at(&asked.words).filter(|at| asked.words[at + 1..at + 3] != [0, 0])?;
+            count.fetch_add(1, Relaxed);
+            let mut again = asked.words.clone();
+            again[at + 1..at + 5].fill(0);
+            match continuation {
+                Continuation::RefusedOnce(status) => first().then(|| refuse_readdir(asked, at, status)),
+                Continuation::Refused(status) => Some(refuse_readdir(asked, at, status)),
+                Continuation::Repeated => first().then(|| asked.execute_instead(&again)),
+                Continuation::RepeatedAlways => Some(asked.execute_instead(&again)),
+            }
+        });
+        let op = mounted.client.op(&root());
+        let directory = ops::opendir(&op, mounted.client.root()).unwrap();
+        let (mut names, mut cookie) = (Vec::new(), 0);
+        let listed = loop {
+            let (before, from) = (names.len(), cookie);
+            let mut emit = |entry: &DirEntry<'_>| {
+                names.push(entry.name.to_vec());
+                cookie = entry.cookie;
+                DirEmit::Taken
+            };
+            match ops::readdir(&op, &directory, from, false, &mut emit) {
+                Ok(_) if names.len() == before => break Ok(()),
+                Ok(_) => assert!(names.len() <= 10 * all.len(), "{continuation:?}: it does not end"),
+                Err(errno) => break Err(errno),
+            }
+        };
+        let continued = continued.load(Relaxed);
+        assert!((1..100).contains(&continued), "{continuation:?}: {continued} READDIRs with a cookie");
+        names.retain(|name| name.len() > 2);
+        names.sort();
+        // Only a server that lists its names again makes them come again.
+        if matches!(continuation, Continuation::Repeated | Continuation::RepeatedAlways) {
+            names.dedup();
+        }
+        match listed {
+            Ok(()) => assert!(names == all, "{continuation:?}: {} names", names.len()),
+            Err(errno) => assert_eq!(errno, Errno::IO, "{continuation:?}"),
+        }
+        if let Continuation::RefusedOnce(_) | Continuation::Repeated = continuation {
+            assert_eq!(listed, Ok(()), "{continuation:?}");
+        }
+    }
 }
 
 // SEMANTICS: sessions-1.

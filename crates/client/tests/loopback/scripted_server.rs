@@ -13,11 +13,13 @@ pub(crate) mod op {
     pub(crate) const ACCESS: u32 = 3;
     pub(crate) const CLOSE: u32 = 4;
     pub(crate) const CREATE: u32 = 6;
+    pub(crate) const GETATTR: u32 = 9;
     pub(crate) const LINK: u32 = 11;
     pub(crate) const LOCK: u32 = 12;
     pub(crate) const LOOKUP: u32 = 15;
     pub(crate) const OPEN: u32 = 18;
     pub(crate) const PUTFH: u32 = 22;
+    pub(crate) const READDIR: u32 = 26;
     pub(crate) const REMOVE: u32 = 28;
     pub(crate) const RENAME: u32 = 29;
     pub(crate) const SETATTR: u32 = 34;

@@ -469,8 +469,9 @@ impl HostLockService {
         self.watch_by(monitor, mount, locks);
     }
 
-    /// The notice of an earlier restart of this host frees its locks at the server. So a server gets
-    /// it before the first mount locks there, or never; from the system's monitor, if there is one.
+    /// The notice of an earlier restart of this host frees its locks at the server. So a server
+    /// gets it before the first mount locks there, or never; from the system's monitor, if there is
+    /// one.
     fn watch_by(&self, monitor: Option<SystemMonitor>, mount: &RegisteredMount, locks: LocksOfMount) {
         if let Some(host) = &self.host {
             let may_notify =

@@ -26,6 +26,7 @@ mod events;
 mod intervals;
 mod ranges;
 mod reclaim;
+mod releasing;
 mod table;
 
 pub use agent::{LockAgent, RELEASES_MAX, WAITERS_MAX};

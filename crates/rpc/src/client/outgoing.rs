@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// The same arguments, whose opaque is bulk data.
+    /// Arguments of one opaque, which is bulk data.
     struct Omitted<'a>(&'a [u8]);
 
     impl CallArguments for Omitted<'_> {

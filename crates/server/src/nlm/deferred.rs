@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::state::FileKey;
 
-/// What is wanted of a file.
+/// The lock or reservation that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WantedFromFile {
     /// A lock of this owner (`svid`).
@@ -24,7 +24,7 @@ pub(super) enum WantedFromFile {
 }
 
 impl WantedFromFile {
-    /// Whether a request for `self` waits for what an UNLOCK, CANCEL or UNSHARE of `other` releases.
+    /// Whether a request for `self` waits for an UNLOCK, CANCEL or UNSHARE of `other`.
     fn is_part_of(self, other: Self) -> bool {
         match (self, other) {
             (Self::Lock { svid, range }, Self::Lock { svid: other, range: released }) => {

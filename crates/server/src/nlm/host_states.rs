@@ -24,12 +24,12 @@ const STATES_MAX: usize = 4;
 /// Maximum number of files and owners that are kept for one of them: that of the owners that a
 /// client can have.
 const LOCKED_MAX: usize = 1 << 16;
-/// Maximum number that is kept for all hosts: about 16 MiB. For one number no more are kept than are
-/// left for others.
+/// Maximum number that is kept for all hosts: about 16 MiB. For one number no more are kept than
+/// are left for others.
 const LOCKED_ALL_MAX: usize = 1 << 20;
 
-/// The number of files and owners that are kept for all hosts. Relaxed: the limit may be exceeded by
-/// as many requests as run at once.
+/// The number of files and owners that are kept for all hosts. Relaxed: the limit may be exceeded
+/// by as many requests as run at once.
 pub(super) type LockedCount = Arc<AtomicUsize>;
 
 /// The state numbers of a host.

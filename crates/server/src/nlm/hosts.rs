@@ -23,7 +23,7 @@ use crate::state_directory::{LOCALS_MAX, MonitoredHost, MonitoredHosts, Persiste
 /// Maximum number of hosts with locks at one time, and of hosts in the list.
 pub(super) const HOSTS_MAX: usize = 4096;
 
-/// How long after a callback that did not reach it a host is not called for requests that it repeats.
+/// How long after a callback that did not reach it a host is not called for repeated requests.
 const UNREACHED: Duration = Duration::from_secs(600);
 
 /// A host.

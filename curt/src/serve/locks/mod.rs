@@ -74,7 +74,7 @@ impl LockServer {
         Ok(Some(Self { mounts, peers, notices, host_name, grace, programs }))
     }
 
-    /// Who has the lock service of this host.
+    /// The program that has the lock service of this host.
     pub(super) fn owner(locks: Option<&Self>) -> LockServiceOwner {
         match locks {
             Some(Self { mounts: Some(_), .. }) => LockServiceOwner::ThisServer,

@@ -39,7 +39,7 @@ impl StatusMonitor for SystemMonitor {
     }
 }
 
-/// What the thread knows.
+/// State of the thread.
 struct HostsToWatch<M, F> {
     find: F,
     /// The monitor that watches all hosts.

@@ -371,10 +371,7 @@ impl NfsV4 {
     pub(super) fn tidy_locks(&self, file: &FileHandle) {
         let unpinned = self.locks.tidy(file, |open| self.opens.has_users(open));
         let now = self.rpc.now();
-        let waits = unpinned.into_iter().filter(|open| self.opens.unpin(open, now)).count() > 0;
-        if waits {
-            self.close_soon();
-        }
+        unpinned.iter().filter(|open| self.opens.unpin(open, now)).for_each(|open| self.close_when_due(open));
     }
 
     /// Reclaims the locks, after the opens. Returns `false` if the session was lost meanwhile.

@@ -2,12 +2,12 @@
 
 use std::{
     sync::{Arc, Weak, atomic::Ordering::Relaxed},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use curt_policy::{
     delegation::DelegationConditions,
-    open::{CLOSES_ALONE_MAX, KEPT_FOR},
+    open::{CLOSES_ALONE_MAX, KEPT_FOR, WRITER_KEPT_FOR},
 };
 use curt_proto::nfs4::Nfs4Operation;
 use curt_rpc::client::{CallError, Interrupt};
@@ -106,10 +106,29 @@ impl NfsV4 {
         let close = move || {
             if let Some(this) = this.upgrade() {
                 this.is_closing.store(false, Relaxed);
-                this.close_unused(&Interrupt::never());
+                this.close_unused(None, &Interrupt::never());
             }
         };
         self.background.spawn_after(KEPT_FOR, Box::new(close));
+    }
+
+    /// This open has no users any more: it is closed in a while, unless another compound does so
+    /// before.
+    pub(super) fn close_when_due(&self, key: &OpenKey) {
+        if !self.opens.is_written_by(key) {
+            return self.close_soon();
+        }
+        if self.is_closing_writers.swap(true, Relaxed) {
+            return;
+        }
+        let this = Weak::clone(&self.this);
+        let close = move || {
+            if let Some(this) = this.upgrade() {
+                this.is_closing_writers.store(false, Relaxed);
+                this.close_unused(Some(this.rpc.now()), &Interrupt::never());
+            }
+        };
+        self.background.spawn_after(WRITER_KEPT_FOR, Box::new(close));
     }
 
     /// A request was given up that may have opened these. Its slot is settled in the background,
@@ -178,14 +197,14 @@ impl NfsV4 {
         self.open_again(&file, owner, open.access, interrupt)
     }
 
-    /// Closes opens without users, in compounds of their own. What the server delays is closed
-    /// later.
-    pub(super) fn close_unused(&self, interrupt: &Interrupt) {
+    /// Closes opens without users, in compounds of their own: those that are not kept any longer at
+    /// `now`, or all. What the server delays is closed later.
+    pub(super) fn close_unused(&self, now: Option<Instant>, interrupt: &Interrupt) {
         self.send_returns(interrupt);
         for _ in 0..self.opens.unused_count() + CLOSE_ATTEMPTS {
-            let Some(credential) = self.opens.idle_credential() else { return };
+            let Some(credential) = self.opens.idle_credential(now) else { return };
             let caller = RpcCaller { credential: &credential, interrupt };
-            let piggybacked = self.opens.take_piggybacked(&credential, None, CLOSES_ALONE_MAX);
+            let piggybacked = self.opens.take_piggybacked(&credential, now, CLOSES_ALONE_MAX);
             if piggybacked.is_empty() {
                 return;
             }

@@ -107,6 +107,7 @@ pub struct NfsV4 {
     this: Weak<Self>,
     /// Unused opens are to be closed soon.
     is_closing: AtomicBool,
+    is_closing_writers: AtomicBool,
     /// Delegations are being returned.
     is_returning: AtomicBool,
     /// Slots are settled, now or soon.
@@ -186,6 +187,7 @@ impl NfsV4 {
                 background: separate(background, TASKS),
                 this: Weak::clone(this),
                 is_closing: AtomicBool::new(false),
+                is_closing_writers: AtomicBool::new(false),
                 is_returning: AtomicBool::new(false),
                 is_settling: AtomicBool::new(false),
                 is_telling_slots: AtomicBool::new(false),
@@ -319,7 +321,7 @@ impl Protocol for NfsV4 {
         self.delegations.allow(false);
         self.opens.release_all(self.rpc.now());
         within(limit, &Interrupt::never(), |ends| {
-            self.close_unused(ends);
+            self.close_unused(None, ends);
             if let Err(error) = self.destroy(ends) {
                 tracing::debug!(%error, "the session is not destroyed");
             }
@@ -793,8 +795,9 @@ impl OpenOperations for NfsV4 {
     }
 
     fn close(&self, file: &FileHandle, owner: u32, access: ShareAccess) {
-        if self.opens.release(&OpenKey { file: file.clone(), owner }, access, self.rpc.now()) {
-            self.close_soon();
+        let key = OpenKey { file: file.clone(), owner };
+        if self.opens.release(&key, access, self.rpc.now()) {
+            self.close_when_due(&key);
         }
         self.tidy_locks(file);
     }

@@ -262,6 +262,16 @@ impl Open {
         self.delegation.as_ref().is_some_and(|delegation| delegation.is_held())
     }
 
+    /// As one without users.
+    fn idle(&self, now: Option<Instant>, others: usize) -> IdleOpen {
+        IdleOpen {
+            since: now.zip(self.idle_since).map(|(now, since)| now.saturating_duration_since(since)),
+            writes: self.had_users && self.writes(),
+            others,
+            is_delegated: self.is_delegated(),
+        }
+    }
+
     fn writes(&self) -> bool {
         self.opened & !(1 << wire(ShareAccess::Read)) != 0
             || self.users[ShareAccess::Write as usize] > 0
@@ -814,13 +824,7 @@ impl OpenTable {
                 opens.idle.remove(passed);
                 continue;
             };
-            let idle = IdleOpen {
-                since: now.zip(open.idle_since).map(|(now, since)| now.saturating_duration_since(since)),
-                writes: open.had_users && open.writes(),
-                others: opens.idle.len(),
-                is_delegated: open.is_delegated(),
-            };
-            if *open.credential != *credential || !idle.is_closed() {
+            if *open.credential != *credential || !open.idle(now, opens.idle.len()).is_closed() {
                 passed += 1;
                 continue;
             }
@@ -833,14 +837,19 @@ impl OpenTable {
         piggybacked
     }
 
+    /// Whether the server lets the owner of this open write.
+    pub(super) fn is_written_by(&self, key: &OpenKey) -> bool {
+        self.0.lock().opens.get(key).is_some_and(Open::writes)
+    }
+
     /// The most opens that wait to be closed or narrowed.
     pub(super) fn unused_count(&self) -> usize {
         let opens = self.0.lock();
         opens.waiting.len() + opens.too_wide.len() + opens.idle.len()
     }
 
-    /// The credential of an open that waits to be closed.
-    pub(super) fn idle_credential(&self) -> Option<Arc<RpcCredential>> {
+    /// The credential of an open that waits to be closed, and is not kept any longer at `now`.
+    pub(super) fn idle_credential(&self, now: Option<Instant>) -> Option<Arc<RpcCredential>> {
         let opens = &mut *self.0.lock();
         if let Some(operation) = opens.waiting.front() {
             return Some(Arc::clone(&operation.credential));
@@ -850,7 +859,7 @@ impl OpenTable {
         // What is delegated has left the queue of idle ones, or will when it is found there.
         let is_waiting = |open: &&Open| match open.is_used() {
             true => open.standing == OpenValidity::Valid && open.narrower().is_some(),
-            false => open.idle_since.is_some(),
+            false => open.idle_since.is_some() && open.idle(now, opens.idle.len()).is_closed(),
         };
         waiting.find(is_waiting).map(|open| Arc::clone(&open.credential))
     }

@@ -51,7 +51,7 @@ pub(super) struct ServerIdentity {
     scope: Vec<u8>,
     /// Its name and version.
     implementation: String,
-    /// Whose implementation it is, and of when.
+    /// The domain of its author, and its build date.
     build: (Vec<u8>, Option<NfsTime4>),
 }
 

@@ -442,9 +442,9 @@ fn a_downgrade_that_was_not_executed_is_sent_again() {
     for _ in 0..3 {
         let taken = take(Duration::ZERO);
         assert_eq!(kinds(&taken), downgrade);
-        assert!(rig.table.idle_credential().is_none());
+        assert!(rig.table.idle_credential(None).is_none());
         rig.table.put_back(taken);
-        assert!(rig.table.idle_credential().is_some());
+        assert!(rig.table.idle_credential(None).is_some());
         assert!(!rig.table.share(&rig.key(), ShareAccess::Both), "it may have been executed");
     }
     // Opened as wide again: there is nothing to narrow.
@@ -476,7 +476,7 @@ fn an_idle_open_is_found_behind_one_that_was_delegated_since() {
     let (other, owner) =
         (FileHandle::new(b"other").unwrap(), OpenOwner { number: 2, credential: &credential });
     rig.opened_by(&other, owner, stateid(4), ShareAccess::Read);
-    assert_eq!(rig.table.idle_credential(), Some(credential));
+    assert_eq!(rig.table.idle_credential(None), Some(credential));
 }
 
 #[test]

@@ -418,7 +418,7 @@ fn a_repeated_compound_has_the_same_reply_and_no_second_effect() {
     assert_eq!(client.repeat(&reads), first);
 }
 
-/// What GETATTR returns of the current object: its fileid, mode, link count and change attribute.
+/// Results of a GETATTR of the current object: its fileid, mode, link count and change attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     fileid: u64,

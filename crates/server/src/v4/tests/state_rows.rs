@@ -16,7 +16,7 @@ use super::test_client::{
 use crate::exports::CredentialFlavor;
 use crate::state::{Principal, RecordedClient};
 
-/// What was asked, and the status.
+/// A request, and the status of its reply.
 type Row = (&'static str, NfsStat4);
 
 const READ: u32 = ShareAccess4::READ;

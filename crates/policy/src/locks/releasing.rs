@@ -1,0 +1,253 @@
+//! Releasing ranges: passing them to the next waiter of this mount, or giving them back to the
+//! server by UNLOCK. A range is free here once the server has replied.
+
+use core::time::Duration;
+
+use curt_types::{ByteRange, Fault};
+
+use super::{
+    agent::LockAgent,
+    events::{
+        LockAction, LockCallId, LockError, LockFileId, LockProcedure, LockReply, LockRequestId,
+        LockServerCall, LockTimer, LockWait,
+    },
+    intervals::{DENIALS_MAX, poll_interval},
+    table::{LocalWaiterState, LockRelease, ReleasePhase},
+};
+use crate::time::MonotonicTime;
+
+/// How long after its first hand-off a lock is given back to the server.
+const HANDOFF_TIME_MAX: Duration = Duration::from_millis(250);
+
+impl LockAgent {
+    /// Takes the locks of an owner within a range from it, and releases them.
+    pub(super) fn release(
+        &mut self,
+        id: LockCallId,
+        range: ByteRange,
+        caller: Option<LockRequestId>,
+        now: MonotonicTime,
+    ) {
+        if self.hand_off(id, range, caller, now) {
+            return;
+        }
+        let Some(table) = self.files.get_mut(&id.file) else {
+            self.answer(caller, Ok(()));
+            return;
+        };
+        let wire_owner = table.wire_owner(id.owner);
+        let mut ranges = table.take(id.owner, range);
+        // What an earlier, interrupted call releases is not free either before that is done.
+        for earlier in table.releases.iter().filter(|release| release.id.owner == id.owner) {
+            ranges.strengthen(&earlier.ranges.within(range));
+        }
+        if ranges.is_empty() {
+            self.answer(caller, Ok(()));
+        } else {
+            self.push_release(LockRelease::new(id, wire_owner, ranges, caller));
+        }
+    }
+
+    /// Passes a lock to the first waiter for just these bytes without telling the server, if that
+    /// is allowed.
+    fn hand_off(
+        &mut self,
+        id: LockCallId,
+        range: ByteRange,
+        caller: Option<LockRequestId>,
+        now: MonotonicTime,
+    ) -> bool {
+        let Some((index, lock, handoffs)) = self.next_owner(id, range, now) else { return false };
+        let Some(table) = self.files.get_mut(&id.file) else { return false };
+        let request = table.waiters[index].request;
+        let wire_owner = table.wire_owner(id.owner);
+        table.take(id.owner, lock);
+        table.adopted.insert(request.owner, wire_owner);
+        table.grant(&request, false);
+        table.forget_adopted(id.owner);
+        if let Some(next) = table.holders.get_mut(&request.owner) {
+            next.handoffs = Some(handoffs);
+        }
+        self.remove(id.file, index);
+        self.note_holder(id.file, request.owner);
+        self.answer(caller, Ok(()));
+        self.actions.push(LockAction::HandedOff { request: request.id });
+        self.answer(request.id, Ok(()));
+        true
+    }
+
+    /// The waiter that an owner may pass its lock on to, the lock, and the first time and number of
+    /// such consecutive passes.
+    fn next_owner(
+        &self,
+        id: LockCallId,
+        range: ByteRange,
+        now: MonotonicTime,
+    ) -> Option<(usize, ByteRange, (MonotonicTime, u32))> {
+        if !self.options.is_local_first() {
+            return None;
+        }
+        let table = self.files.get(&id.file).filter(|table| table.reclaim.is_none())?;
+        let holder = table.holders.get(&id.owner)?;
+        let (since, count) = holder.handoffs.unwrap_or((now, 0));
+        let is_over = count >= self.options.handoffs_max || now.since(since) >= HANDOFF_TIME_MAX;
+        if holder.is_contended || is_over {
+            return None;
+        }
+        let mut locks = holder.ranges.overlapping(range);
+        let (lock, lock_type) = locks.next()?;
+        let is_only = locks.next().is_none() && lock.common(range) == Some(lock);
+        let index = table.waiters.iter().position(|waiter| waiter.request.range.overlaps(lock))?;
+        let waiter = &table.waiters[index];
+        let request = &waiter.request;
+        let is_alike = (request.range, request.lock_type) == (lock, lock_type)
+            && waiter.state == LocalWaiterState::Queued;
+        let wire_owner = table.wire_owner(id.owner);
+        let is_next = table.conflicts(request).all(|(owner, ..)| owner == id.owner)
+            && !table.is_being_released(request)
+            && !table.is_busy(wire_owner, lock, table.releases.len())
+            && table.may_adopt(request.owner, wire_owner, request.id);
+        (is_only && is_alike && is_next).then_some((index, lock, (since, count + 1)))
+    }
+
+    pub(super) fn push_release(&mut self, release: LockRelease) {
+        let file = release.id.file;
+        for (range, lock_type) in release.ranges.iter() {
+            self.changed.push_back((file, range));
+            if let ReleasePhase::Cancels(piece) = release.phase
+                && range.overlaps(piece)
+            {
+                self.cancelled.note((file, release.wire_owner));
+                self.actions.push(LockAction::Send(LockServerCall {
+                    id: release.id,
+                    wire_owner: release.wire_owner,
+                    range: piece,
+                    procedure: LockProcedure::Cancel { lock_type },
+                    is_undo: true,
+                }));
+            }
+        }
+        self.files.entry(file).or_default().releases.push(release);
+    }
+
+    pub(super) fn start_releases(&mut self, file: LockFileId) {
+        let mut index = 0;
+        while let Some(table) = self.files.get(&file)
+            && let Some(release) = table.releases.get(index)
+        {
+            let is_busy = |(range, _)| table.is_busy(release.wire_owner, range, index);
+            let is_first = release.phase == ReleasePhase::Queued && !release.ranges.iter().any(is_busy);
+            let count = table.releases.len();
+            if is_first {
+                self.send_steps(file, index);
+            }
+            let is_finished = self.files.get(&file).is_none_or(|table| table.releases.len() < count);
+            index += usize::from(!is_finished);
+        }
+    }
+
+    /// Begins to send the steps of a release.
+    fn send_steps(&mut self, file: LockFileId, index: usize) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let release = &table.releases[index];
+        let steps = table.steps(release.wire_owner, &release.ranges);
+        let release = &mut table.releases[index];
+        (release.phase, release.steps) = (ReleasePhase::SendsSteps, steps);
+        self.send_step(file, index);
+    }
+
+    pub(super) fn send_step(&mut self, file: LockFileId, index: usize) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let release = &table.releases[index];
+        let Some((range, needed)) = release.steps.front().copied() else {
+            return self.finish(file, index);
+        };
+        let procedure = match needed {
+            Some(lock_type) => LockProcedure::Lock { lock_type, wait: LockWait::No },
+            None => LockProcedure::Unlock,
+        };
+        let LockRelease { id, wire_owner, is_undo, .. } = *release;
+        let call = LockServerCall { id, wire_owner, range, procedure, is_undo };
+        self.actions.push(LockAction::Send(call));
+    }
+
+    pub(super) fn release_replied(&mut self, file: LockFileId, index: usize, reply: LockReply) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let release = &mut table.releases[index];
+        match (release.phase, reply) {
+            (ReleasePhase::AwaitsLock(piece), LockReply::Blocked) => {
+                let mut release = table.releases.remove(index);
+                release.phase = ReleasePhase::Cancels(piece);
+                self.push_release(release);
+            }
+            (
+                ReleasePhase::AwaitsLock(piece),
+                LockReply::Denied | LockReply::Kept | LockReply::Grace | LockReply::Refused(_),
+            ) => {
+                release.ranges.set(piece, None);
+                self.changed.push_back((file, piece));
+                self.send_steps(file, index);
+            }
+            // knfsd says that it has cancelled a LOCK even if it has granted it before: only an
+            // UNLOCK makes sure.
+            (ReleasePhase::AwaitsLock(_) | ReleasePhase::Cancels(_), _) => self.send_steps(file, index),
+            (ReleasePhase::SendsSteps, _) => self.step_replied(file, index, reply),
+            (ReleasePhase::AwaitsData | ReleasePhase::Queued, _) => {}
+        }
+    }
+
+    /// A step of a release was answered. An UNLOCK is sent until the server confirms it: knfsd
+    /// refuses it (LCK_DENIED_NOLOCKS) while it cannot open the file.
+    fn step_replied(&mut self, file: LockFileId, index: usize, reply: LockReply) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let release = &mut table.releases[index];
+        let Some((range, needed)) = release.steps.front().copied() else { return };
+        let error = match reply {
+            LockReply::Granted => None,
+            // The file was removed, and its locks with it.
+            LockReply::Refused(LockError::Failed(Fault::Stale)) if needed.is_none() => None,
+            LockReply::Denied | LockReply::Kept | LockReply::Refused(_) if needed.is_some() => {
+                // A write lock that may have become weaker cannot be restored.
+                let wire_owner = release.wire_owner;
+                table.downgrade(wire_owner, range);
+                None
+            }
+            LockReply::Grace | LockReply::Blocked => Some(None),
+            LockReply::Denied | LockReply::Kept => Some(Some(LockError::NoLocks)),
+            LockReply::Refused(error) | LockReply::Unknown(error) => Some(Some(error)),
+        };
+        let release = &mut table.releases[index];
+        let Some(error) = error else {
+            release.steps.pop_front();
+            return self.send_step(file, index);
+        };
+        release.is_delayed = true;
+        let (timer, after) = (LockTimer::of_repeated(release.id), poll_interval(release.failures));
+        release.failures = (release.failures + 1).min(DENIALS_MAX);
+        self.actions.push(LockAction::SetTimer { timer, after });
+        if let Some(error) = error {
+            let caller = release.caller.take();
+            self.answer(caller, Err(error));
+        }
+    }
+
+    /// The server holds no more than it has to: the bytes are free here, too.
+    fn finish(&mut self, file: LockFileId, index: usize) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let release = table.releases.remove(index);
+        table.forget_adopted(release.id.owner);
+        for (range, _) in release.ranges.iter() {
+            // The server may have denied these because of what is free now.
+            for waiter in table.waiters.iter_mut().filter(|waiter| waiter.request.range.overlaps(range)) {
+                if waiter.state == LocalWaiterState::Polling
+                    && waiter.request.owner != release.id.owner
+                    && self.options.is_local_first()
+                {
+                    waiter.state = LocalWaiterState::Queued;
+                }
+            }
+            self.changed.push_back((file, range));
+        }
+        self.answer(release.caller, Ok(()));
+    }
+}
