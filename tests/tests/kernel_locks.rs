@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use curt_tests::curt::{CurtMount, CurtServe};
+use curt_tests::curt::{self, CurtMount, CurtServe};
 use curt_tests::locker::{self, tell};
 use curt_tests::network::Network;
+use curt_tests::process;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -45,6 +46,26 @@ fn processes_on_the_server_and_clients_exclude_each_other() -> Result<()> {
     drop((waits, beside, there));
     let all = locker::start(&network, &local, "fcntl-write first=0 length=0")?;
     all.wait_for("locked", MINUTE)
+}
+
+// SEMANTICS: lockd-13, stateful-11.
+#[test]
+fn a_file_that_is_delegated_is_locked_for_reading_when_its_delegation_is_back() -> Result<()> {
+    let network = Network::new()?;
+    let _rpcbind = network.rpcbind()?;
+    let export = network.make_directory("export")?;
+    std::fs::write(export.join("file"), "old")?;
+    let server = CurtServe::start(&network, &export, &["--kernel-locks"])?;
+    let reader = CurtMount::start(&network, "reader", &server.source(), "vers=4.1")?;
+    let delegated = || -> Result<bool> {
+        network.shell(&format!("cat {}", reader.directory().join("file").display()), MINUTE)?;
+        Ok(curt::counter(&network, None, "delegations_granted")? > 0)
+    };
+    process::until("the file is delegated", MINUTE, || Ok(delegated()?.then_some(())))?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), "")?;
+    let locks =
+        locker::start(&network, &mount.directory().join("file"), "fcntl-read first=0 length=1 try=1")?;
+    locks.wait_for("locked", MINUTE)
 }
 
 #[test]

@@ -10,6 +10,7 @@ use curt_tests::kernel::KernelNumber;
 use curt_tests::linux_locker::LinuxLocker;
 use curt_tests::locker::{self, tell};
 use curt_tests::network::{ADDRESS, Network};
+use curt_tests::other_machine::{self, OTHER_ADDRESS, Portmapper};
 use curt_tests::process::{self, RunningProcess};
 use rustix::process::Signal;
 
@@ -19,7 +20,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 struct Locking {
     network: Network,
     server: CurtServe,
-    _rpcbind: RunningProcess,
+    rpcbind: RunningProcess,
 }
 
 impl Locking {
@@ -29,7 +30,7 @@ impl Locking {
         let export = network.make_directory("export")?;
         std::fs::write(export.join("file"), "old")?;
         let server = CurtServe::start(&network, &export, arguments)?;
-        Ok(Self { network, server, _rpcbind: rpcbind })
+        Ok(Self { network, server, rpcbind })
     }
 
     fn mount(&self, name: &str) -> Result<CurtMount> {
@@ -172,6 +173,23 @@ fn locks_are_reclaimed_at_their_address_from_a_server_that_tells_nobody_of_its_r
     tell(&mut holder, "unlock")
 }
 
+/// `curt serve` on another machine without a portmapper, killed and started again when a file
+/// appears.
+const SERVER: &str = r#"
+program=$1 directory=$2 address=$3 port=$4
+serve() {
+    $program serve $directory/export --bind $address:$port --mount-port $port --state $directory/state \
+        --squash none --insecure --no-rpcbind --grace 60 &
+    server=$!
+}
+serve
+until [[ -e $directory/restart ]]; do sleep 0.05; done
+kill -9 $server
+wait $server
+serve
+wait $server
+"#;
+
 // SEMANTICS: lock-3, lock-10.
 #[test]
 fn the_status_monitor_of_a_mounts_host_reports_restarts_and_is_replaced_when_it_ends() -> Result<()> {
@@ -179,15 +197,20 @@ fn the_status_monitor_of_a_mounts_host_reports_restarts_and_is_replaced_when_it_
     let (mut rpcbind, mut statd) = (network.rpcbind()?, network.status_monitor()?);
     let export = network.make_directory("export")?;
     std::fs::write(export.join("file"), "old")?;
-    let mut server = CurtServe::start(&network, &export, &["--no-rpcbind", "--grace", "60"])?;
-    let options = format!("{},lockport={}", server.ports(), CurtServe::PORT);
-    let mut mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
+    // Nothing but the mount asks the monitor of this machine.
+    let (directory, port) = (network.directory(), CurtServe::PORT.to_string());
+    let mut command = other_machine::command(&network, Portmapper::Missing)?;
+    command.args(["bash", "-c", SERVER, "server"]).arg(curt::program("curt")?).arg(directory);
+    let server = other_machine::start(&network, command.args([OTHER_ADDRESS, &port]))?;
+    server.wait_for("listening on", MINUTE)?;
+    let source = format!("{OTHER_ADDRESS}:{}", export.display());
+    let options = format!("port={port},mountport={port},lockport={port}");
+    let mut mount = CurtMount::start(&network, "mount", &source, &options)?;
     let mut holder = locker::start(&network, &file(&mount), "fcntl-write")?;
     holder.wait_for("locked", MINUTE)?;
-    let monitored = network.directory().join("statd/sm").join(ADDRESS);
+    let monitored = directory.join("statd/sm").join(OTHER_ADDRESS);
     ensure!(monitored.exists(), "rpc.statd does not monitor the server");
-    server.kill()?;
-    server.restart(&network)?;
+    std::fs::write(directory.join("restart"), "")?;
     // rpc.statd gets SM_NOTIFY, and calls procedure 16.
     mount.process().wait_for("the server is said to have restarted", MINUTE)?;
     process::until("the lock is reclaimed", MINUTE, || {
@@ -198,10 +221,77 @@ fn the_status_monitor_of_a_mounts_host_reports_restarts_and_is_replaced_when_it_
         process.wait(MINUTE)?;
     }
     let _rpcbind = network.rpcbind()?;
-    for program in ["100021 4", "100024 1"] {
-        process::until(&format!("{program} is registered again"), MINUTE, || {
+    wait_for_programs(&network, &["100021 4", "100024 1"])?;
+    tell(&mut holder, "unlock")
+}
+
+// SEMANTICS: lockd-5.
+#[test]
+fn the_status_monitor_of_a_servers_host_reports_a_client_that_has_restarted() -> Result<()> {
+    let network = Network::new()?;
+    let (_rpcbind, _statd) = (network.rpcbind()?, network.status_monitor()?);
+    let export = network.make_directory("export")?;
+    std::fs::write(export.join("file"), "old")?;
+    let server = CurtServe::start(&network, &export, &[])?;
+    let mounting = format!("vers=3 {}", server.source());
+    let mut linux = LinuxLocker::start(&network, KernelNumber(0), &mounting, "linux")?.mounted()?;
+    linux.ask("lock 5 1", "lock 5 done")?;
+    let monitored = network.directory().join("statd/sm").join(KernelNumber(0).address());
+    process::until("rpc.statd monitors the client", MINUTE, || Ok(monitored.exists().then_some(())))?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), "")?;
+    let gets = locker::start(&network, &file(&mount), "fcntl-write first=5 length=1")?;
+    process::until("the mount waits", MINUTE, || {
+        Ok((curt::counter(&network, None, "locks_blocked")? > 0).then_some(()))
+    })?;
+    linux.run("sm-notify -f")?;
+    gets.wait_for("locked", MINUTE)?;
+    ensure!(curt::counter(&network, None, "lock_hosts_restarted")? == 1, "the server was notified");
+    linux.end().map(drop)
+}
+
+/// Waits until programs are registered, and answer over UDP.
+fn wait_for_programs(network: &Network, programs: &[&str]) -> Result<()> {
+    for program in programs {
+        process::until(&format!("{program} is registered"), MINUTE, || {
             Ok(network.shell(&format!("rpcinfo -u {ADDRESS} {program}"), MINUTE).ok())
         })?;
     }
-    tell(&mut holder, "unlock")
+    Ok(())
+}
+
+// SEMANTICS: lock-3.
+#[test]
+fn a_mount_that_locks_before_the_portmapper_runs_is_called_back_once_it_does() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    std::fs::write(export.join("file"), "old")?;
+    let server = CurtServe::start(&network, &export, &["--no-rpcbind"])?;
+    let options = format!("{},lockport={}", server.ports(), CurtServe::PORT);
+    let one = CurtMount::start(&network, "one", &server.source(), &options)?;
+    let mut holder = locker::start(&network, &file(&one), "fcntl-write")?;
+    holder.wait_for("locked", MINUTE)?;
+    let _rpcbind = network.rpcbind()?;
+    wait_for_programs(&network, &["100021 4", "100024 1"])?;
+    let other = CurtMount::start(&network, "other", &server.source(), &options)?;
+    let waits = locker::start(&network, &file(&other), "fcntl-write")?;
+    process::until("the other mount waits", MINUTE, || {
+        Ok((curt::counter(&network, None, "locks_blocked")? > 0).then_some(()))
+    })?;
+    tell(&mut holder, "unlock")?;
+    waits.wait_for("locked", MINUTE)?;
+    ensure!(curt::counter(&network, Some(&other), "lock_cb_wakeup")? > 0, "the mount polled");
+    Ok(())
+}
+
+// SEMANTICS: lockd-1.
+#[test]
+fn a_server_registers_again_after_a_restart_of_the_portmapper() -> Result<()> {
+    let mut locking = Locking::new(&[])?;
+    let programs = ["100021 4", "100024 1"];
+    wait_for_programs(&locking.network, &programs)?;
+    locking.rpcbind.signal(Signal::KILL)?;
+    locking.rpcbind.wait(MINUTE)?;
+    locking.rpcbind = locking.network.rpcbind()?;
+    wait_for_programs(&locking.network, &programs)?;
+    locking.network.shell(&format!("rpcinfo -t {ADDRESS} 100003 3"), MINUTE).map(drop)
 }

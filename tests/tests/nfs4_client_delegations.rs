@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use curt_bench::report::RunReport;
 use curt_bench::workload::Workload;
-use curt_tests::curt::{CurtMount, CurtServe, program, tree};
+use curt_tests::curt::{self, CurtMount, CurtServe, program, tree};
 use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions, image_of};
 use curt_tests::linux_locker::LinuxLocker;
 use curt_tests::lock_scripts::is_full;
@@ -38,7 +38,7 @@ fn shell(network: &Network, directory: &Path, script: &str) -> Result<String> {
 }
 
 fn counter(network: &Network, mount: &CurtMount, name: &str) -> Result<u64> {
-    curt_tests::curt::counter(network, Some(mount), name)
+    curt::counter(network, Some(mount), name)
 }
 
 /// Waits until the server grants delegations: knfsd grants none in the grace period of its lock

@@ -17,8 +17,7 @@ use rustix::process::Signal;
 const MINUTE: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(300);
 
-/// The setup of the kernel's export. A second boot must not change its files. A second boot must
-/// not change what is in it.
+/// The setup of the kernel's export. A second boot must not change its files.
 const SETUP: &str = "[[ -e file ]] || echo old > file; chmod 666 file; chmod 777 .";
 
 /// Two mounts of one server.

@@ -124,7 +124,15 @@ impl Listeners {
         }
         self.lock = self.add_program(self.nfs.clone(), arguments.lock_port)?;
         self.statd = self.add_program(self.lock.clone(), arguments.statd_port)?;
-        for address in self.lock.iter().chain(&self.statd).copied().collect::<BTreeSet<_>>() {
+        let mut addresses: BTreeSet<_> = self.lock.iter().chain(&self.statd).copied().collect();
+        // rpc.statd of this machine reports restarts to NLM over loopback.
+        for lock in self.lock.iter().filter(|lock| lock.is_ipv4()) {
+            let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), lock.port());
+            if !addresses.contains(&any) {
+                addresses.insert(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), lock.port()));
+            }
+        }
+        for address in addresses {
             match receive(address) {
                 Ok(socket) => self.datagrams.push(socket),
                 Err(errno) => tracing::warn!(

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use curt_tests::curt::{self, CurtMount};
 use curt_tests::kernel::{ClientJob, KernelNumber, Knfsd, KnfsdOptions};
-use curt_tests::lock_scripts::{DATABASE, MANY, PAIRS, TURNS, expected_pairs, is_full, number_behind};
+use curt_tests::lock_scenarios::{restart_under_locks, write_database};
+use curt_tests::lock_scripts::{PAIRS, TURNS, expected_pairs, is_full, number_behind};
 use curt_tests::locker::{LOCKER, tell};
 use curt_tests::network::Network;
 use curt_tests::process::{self, RunningProcess};
@@ -20,8 +21,7 @@ use rustix::process::Signal;
 const MINUTE: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(300);
 
-/// The setup of the export. A second boot must not change its files. A second boot must not change
-/// what is in it.
+/// The setup of the export. A second boot must not change its files.
 const SETUP: &str = "[[ -e file ]] || echo old > file; chmod 666 file; chmod 777 .";
 
 /// The numbers of fcntl(2) and flock(2) on x86-64.
@@ -47,8 +47,6 @@ impl Locking {
             ("locker", LOCKER),
             ("turns", TURNS),
             ("pairs", PAIRS),
-            ("database", DATABASE),
-            ("many", MANY),
             ("counter", counters::COUNTER),
             ("ranges", stopped::RANGES),
             ("writer", stopped::WRITER),
@@ -482,55 +480,10 @@ fn pairs_of_locks_conflict_as_those_of_a_linux_client() -> Result<()> {
 // SEMANTICS: lock-17.
 #[test]
 fn a_database_is_written_through_two_mounts_and_a_linux_client() -> Result<()> {
-    let seconds = if is_full() { "60" } else { "5" };
     let locking = Locking::new()?;
     let (one, other) = (locking.mount("one", "")?, locking.mount("other", "")?);
-    let database = |mount: &CurtMount| mount.directory().join("database");
-    let sql = |text: &str| -> Result<String> {
-        process::run(locking.network.command("sqlite3").arg(database(&one)).arg(text), MINUTE)
-    };
-    sql("create table rows (writer integer)")?;
-    locking.network.shell(&format!("chmod 666 {}", database(&one).display()), MINUTE)?;
-    let rows = |output: &str| -> Result<u64> {
-        ensure!(output.contains("REFUSED 0 "), "{output}");
-        println!(
-            "the longest transaction: {} ms; {} waited longer than SQLite does",
-            number_behind("LONGEST", output)?,
-            number_behind("LATE", output)?
-        );
-        number_behind("ROWS", output)
-    };
-    let mut expected = 0;
-    for with_linux in [false, true] {
-        let linux = if with_linux {
-            let script = format!(
-                "mount -t nfs -o vers=3 10.77.0.2:/export /mnt/nfs && python3 {} /mnt/nfs/database 4 {seconds}",
-                locking.network.directory().join("database.py").display()
-            );
-            Some(ClientJob::start(&locking.network, KernelNumber(1), MINUTES, &script)?)
-        } else {
-            None
-        };
-        let mounts: &[&CurtMount] = if with_linux { &[&one] } else { &[&one, &other] };
-        let start = |mount: &&CurtMount| locking.script("database", &database(mount), &["4", seconds]);
-        let mut writers = mounts.iter().map(start).collect::<Result<Vec<_>>>()?;
-        for writer in &mut writers {
-            writer.wait_for("ROWS", MINUTES)?;
-            writer.wait(MINUTE)?;
-            let count = rows(&writer.output())?;
-            println!("{count} rows by 4 processes of a mount, Linux client beside: {with_linux}");
-            expected += count;
-        }
-        if let Some(linux) = linux {
-            linux.wait_for("ROWS")?;
-            let count = rows(&linux.finish()?.output)?;
-            println!("{count} rows by 4 processes of the Linux client");
-            expected += count;
-        }
-        let found = sql("pragma integrity_check; select count(*) from rows")?;
-        ensure!(found.trim() == format!("ok\n{expected}"), "{found}, {expected} rows");
-    }
-    Ok(())
+    let linux = format!("vers=3 {}:/export", KernelNumber(0).address());
+    write_database(&locking.network, [&one, &other], KernelNumber(1), &linux)
 }
 
 // SEMANTICS: lock-10.
@@ -546,32 +499,13 @@ fn many_locks_and_waiters_outlive_a_power_failure_of_the_server() -> Result<()> 
     );
     drop(old);
     let (one, other) = (locking.mount("one", "")?, locking.mount("other", "")?);
-    let many = |mount: &CurtMount, what: &str| {
-        locking.script("many", &mount.directory().join("file"), &[what, &count.to_string()])
-    };
-    let mut holders = many(&one, "hold")?;
-    holders.wait_for("READY", MINUTES)?;
-    let waiters = many(&other, "wait")?;
-    waiters.wait_for("READY", MINUTES)?;
-    process::until("all waiters have asked", MINUTES, || {
-        Ok((locking.counter(&other, "lock_denied")? >= count).then_some(()))
-    })?;
     let Locking { network, server, _rpcbind } = locking;
-    server.power_off(&network)?;
-    let begun = Instant::now();
-    let server = Knfsd::start(&network, KernelNumber(1), MINUTES * 2, &options)?;
-    let locking = Locking { network, server, _rpcbind };
-    process::until("all locks are reclaimed", MINUTES, || {
-        let reclaimed = locking.counter(&one, "lock_reclaimed")?;
-        let lost = locking.counter(&one, "lock_lost")?;
-        ensure!(lost == 0, "{lost} locks are lost, {reclaimed} reclaimed");
-        Ok((reclaimed >= count).then_some(()))
-    })?;
-    println!("{count} locks are reclaimed {:?} after the power failure", begun.elapsed());
-    ensure!(!waiters.output().contains("ENDED"), "{}", waiters.output());
-    holders.say("unlock\n")?;
-    holders.wait_for(&format!("ENDED {count} WRONG 0"), MINUTES)?;
-    waiters.wait_for(&format!("ENDED {count} WRONG 0"), MINUTES)
+    let mut restarted = None;
+    restart_under_locks(&network, [&one, &other], count, || {
+        server.power_off(&network)?;
+        restarted = Some(Knfsd::start(&network, KernelNumber(1), MINUTES * 2, &options)?);
+        Ok(())
+    })
 }
 
 // SEMANTICS: lock-10.
