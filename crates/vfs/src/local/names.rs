@@ -409,7 +409,7 @@ mod tests {
         let other: OwnedFd = std::fs::File::open(path("file")).unwrap().into();
         remove_created(parent.as_fd(), b"file", &other);
         assert!(!path("file").exists());
-        // By a call that fails: no file system has a size that is negative as a number of the kernel.
+        // By a call that fails: no file system has files of this size.
         let vfs = LocalVfs::open(directory.path(), &LocalOptions::default()).unwrap();
         let set = SetAttributes { size: Some(u64::MAX), ..SetAttributes::with_mode(0o600) };
         let made = vfs.create(&FsCred::ROOT, &vfs.root(), b"file", CreateMode::Guarded(&set));
