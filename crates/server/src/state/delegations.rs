@@ -64,8 +64,6 @@ pub(crate) struct NewDelegation {
     pub(crate) granted_by: GrantingCall,
     /// The client had it before the server restarted.
     pub(crate) is_reclaim: bool,
-    /// The source of notifications of changes by processes of this machine.
-    pub(crate) local: LocalChanges,
 }
 
 /// Reports changes by processes of this machine.
@@ -76,6 +74,15 @@ pub(crate) enum LocalChanges {
     Leased,
     /// This lease, if the file has none yet.
     Lease(Box<dyn FileLease>),
+}
+
+impl LocalChanges {
+    fn take_lease(&mut self) -> Option<Box<dyn FileLease>> {
+        match std::mem::replace(self, Self::Leased) {
+            Self::Lease(lease) => Some(lease),
+            Self::Ignored | Self::Leased => None,
+        }
+    }
 }
 
 /// The part of a file that a change concerns.
@@ -348,45 +355,76 @@ impl DelegationTable {
 
     /// Grants a delegation, unless somebody changes the file, has changed it lately, or may write
     /// it, or unless it has too many holders. Returns whether it did. A client has one of a file at
-    /// most.
+    /// most. Takes the lease from `local`, the source of notifications of changes by processes of
+    /// this machine, if the file has none: one that is not used is dropped by the caller, without a
+    /// lock.
     pub(super) fn grant(
         &self,
         file: &FileKey,
         new: NewDelegation,
+        local: &mut LocalChanges,
         now: Duration,
         is_wanted_for_writing: impl FnOnce() -> bool,
     ) -> bool {
         let place = self.place(file);
         self.count.fetch_add(1, Ordering::SeqCst);
         let shard = &mut *self.shards[place % SHARDS].lock();
+        let present = shard.files.get(file);
+        let is_told_of_local_changes = match local {
+            LocalChanges::Ignored => true,
+            LocalChanges::Leased => present.is_some_and(|delegations| delegations.lease.is_some()),
+            LocalChanges::Lease(lease) => !lease.is_broken(),
+        };
+        let NewDelegation { client, stateid, handle, granted_by, is_reclaim } = new;
+        if !self.is_open_to(place, present, client, is_reclaim, now)
+            || !is_told_of_local_changes
+            || is_wanted_for_writing()
+        {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+            return false;
+        }
+        let delegation = Delegation { stateid, handle, granted_by, recall: None, deadline: None };
+        let delegations = shard.files.entry(*file).or_default();
+        delegations.holders.insert(client, delegation);
+        if delegations.lease.is_none() {
+            delegations.lease = local.take_lease();
+        }
+        true
+    }
+
+    /// Whether a delegation would be granted now, if changes by processes of this machine are
+    /// reported.
+    pub(super) fn may_grant(
+        &self,
+        file: &FileKey,
+        client: Clientid,
+        is_reclaim: bool,
+        now: Duration,
+        is_wanted_for_writing: impl FnOnce() -> bool,
+    ) -> bool {
+        let place = self.place(file);
+        let shard = self.shards[place % SHARDS].lock();
+        self.is_open_to(place, shard.files.get(file), client, is_reclaim, now) && !is_wanted_for_writing()
+    }
+
+    /// Whether nobody changes a file with this place or has changed it lately, and the client may
+    /// become a holder. To be called with the shard locked.
+    fn is_open_to(
+        &self,
+        place: usize,
+        present: Option<&FileDelegations>,
+        client: Clientid,
+        is_reclaim: bool,
+        now: Duration,
+    ) -> bool {
         let is_any_changed = self.changes_of_any.load(Ordering::SeqCst) > 0;
         if is_any_changed {
             self.track_changes(now + TRACKED_FOR);
         }
         let is_changed = is_any_changed || self.changes[place % PLACES].load(Ordering::SeqCst) > 0;
-        let present = shard.files.get(file);
-        let is_told_of_local_changes = match &new.local {
-            LocalChanges::Ignored => true,
-            LocalChanges::Leased => present.is_some_and(|delegations| delegations.lease.is_some()),
-            LocalChanges::Lease(lease) => !lease.is_broken(),
-        };
-        let is_granted = !is_changed
-            && is_told_of_local_changes
-            && (new.is_reclaim || !self.was_recalled(place, now))
-            && present.is_none_or(|delegations| is_open_to(&delegations.holders, new.client))
-            && !is_wanted_for_writing();
-        if !is_granted {
-            self.count.fetch_sub(1, Ordering::SeqCst);
-            return false;
-        }
-        let NewDelegation { client, stateid, handle, granted_by, local, .. } = new;
-        let delegation = Delegation { stateid, handle, granted_by, recall: None, deadline: None };
-        let delegations = shard.files.entry(*file).or_default();
-        delegations.holders.insert(client, delegation);
-        if let (None, LocalChanges::Lease(lease)) = (&delegations.lease, local) {
-            delegations.lease = Some(lease);
-        }
-        true
+        !is_changed
+            && (is_reclaim || !self.was_recalled(place, now))
+            && present.is_none_or(|delegations| takes_holder(&delegations.holders, client))
     }
 
     /// Whether delegations of files with this place were recalled lately.
@@ -510,10 +548,15 @@ impl DelegationTable {
     pub(super) fn end_change(&self, file: &FileKey) {
         drop(FileChange(&self.changes[self.place(file) % PLACES]));
     }
+
+    /// Whether a thread has locked a shard.
+    pub(super) fn is_locked(&self) -> bool {
+        self.shards.iter().any(Mutex::is_locked)
+    }
 }
 
 /// Whether a client may become a holder.
-fn is_open_to(holders: &HashMap<Clientid, Delegation>, client: Clientid) -> bool {
+fn takes_holder(holders: &HashMap<Clientid, Delegation>, client: Clientid) -> bool {
     let is_recalled = || holders.values().any(|delegation| delegation.recall.is_some());
     holders.len() < HOLDERS_MAX && !holders.contains_key(&client) && !is_recalled()
 }

@@ -644,15 +644,27 @@ impl ServerState {
         }
     }
 
-    /// Grants a client a read delegation of a file that it has just opened.
-    pub(crate) fn delegate(
+    /// Whether a client would get a read delegation of a file now. To be asked before a lease is
+    /// taken for it.
+    pub(crate) fn check_delegable(
         &self,
         client: &Client,
-        asked: DelegationRequest<'_>,
+        file: &FileKey,
+        is_reclaim: bool,
         now: Duration,
-    ) -> Result<Stateid, DelegationRefusal> {
-        let states = &mut *client.states.lock();
-        if states.is_gone || client.is_removed() || states.delegations.contains_key(&asked.file) {
+    ) -> Result<(), DelegationRefusal> {
+        self.check_delegation_room(client, &client.states.lock(), file)?;
+        let is_open = self.delegations.may_grant(file, client.id, is_reclaim, now, || self.is_written(file));
+        if is_open { Ok(()) } else { Err(DelegationRefusal::Contention) }
+    }
+
+    fn check_delegation_room(
+        &self,
+        client: &Client,
+        states: &ClientStates,
+        file: &FileKey,
+    ) -> Result<(), DelegationRefusal> {
+        if states.is_gone || client.is_removed() || states.delegations.contains_key(file) {
             return Err(DelegationRefusal::Contention);
         }
         let all = self.delegations.len();
@@ -661,6 +673,27 @@ impl ServerState {
         {
             return Err(DelegationRefusal::Resource);
         }
+        Ok(())
+    }
+
+    /// Whether somebody may write a file, or has locked it to write. A host of NLM locks a file
+    /// without an open.
+    fn is_written(&self, file: &FileKey) -> bool {
+        let is_locked = || self.locks.as_ref().is_some_and(|locks| locks.is_wanted_for_writing(file));
+        self.shares.is_open_for_writing(file) || is_locked()
+    }
+
+    /// Grants a client a read delegation of a file that it has just opened.
+    pub(crate) fn delegate(
+        &self,
+        client: &Client,
+        asked: DelegationRequest<'_>,
+        now: Duration,
+    ) -> Result<Stateid, DelegationRefusal> {
+        // A lease that is not used is dropped after the guard, which is newer: its end takes time.
+        let mut local = asked.local;
+        let states = &mut *client.states.lock();
+        self.check_delegation_room(client, states, &asked.file)?;
         let number = self.ids.state();
         let stateid = self.stateid(number, 1);
         let new = NewDelegation {
@@ -669,12 +702,9 @@ impl ServerState {
             handle: asked.handle.clone(),
             granted_by: asked.granted_by,
             is_reclaim: asked.is_reclaim,
-            local: asked.local,
         };
-        // A host of NLM locks a file without an open.
-        let is_locked = || self.locks.as_ref().is_some_and(|locks| locks.is_wanted_for_writing(&asked.file));
-        let is_wanted_for_writing = || self.shares.is_open_for_writing(&asked.file) || is_locked();
-        if !self.delegations.grant(&asked.file, new, now, is_wanted_for_writing) {
+        let is_written = || self.is_written(&asked.file);
+        if !self.delegations.grant(&asked.file, new, &mut local, now, is_written) {
             return Err(DelegationRefusal::Contention);
         }
         self.count_state(client);

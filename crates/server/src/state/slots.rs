@@ -12,6 +12,9 @@ use super::{Client, GrantingCall, Principal, ServerState, Session, StateFault};
 
 /// The bytes at either end of a large request that its fingerprint covers.
 pub(super) const FINGERPRINT_END: usize = 4096;
+/// The number and the size of the samples between the ends, at equal distances.
+pub(super) const SAMPLES: usize = 8;
+pub(super) const SAMPLE: usize = 1024;
 
 /// The arguments of SEQUENCE.
 #[derive(Clone, Copy, Debug)]
@@ -204,17 +207,22 @@ impl ServerState {
     /// The hash of a request and its principal. It distinguishes a repetition from another request
     /// with its sequence id (RFC 8881 section 2.10.6.1.3.1, which requires no check of all bytes).
     ///
-    /// Of a request that is larger than both ends together, it covers these and the length: the
-    /// operations are at the ends, with the data of a WRITE between them. Only a client that
-    /// violates the protocol reuses a sequence id for other data.
+    /// Of a large request it covers the length, both ends, where the operations are, and samples of
+    /// the data of a WRITE between them. The limit: a client that reuses the sequence id of a WRITE
+    /// for another one that differs only in between gets the reply of the first, and its data are
+    /// not written. The protocol forbids that; old Linux clients did so after an interrupted call.
     pub(crate) fn fingerprint(&self, principal: Principal, contents: &[u8]) -> u64 {
         let length = contents.len();
-        let (first, last) = if length > 2 * FINGERPRINT_END {
-            (&contents[..FINGERPRINT_END], &contents[length - FINGERPRINT_END..])
-        } else {
-            (contents, &[][..])
-        };
-        self.fingerprints.hash_one((principal, length, first, last))
+        if length <= 2 * FINGERPRINT_END + SAMPLES * SAMPLE {
+            return self.fingerprints.hash_one((principal, contents));
+        }
+        let distance = (length - 2 * FINGERPRINT_END) / SAMPLES;
+        let samples: [&[u8]; SAMPLES] = std::array::from_fn(|number| {
+            let begin = FINGERPRINT_END + number * distance + (distance - SAMPLE) / 2;
+            &contents[begin..begin + SAMPLE]
+        });
+        let (first, last) = (&contents[..FINGERPRINT_END], &contents[length - FINGERPRINT_END..]);
+        self.fingerprints.hash_one((principal, length, first, samples, last))
     }
 
     /// Whether a request is the last of its slot, so that its reply may not have arrived.

@@ -185,8 +185,9 @@ fn delegate(
     if mode.access != ShareBits::READ {
         return none(NoDelegation::Contention(false));
     }
-    let granted = service.local_changes(target).and_then(|local| {
-        let (file, handle, granted_by) = (target.file_key(), target.handle(), slot.call());
+    let (file, handle, granted_by) = (target.file_key(), target.handle(), slot.call());
+    let delegable = service.held.check_delegable(slot.client(), &file, is_reclaim, service.uptime());
+    let granted = delegable.and_then(|()| service.local_changes(target)).and_then(|local| {
         let asked = DelegationRequest { file, handle, granted_by, is_reclaim, local };
         service.held.delegate(slot.client(), asked, service.uptime())
     });

@@ -124,6 +124,31 @@ impl FsIdentity {
         let _lower = RestoreCapabilities(lowered);
         Ok(work())
     }
+
+    /// Runs `work` with the fsuid `uid`, on any thread, and restores what the thread had. For what
+    /// a file's owner may do to an open file: capabilities change with the fsuid.
+    pub(super) fn with_fs_uid<T>(self, uid: u32, work: impl FnOnce() -> T) -> Result<T, Errno> {
+        if matches!(self, Self::Fixed { .. }) {
+            return Ok(work());
+        }
+        let _capabilities = RestoreCapabilities(capabilities(None)?);
+        let _uid = RestoreFsUid(set_fs_uid(uid));
+        Ok(work())
+    }
+}
+
+/// Restores the fsuid after `work`, also on a panic.
+struct RestoreFsUid(u32);
+
+impl Drop for RestoreFsUid {
+    fn drop(&mut self) {
+        set_fs_uid(self.0);
+        if set_fs_uid(NOBODY_ASKS) != self.0 {
+            // Otherwise later callers on this thread would be another user.
+            tracing::error!("cannot restore the fsuid");
+            std::process::abort();
+        }
+    }
 }
 
 impl AppliedCredentials {

@@ -25,12 +25,12 @@ use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use super::LocalVfs;
 use super::credentials::FsIdentity;
 use super::data::{proc_path, retry};
 use super::open::LeasableFile;
 use super::sweeper::OpenCaches;
 use super::sys::{self, LeaseSignal};
+use super::{LocalVfs, attributes_of};
 use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::NodeHandle;
@@ -225,6 +225,7 @@ struct LocalLease {
     file: Arc<OwnedFd>,
     /// The file, if the file cache shares its open file description.
     shared: Option<(NodeHandle, Weak<OpenCaches>)>,
+    identity: FsIdentity,
     watched: Arc<WatchedLease>,
     leases: Arc<WatchedLeases>,
 }
@@ -235,16 +236,30 @@ impl FileLease for LocalLease {
     }
 }
 
+impl LocalLease {
+    fn end(&self) -> Result<(), Error> {
+        match sys::end_lease(self.file.as_fd()) {
+            Err(Errno::ACCESS) => {
+                let owner = attributes_of(self.file.as_fd())?.uid;
+                Ok(self.identity.with_fs_uid(owner, || sys::end_lease(self.file.as_fd()))??)
+            }
+            ended => Ok(ended?),
+        }
+    }
+}
+
 impl Drop for LocalLease {
     fn drop(&mut self) {
         // Before the descriptor is closed, whose number may be used again then.
         self.leases.remove(self.file.as_raw_fd());
         let Some((node, caches)) = &self.shared else { return };
-        // A READ in progress may still use the open file description. The lease ends with it if
-        // this thread may not end the lease before.
-        sys::end_lease(self.file.as_fd());
+        // A READ in progress may still use the open file description, for as long as its client
+        // takes to receive the data.
+        if let Err(error) = self.end() {
+            tracing::debug!(%error, "a lease ends with the last READ in progress");
+        }
         if let Some(caches) = caches.upgrade() {
-            caches.file_cache.release(node);
+            caches.file_cache.release_descriptor(node, &self.file);
         }
     }
 }
@@ -265,7 +280,8 @@ impl LocalVfs {
         let LeasableFile { file, is_cached, attributes } = opened;
         let shared = is_cached.then(|| (*node, Arc::downgrade(&self.open_caches)));
         let watched = watcher.leases.insert(file.as_fd(), broken)?;
-        let lease = LocalLease { file, shared, watched, leases: Arc::clone(&watcher.leases) };
+        let (identity, leases) = (self.identity, Arc::clone(&watcher.leases));
+        let lease = LocalLease { file, shared, identity, watched, leases };
         if attributes.nlink == 0 {
             return Err(Error::STALE);
         }
@@ -381,19 +397,38 @@ mod tests {
         if vfs.only_user().is_some() {
             return;
         }
-        // A thread that may neither take nor end a lease on the file.
-        let ends_by_close = || {
+        // A thread that has another user's ids and no capability for it, while the data are sent.
+        let is_shared_by_another = |owner: u32| {
+            std::os::unix::fs::chown(&path, Some(owner), None).unwrap();
             let caller = FsCred::new(1000, 1000, &[]);
             let lease = take(&caller);
-            read(&caller, false);
+            let FetchResult::FileRange(sent) = read(&caller, true) else { panic!("it is large") };
+            let is_shared = watcher.leases.table.lock().by_descriptor.contains_key(&sent.file.as_raw_fd());
             vfs.identity.switch_to(&caller).unwrap();
             let sets = capabilities(None).unwrap();
             let effective = sets.effective.difference(CapabilitySet::LEASE);
             set_capabilities(None, CapabilitySets { effective, ..sets }).unwrap();
             drop(lease);
+            let after = capabilities(None).unwrap().effective;
+            assert_eq!((sys::set_fs_uid(u32::MAX), after), (1000, effective), "the ids are those of before");
+            let ended = std::thread::scope(|scope| {
+                scope
+                    .spawn(|| {
+                        vfs.identity.switch_to(&FsCred::ROOT).unwrap();
+                        open_to_write(&path).is_ok()
+                    })
+                    .join()
+                    .unwrap()
+            });
+            assert!(ended, "of a file of {owner}");
+            drop(sent);
+            is_shared
         };
-        std::thread::scope(|scope| scope.spawn(ends_by_close).join().unwrap());
-        drop(open_to_write(&path).unwrap());
+        for owner in [0, 1001] {
+            let try_it =
+                || std::thread::scope(|scope| scope.spawn(|| is_shared_by_another(owner)).join().unwrap());
+            assert!((0..100).any(|_| try_it()));
+        }
     }
 
     #[test]

@@ -292,7 +292,7 @@ impl LocalVfs {
             (None, Some((mtime, atime))) => {
                 let file = open(name, new)?;
                 if let Err(errno) = set_both_times(&file, mtime, atime) {
-                    let _gone = rustix::fs::unlinkat(parent, name, AtFlags::empty());
+                    remove_created(parent, name, &file);
                     return Err(errno.into());
                 }
                 file
@@ -301,7 +301,7 @@ impl LocalVfs {
         };
         if let Err(error) = self.set_rest(caller, file.as_fd(), &set) {
             // A retry would find the file and fail in another way.
-            let _gone = rustix::fs::unlinkat(parent, name, AtFlags::empty());
+            remove_created(parent, name, &file);
             return Err(error);
         }
         let node = self.node(file.as_fd())?;
@@ -365,6 +365,17 @@ impl LocalVfs {
     }
 }
 
+/// Removes the name of a file that was just created, unless a local process has given the name to
+/// another one. No system call does both: what replaces the file between the two is removed.
+fn remove_created(parent: BorrowedFd<'_>, name: &[u8], file: &OwnedFd) {
+    let named = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
+    if let (Ok(named), Ok(created)) = (named, rustix::fs::fstat(file))
+        && (named.st_dev, named.st_ino) == (created.st_dev, created.st_ino)
+    {
+        let _gone = rustix::fs::unlinkat(parent, name, AtFlags::empty());
+    }
+}
+
 /// Whether a create may use the existing object.
 fn check_taking(attributes: &Attributes, mode: CreateMode<'_>) -> Result<(), Errno> {
     match mode {
@@ -384,6 +395,26 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
     use super::*;
     use crate::{LocalOptions, MayBlock, Vfs};
+
+    #[test]
+    fn a_creation_that_fails_removes_its_own_file_and_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let parent: OwnedFd = std::fs::File::open(directory.path()).unwrap().into();
+        let path = |name: &str| directory.path().join(name);
+        let created: OwnedFd = std::fs::File::create(path("file")).unwrap().into();
+        std::fs::write(path("other"), "kept").unwrap();
+        std::fs::rename(path("other"), path("file")).unwrap();
+        remove_created(parent.as_fd(), b"file", &created);
+        assert_eq!(std::fs::read(path("file")).unwrap(), b"kept");
+        let other: OwnedFd = std::fs::File::open(path("file")).unwrap().into();
+        remove_created(parent.as_fd(), b"file", &other);
+        assert!(!path("file").exists());
+        // By a call that fails: no file system has files of this size.
+        let vfs = LocalVfs::open(directory.path(), &LocalOptions::default()).unwrap();
+        let set = SetAttributes { size: Some(u64::MAX), ..SetAttributes::with_mode(0o600) };
+        let made = vfs.create(&FsCred::ROOT, &vfs.root(), b"file", CreateMode::Guarded(&set));
+        assert!(made.value.is_err() && !path("file").exists());
+    }
 
     // SEMANTICS: rpc-12.
     #[test]

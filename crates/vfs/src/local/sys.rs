@@ -242,10 +242,10 @@ pub(super) fn set_read_lease(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     done(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) }.into()).map(drop)
 }
 
-/// Gives a lease up, if this thread may take one. Closing the file does so in any case.
-pub(super) fn end_lease(fd: BorrowedFd<'_>) {
+/// Gives a lease up. Closing the file does so in any case. `EACCES`: see [`set_read_lease`].
+pub(super) fn end_lease(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     // SAFETY: the arguments are numbers.
-    let _ = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) };
+    done(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) }.into()).map(drop)
 }
 
 /// Whether a descriptor has a lease that no process asks to give up.

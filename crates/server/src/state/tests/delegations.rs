@@ -7,8 +7,11 @@
 //! property is shown to find a planted fault.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Weak;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use curt_types::LockType;
+use curt_vfs::FileLease;
 
 use super::super::{
     ChangeKind, DelegationRequest, GrantingCall, LocalChanges, LockBasis, LockStateOutcome, LockStateRequest,
@@ -437,4 +440,84 @@ fn a_delegation_is_not_refused_again_because_of_changes_of_other_files() {
     assert!(table.begin_change_of_any(at(1)).is_none());
     drop(first);
     assert!(delegate());
+}
+
+/// Counts the drops of leases, and those with a lock.
+struct CountedLease {
+    state: Weak<ServerState>,
+    clients: [Weak<Client>; 2],
+    drops: Arc<[AtomicUsize; 2]>,
+}
+
+impl FileLease for CountedLease {
+    fn is_broken(&self) -> bool {
+        false
+    }
+}
+
+impl Drop for CountedLease {
+    fn drop(&mut self) {
+        let is_shard_locked = self.state.upgrade().is_some_and(|state| state.delegations.is_locked());
+        let mut clients = self.clients.iter().filter_map(Weak::upgrade);
+        let is_locked = is_shard_locked || clients.any(|client| client.states.is_locked());
+        self.drops[usize::from(is_locked)].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_lease_that_is_not_used_is_dropped_without_a_lock() {
+    let state = Arc::new(state());
+    let clients = ["first", "second"].map(|name| client(&state, name).0);
+    let drops = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let handle = curt_types::FileHandle::new(b"handle").unwrap();
+    let granted_by = GrantingCall { session: SessionId([0; 16]), slot: SlotId(0), sequence: SequenceId(1) };
+    let delegate = |client: &Client, now| {
+        let lease = CountedLease {
+            state: Arc::downgrade(&state),
+            clients: clients.each_ref().map(Arc::downgrade),
+            drops: Arc::clone(&drops),
+        };
+        let (local, is_reclaim) = (LocalChanges::Lease(Box::new(lease)), false);
+        let asked = DelegationRequest { file: file(1), handle: &handle, granted_by, is_reclaim, local };
+        state.delegate(client, asked, now).is_ok()
+    };
+    let counted = || drops.each_ref().map(|count| count.load(Ordering::Relaxed));
+    let [first, second] = &clients;
+    assert!(delegate(first, at(0)));
+    assert!(delegate(second, at(0)), "both have opened the file before");
+    assert_eq!(counted(), [1, 0], "the file has the lease of the first");
+    assert!(!delegate(first, at(0)), "it has one");
+    assert_eq!(counted(), [2, 0]);
+    let (third, _) = client(&state, "third");
+    let change = state.delegations.begin_change(&file(1), None, ChangeKind::Data, at(0));
+    assert!(change.is_err() && !delegate(&third, at(0)), "those of the others are recalled");
+    assert_eq!(counted(), [3, 0]);
+}
+
+#[test]
+fn no_lease_is_taken_for_a_delegation_that_is_refused() {
+    let state = state();
+    let (reader, _) = client(&state, "reader");
+    let may = |now| state.check_delegable(&reader, &file(1), false, now).is_ok();
+    assert!(may(at(0)));
+    let change = state.delegations.begin_change(&file(1), None, ChangeKind::Data, at(0)).unwrap();
+    assert!(!may(at(0)));
+    drop(change);
+    assert!(may(at(0)));
+    let (writer, _) = client(&state, "writer");
+    open(&state, &writer, "writer", file(1), mode(2, 0)).unwrap();
+    assert!(!may(at(0)), "it may be written");
+    assert!(state.check_delegable(&reader, &file(2), false, at(0)).is_ok());
+    let handle = curt_types::FileHandle::new(b"handle").unwrap();
+    let granted_by = GrantingCall { session: SessionId([0; 16]), slot: SlotId(0), sequence: SequenceId(1) };
+    let (local, is_reclaim) = (LocalChanges::Ignored, false);
+    let asked = DelegationRequest { file: file(2), handle: &handle, granted_by, is_reclaim, local };
+    let held = state.delegate(&writer, asked, at(0)).unwrap();
+    let conflict = state.delegations.begin_change(&file(2), None, ChangeKind::Data, at(0));
+    assert!(conflict.is_err());
+    state.return_delegation(&writer, &held, &file(2)).unwrap();
+    let paused = state.check_delegable(&reader, &file(2), false, at(29));
+    assert!(paused.is_err(), "it was recalled lately");
+    assert!(state.check_delegable(&reader, &file(2), true, at(29)).is_ok(), "the client had it before");
+    assert!(state.check_delegable(&reader, &file(2), false, at(31)).is_ok());
 }

@@ -6,7 +6,7 @@ use curt_proto::nfs4::SequenceStatusFlags;
 use curt_rpc::client::{CallError, CallReply, RpcRequest};
 use curt_rpc::server::Backchannel;
 
-use super::super::slots::FINGERPRINT_END;
+use super::super::slots::{FINGERPRINT_END, SAMPLE, SAMPLES};
 use super::super::{CallbackRoute, CallbackRouting, CallbackSecurity};
 use super::*;
 
@@ -262,10 +262,11 @@ fn requests_beyond_the_limits_of_the_session_do_not_use_the_slot() {
 }
 
 #[test]
-fn fingerprints_differ_in_principal_length_and_either_end_and_in_all_bytes_of_a_small_request() {
+fn fingerprints_differ_in_principal_length_ends_and_samples_and_in_all_bytes_of_a_small_request() {
+    const ALL: usize = 2 * FINGERPRINT_END + SAMPLES * SAMPLE;
     let state = state();
     let of = |contents: &[u8]| state.fingerprint(Principal::Uid(0), contents);
-    for length in [2 * FINGERPRINT_END, 2 * FINGERPRINT_END + 1, 3 * FINGERPRINT_END] {
+    for length in [1, 2 * FINGERPRINT_END, ALL, ALL + 1, 2 * ALL, (1 << 20) + 300] {
         let contents = vec![7; length];
         assert_eq!(of(&contents), of(&contents));
         assert_ne!(of(&contents), state.fingerprint(Principal::Uid(1), &contents));
@@ -275,10 +276,17 @@ fn fingerprints_differ_in_principal_length_and_either_end_and_in_all_bytes_of_a_
             other[place] = 8;
             of(&contents) != of(&other)
         };
-        let (first, last) = (FINGERPRINT_END - 1, length - FINGERPRINT_END);
-        assert_eq!([0, first, last, length - 1].map(covers), [true; 4], "{length}");
-        // All bytes are at one of the ends, or some are not.
-        assert_eq!(covers(last - 1), length == 2 * FINGERPRINT_END, "{length}");
+        assert_eq!([0, length - 1].map(covers), [true; 2], "{length}");
+        if length < ALL {
+            continue;
+        }
+        let middle = FINGERPRINT_END..length - FINGERPRINT_END;
+        assert_eq!([middle.start - 1, middle.end].map(covers), [true; 2], "{length}");
+        let distance = middle.len() / SAMPLES;
+        let at = |number: usize| covers(middle.start + number * distance + distance / 2);
+        assert!((0..SAMPLES).all(at), "{length}");
+        // Between two samples, if there is anything.
+        assert_eq!(covers(middle.start + distance), distance < SAMPLE + 2, "{length}");
     }
     assert_ne!(of(&[1]), of(&[2]));
 }

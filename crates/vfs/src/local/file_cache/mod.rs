@@ -25,6 +25,7 @@ mod shard;
 mod tests;
 
 use std::hash::BuildHasher;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -200,6 +201,15 @@ impl FileCache {
         self.trace_release(&file.slots, "the file is removed or changed");
         drop(file);
         part.opened.notify_all();
+    }
+
+    /// Removes a descriptor of a file that the caller uses, too: it is closed after its last use.
+    pub(super) fn release_descriptor(&self, handle: &NodeHandle, descriptor: &Arc<OwnedFd>) {
+        let hash = self.hasher.hash_one(handle);
+        let slot = self.part(hash).shard.lock().take_slot(hash, handle, descriptor);
+        if let Some(slot) = slot {
+            self.trace_release(&[slot], "its lease has ended");
+        }
     }
 
     /// Closes all descriptors, as [`FileCache::release`] does.

@@ -1,5 +1,6 @@
 //! A shard of the cache under one lock: its files, and their descriptors by access mode and caller.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -130,6 +131,27 @@ impl FileCacheShard {
             self.counters.released(slot, ReleaseReason::Asked);
         }
         Some(file)
+    }
+
+    /// Removes the slot of a descriptor, and the file if it has no other.
+    pub(super) fn take_slot(
+        &mut self,
+        hash: u64,
+        handle: &NodeHandle,
+        descriptor: &Arc<OwnedFd>,
+    ) -> Option<DescriptorSlot> {
+        let file = self.file(hash, handle)?;
+        let at = file.slots.iter().position(|slot| match &slot.state {
+            DescriptorState::Open(cached) => Arc::ptr_eq(&cached.file.descriptor(), descriptor),
+            DescriptorState::Opening(_) => false,
+        })?;
+        let slot = file.slots.swap_remove(at);
+        let is_last = file.slots.is_empty();
+        self.counters.released(&slot, ReleaseReason::Asked);
+        if is_last {
+            self.take(hash, handle);
+        }
+        Some(slot)
     }
 }
 

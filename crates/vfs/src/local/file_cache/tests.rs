@@ -179,6 +179,32 @@ fn the_descriptor_of_a_lease_leaves_the_cache_when_it_is_not_read() {
 }
 
 #[test]
+fn the_end_of_a_lease_closes_its_own_descriptor_alone() {
+    let cache = unbounded(true);
+    let other_caller = FsCred::new(1001, 1000, &[]);
+    let (file, _) = open(&cache, 1, OpenAccess::Read, &USER);
+    let leased = file.share_with_lease();
+    drop(file);
+    open(&cache, 1, OpenAccess::Read, &other_caller);
+    open(&cache, 1, OpenAccess::Write, &USER);
+    cache.release_descriptor(&handle(1), &leased);
+    assert_eq!(Arc::strong_count(&leased), 1);
+    assert!(!open(&cache, 1, OpenAccess::Read, &other_caller).1, "another reader keeps its descriptor");
+    assert!(!open(&cache, 1, OpenAccess::Write, &USER).1, "so does a writer");
+    let (file, is_new) = open(&cache, 1, OpenAccess::Read, &USER);
+    assert!(is_new);
+    // The slot has another descriptor now.
+    cache.release_descriptor(&handle(1), &leased);
+    assert!(!open(&cache, 1, OpenAccess::Read, &USER).1);
+    let alone = open(&cache, 2, OpenAccess::Read, &USER).0.share_with_lease();
+    cache.release_descriptor(&handle(2), &alone);
+    assert!(!cache.contains(&handle(2)) && cache.contains(&handle(1)));
+    let counters = cache.counters();
+    assert_eq!((counters.inodes, counters.entries, counters.releases), (1, 3, 2));
+    drop(file);
+}
+
+#[test]
 fn a_released_file_is_closed_at_once_even_while_it_is_being_opened() {
     let cache = unbounded(true);
     let reader = Arc::downgrade(&open(&cache, 1, OpenAccess::Read, &USER).0);
