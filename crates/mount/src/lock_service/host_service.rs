@@ -474,9 +474,8 @@ impl HostLockService {
     /// one.
     fn watch_by(&self, monitor: Option<SystemMonitor>, mount: &RegisteredMount, locks: LocksOfMount) {
         if let Some(host) = &self.host {
-            let may_notify =
-                monitor.is_none() && locks == LocksOfMount::NoneYet && self.is_monitor.load(Relaxed);
-            let tell = |server, number| may_notify && (self.send_notice)(server, number);
+            let may_notify = locks == LocksOfMount::NoneYet && self.is_monitor.load(Relaxed);
+            let tell = |server, number| monitor.is_some() || may_notify && (self.send_notice)(server, number);
             host.note(&mount.servers, tell);
         }
         let Some(monitor) = monitor else { return self.system_state.store(0, Relaxed) };
