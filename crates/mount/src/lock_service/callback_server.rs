@@ -33,9 +33,28 @@ pub(super) struct NlmCallbackServer {
     portmapper: LocalPortmapper,
     ports: [u16; 2],
     own_monitor: u16,
-    /// `None`: a server serves and registers them.
+    /// A server serves and registers them.
+    is_of_server: bool,
     servers: Option<(RpcServerHandle, DatagramServerHandle)>,
     monitor: Option<SystemMonitor>,
+}
+
+/// Why a status monitor does not watch a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotWatched {
+    /// It refuses that host.
+    Refused,
+    /// It does not answer.
+    Unreachable,
+}
+
+/// Why the programs are not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotServed {
+    /// There is no portmapper, or another lock manager is registered.
+    NotHere,
+    /// The portmapper registers nothing for this process, or a socket or thread is missing.
+    Refused,
 }
 
 /// The system's status monitor (rpc.statd), at a port. It calls procedure 16 of the lock manager.
@@ -43,35 +62,56 @@ pub(super) struct NlmCallbackServer {
 pub struct SystemMonitor(pub(super) u16);
 
 impl NlmCallbackServer {
-    /// Serves and registers the programs. `None` if servers cannot call them.
-    pub(super) fn start(service: &Arc<HostLockService>) -> Option<Self> {
-        let portmapper = LocalPortmapper::find()?;
-        // One that cannot register opens no ports each time.
+    /// Registers the programs and serves them.
+    pub(super) fn start(service: &Arc<HostLockService>) -> Result<Self, NotServed> {
+        let portmapper = LocalPortmapper::find().ok_or(NotServed::NotHere)?;
         if portmapper.is_served(nlm4::PROGRAM, nlm4::VERSION) {
-            return None;
+            return Err(NotServed::NotHere);
         }
+        Self::start_at(portmapper, service).ok_or(NotServed::Refused)
+    }
+
+    fn start_at(portmapper: LocalPortmapper, service: &Arc<HostLockService>) -> Option<Self> {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
         let ports = [listener.local_addr().ok()?.port(), socket.local_addr().ok()?.port()];
+        // Calls wait at the sockets until they are served.
+        let mut started = Self {
+            portmapper,
+            ports,
+            own_monitor: ports[0],
+            is_of_server: false,
+            servers: None,
+            monitor: None,
+        };
+        let is_served = started.register() && started.serve(listener, socket, service).is_some();
+        if !is_served {
+            started.end();
+            return None;
+        }
+        Some(started)
+    }
+
+    /// Begins to serve the programs. `None`: a socket or thread is missing.
+    fn serve(
+        &mut self,
+        listener: TcpListener,
+        socket: UdpSocket,
+        service: &Arc<HostLockService>,
+    ) -> Option<()> {
         let [tcp, udp] = CallbackPrograms::for_both_transports(service).ok()?.map(Arc::new);
         let (connections, threads, threads_per_client) = LIMITS;
         let limits = Limits { connections, threads, threads_per_client, ..Limits::default() };
         let server = RpcServer::new(vec![listener], tcp, limits).ok()?;
         let datagrams = DatagramServer::new(socket, udp, may_wait).ok()?;
-        let servers = Some((server.handle(), datagrams.handle()));
-        let mut started = Self { portmapper, ports, own_monitor: ports[0], servers, monitor: None };
+        self.servers = Some((server.handle(), datagrams.handle()));
         thread::Builder::new().name("curt-locks-tcp".into()).spawn(move || server.run()).ok()?;
         let serve_datagrams = move || {
             if let Err(error) = datagrams.run() {
                 warn!(%error, "calls of servers over UDP are not received any more");
             }
         };
-        let spawned = thread::Builder::new().name("curt-locks-udp".into()).spawn(serve_datagrams);
-        if spawned.is_err() || !started.register() {
-            started.end();
-            return None;
-        }
-        Some(started)
+        thread::Builder::new().name("curt-locks-udp".into()).spawn(serve_datagrams).ok().map(drop)
     }
 
     /// The programs of a server. `None` if they are not registered, and other hosts cannot call it.
@@ -80,7 +120,14 @@ impl NlmCallbackServer {
         let portmapper = LocalPortmapper::find()?;
         let is_registered = portmapper.is_registered_at(nlm4::PROGRAM, nlm4::VERSION, ports);
         let monitor = SystemMonitor::find_other_than(&portmapper, own_monitor);
-        is_registered.then_some(Self { portmapper, ports, own_monitor, servers: None, monitor })
+        is_registered.then_some(Self {
+            portmapper,
+            ports,
+            own_monitor,
+            is_of_server: true,
+            servers: None,
+            monitor,
+        })
     }
 
     fn register(&mut self) -> bool {
@@ -90,7 +137,7 @@ impl NlmCallbackServer {
     /// Whether servers can call the programs. Registers them anew if the portmapper has forgotten
     /// them, and finds the monitor that has been started or has ended meanwhile.
     pub(super) fn keep_registered(&mut self) -> bool {
-        if self.servers.is_none() {
+        if self.is_of_server {
             self.monitor = SystemMonitor::find_other_than(&self.portmapper, self.own_monitor);
             return self.portmapper.is_registered_at(nlm4::PROGRAM, nlm4::VERSION, self.ports);
         }
@@ -122,12 +169,17 @@ impl NlmCallbackServer {
         self.monitor
     }
 
+    /// Ends the programs, unless they are a server's.
     pub(super) fn end(self) {
-        let Some((server, datagrams)) = self.servers else { return };
+        if self.is_of_server {
+            return;
+        }
         self.portmapper.unregister(nlm4::PROGRAM, nlm4::VERSION, self.ports);
         self.portmapper.unregister(nsm::PROGRAM, nsm::VERSION, self.ports);
-        server.shutdown();
-        datagrams.shutdown();
+        if let Some((server, datagrams)) = self.servers {
+            server.shutdown();
+            datagrams.shutdown();
+        }
     }
 }
 
@@ -145,40 +197,49 @@ impl SystemMonitor {
         port.map(Self)
     }
 
-    /// Has a host watched, or not any more. Returns whether it is done.
-    #[must_use]
-    pub fn watch(self, host: IpAddr, is_watched: bool) -> bool {
+    /// Has a host watched, or not any more.
+    pub fn watch(self, host: IpAddr, is_watched: bool) -> Result<(), NotWatched> {
         if is_watched {
-            return self.monitor(host).is_some();
+            return self.monitor(host).map(drop);
         }
         let name = host.to_string();
         let unwatched = registration::connect(self.0).and_then(|transport| {
             let id = monitored(&name);
             registration::call::<nsm::MonitorState>(&transport, target(NsmProcedure::Unmon), &id)
         });
-        unwatched
-            .inspect_err(|error| debug!(%host, %error, "the status monitor still watches the host"))
-            .is_ok()
+        unwatched.map(drop).map_err(|error| {
+            debug!(%host, %error, "the status monitor still watches the host");
+            NotWatched::Unreachable
+        })
     }
 
     /// Has a host watched. Returns the monitor's state number, with which it notifies that host of
     /// a restart.
-    pub(super) fn monitor(self, host: IpAddr) -> Option<i32> {
+    pub(super) fn monitor(self, host: IpAddr) -> Result<i32, NotWatched> {
         let name = host.to_string();
         let arguments = MonArguments { id: monitored(&name), private: record_of(host) };
         let told = registration::connect(self.0).and_then(|transport| {
             registration::call::<MonResult>(&transport, target(NsmProcedure::Mon), &arguments)
         });
         match told {
-            Ok(MonResult { result: nsm::MonitorResult::Success, state }) => return Some(state),
-            Ok(_) => {
-                warn!(%host, "the status monitor does not watch the host: its restart goes unnoticed");
-            }
+            Ok(MonResult { result: nsm::MonitorResult::Success, state }) => Ok(state),
+            Ok(_) => Err(NotWatched::Refused),
             Err(error) => {
-                warn!(%host, %error, "no status monitor watches the host: its restart goes unnoticed");
+                debug!(%host, %error, "the status monitor does not answer");
+                Err(NotWatched::Unreachable)
             }
         }
-        None
+    }
+}
+
+impl NotWatched {
+    /// Writes to the log that a host is not watched.
+    pub fn warn(self, host: IpAddr) {
+        let why = match self {
+            Self::Refused => "the status monitor refuses it",
+            Self::Unreachable => "the status monitor does not answer",
+        };
+        warn!(%host, why, "the host is not watched: its restart goes unnoticed");
     }
 }
 
