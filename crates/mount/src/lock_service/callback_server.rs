@@ -4,12 +4,14 @@
 use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use curt_proto::nsm::{self, MonArguments, MonResult, MonitorCallback, MonitorId, NsmProcedure};
 use curt_proto::{nlm4, portmap};
 use curt_rpc::message::ProcedureId;
 use curt_rpc::server::{DatagramServer, DatagramServerHandle, Limits, RpcServer, RpcServerHandle};
 use curt_xdr::Opaque;
+use parking_lot::Mutex;
 use tracing::{debug, warn};
 
 use super::host_service::HostLockService;
@@ -18,6 +20,9 @@ use super::registration::{self, LocalPortmapper};
 
 /// Servers call seldom, and any host can connect.
 const LIMITS: (usize, usize, usize) = (64, 8, 4);
+
+/// How long a portmapper that registers nothing for this process is not asked again.
+const REFUSED_INTERVAL: Duration = Duration::from_secs(300);
 
 /// The ports at which a server serves the programs.
 #[derive(Clone, Copy, Debug)]
@@ -57,9 +62,27 @@ pub(super) enum NotServed {
     Refused,
 }
 
+/// When the portmapper has refused to register the programs.
+#[derive(Default)]
+pub(super) struct LastRefusal(Mutex<Option<Instant>>);
+
 /// The system's status monitor (rpc.statd), at a port. It calls procedure 16 of the lock manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemMonitor(pub(super) u16);
+
+impl LastRefusal {
+    /// Calls `start`, which opens ports, unless the portmapper has refused a short time ago, as one
+    /// does that registers programs for root only.
+    pub(super) fn unless_recent<T>(&self, start: impl FnOnce() -> Result<T, NotServed>) -> Option<T> {
+        let mut last = self.0.lock();
+        if last.is_some_and(|last| last.elapsed() < REFUSED_INTERVAL) {
+            return None;
+        }
+        let started = start();
+        *last = matches!(started, Err(NotServed::Refused)).then(Instant::now);
+        started.ok()
+    }
+}
 
 impl NlmCallbackServer {
     /// Registers the programs and serves them.
@@ -256,4 +279,33 @@ fn monitored(name: &str) -> MonitorId<'_> {
 
 const fn target(procedure: NsmProcedure) -> ProcedureId {
     ProcedureId { program: nsm::PROGRAM, version: nsm::VERSION, procedure: procedure.number() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_portmapper_that_refuses_is_not_asked_each_time() {
+        let refusal = LastRefusal::default();
+        let asked = Cell::new(0);
+        let start = |outcome: Result<(), NotServed>| {
+            refusal.unless_recent(|| {
+                asked.set(asked.get() + 1);
+                outcome
+            })
+        };
+        for _ in 0..3 {
+            assert_eq!(start(Err(NotServed::NotHere)), None);
+        }
+        assert_eq!((asked.get(), start(Ok(()))), (3, Some(())), "it was started meanwhile");
+        for _ in 0..3 {
+            assert_eq!(start(Err(NotServed::Refused)), None);
+        }
+        assert_eq!(asked.get(), 5);
+        *refusal.0.lock() = Instant::now().checked_sub(REFUSED_INTERVAL);
+        assert_eq!(start(Ok(())), Some(()));
+    }
 }

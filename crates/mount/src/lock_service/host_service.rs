@@ -31,7 +31,7 @@ use curt_types::{ByteRange, LockType};
 use parking_lot::{Condvar, Mutex};
 use tracing::{debug, info};
 
-use super::callback_server::{NlmCallbackServer, NotServed, ServerPorts, SystemMonitor};
+use super::callback_server::{LastRefusal, NlmCallbackServer, ServerPorts, SystemMonitor};
 use super::host_state::HostState;
 use super::programs::{CallbackReceiver, Grant, GrantReply};
 use super::record::{self, hexadecimal, network_namespace, parse_handle};
@@ -63,9 +63,6 @@ const KEPT: &str = "kept";
 
 /// The longest line: a handle of 128 bytes in hexadecimal digits, and numbers.
 const LINE_MAX: u64 = 1024;
-
-/// How long a portmapper that registers nothing for this process is not asked again.
-const REFUSED_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Mounts at one time.
 const MOUNTS_MAX: usize = 4096;
@@ -308,8 +305,7 @@ pub(super) struct HostLockService {
     /// Where the server has the programs that owns this service.
     server: Mutex<Option<ServerPorts>>,
     callbacks: Mutex<Option<NlmCallbackServer>>,
-    /// When the portmapper has refused to register the programs.
-    refused: Mutex<Option<Instant>>,
+    last_refusal: LastRefusal,
     can_be_called: AtomicBool,
     is_monitor: AtomicBool,
     progress: (Mutex<ServiceProgress>, Condvar),
@@ -377,7 +373,7 @@ impl HostLockService {
             send_notice: Box::new(send_notice),
             server: Mutex::default(),
             callbacks: Mutex::default(),
-            refused: Mutex::default(),
+            last_refusal: LastRefusal::default(),
             can_be_called: AtomicBool::new(false),
             is_monitor: AtomicBool::new(false),
             progress: (Mutex::new(ServiceProgress::Starts), Condvar::new()),
@@ -419,21 +415,9 @@ impl HostLockService {
     /// The programs, if they can be registered, or are registered by their server.
     fn callbacks(self: &Arc<Self>) -> Option<NlmCallbackServer> {
         match &self.owner {
-            ServiceOwner::Mount(_) => self.registered_unless_refused(|| NlmCallbackServer::start(self)),
+            ServiceOwner::Mount(_) => self.last_refusal.unless_recent(|| NlmCallbackServer::start(self)),
             ServiceOwner::Server(_) => self.server.lock().and_then(NlmCallbackServer::of_server),
         }
-    }
-
-    /// What `start` registers. It opens ports: so it is not repeated often for a portmapper that
-    /// refuses, as one does that knows only root.
-    fn registered_unless_refused<T>(&self, start: impl FnOnce() -> Result<T, NotServed>) -> Option<T> {
-        let mut refused = self.refused.lock();
-        if refused.is_some_and(|refused| refused.elapsed() < REFUSED_INTERVAL) {
-            return None;
-        }
-        let started = start();
-        *refused = matches!(started, Err(NotServed::Refused)).then(Instant::now);
-        started.ok()
     }
 
     fn set_progress(&self, to: ServiceProgress) {
@@ -885,28 +869,6 @@ mod tests {
         assert_eq!(told.lock().len(), 2, "once");
     }
 
-    #[test]
-    fn a_portmapper_that_refuses_is_not_asked_each_time() {
-        let (service, _, _there) = service();
-        let asked = std::cell::Cell::new(0);
-        let start = |outcome: Result<(), NotServed>| {
-            service.registered_unless_refused(|| {
-                asked.set(asked.get() + 1);
-                outcome
-            })
-        };
-        for _ in 0..3 {
-            assert_eq!(start(Err(NotServed::NotHere)), None);
-        }
-        assert_eq!((asked.get(), start(Ok(()))), (3, Some(())), "it was started meanwhile");
-        for _ in 0..3 {
-            assert_eq!(start(Err(NotServed::Refused)), None);
-        }
-        assert_eq!(asked.get(), 5);
-        *service.refused.lock() = Instant::now().checked_sub(REFUSED_INTERVAL);
-        assert_eq!(start(Ok(())), Some(()));
-    }
-
     /// A service whose own mount has other servers, and a mount of `10.0.0.1` with the other end
     /// of its connection.
     fn service() -> (HostLockService, Arc<RemoteMount>, UnixStream) {
@@ -932,7 +894,7 @@ mod tests {
             send_notice: Box::new(|server, _| panic!("{server} is notified")),
             server: Mutex::default(),
             callbacks: Mutex::default(),
-            refused: Mutex::default(),
+            last_refusal: LastRefusal::default(),
             can_be_called: AtomicBool::new(true),
             is_monitor: AtomicBool::new(true),
             progress: (Mutex::new(ServiceProgress::Serves), Condvar::new()),

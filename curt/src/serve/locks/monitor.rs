@@ -2,8 +2,8 @@
 //! that hangs delays no lock.
 //!
 //! The monitor may be started, be started again at another port, or end. So it is looked for again
-//! and again, and one that is found has all hosts watched. It may refuse some of them, such as those
-//! with IPv6 addresses.
+//! and again, and one that is found has all hosts watched. It may refuse some of them, such as
+//! those with IPv6 addresses.
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
