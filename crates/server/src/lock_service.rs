@@ -190,11 +190,14 @@ impl LockService {
     }
 
     /// LOCK. The protocol has checked the caller's permission, and that the target is a regular
-    /// file. [`Fault::Dquot`]: a limit.
+    /// file. `is_given_up`: the client does not want the lock any more; it is then denied as in the
+    /// grace period. It is asked with the file's shard locked: if the client unlocks after it gave
+    /// the request up, no lock stays. [`Fault::Dquot`]: a limit.
     pub(crate) fn lock(
         &self,
         target: &VerifiedHandle<'_>,
         request: &LockRequest<'_>,
+        is_given_up: &dyn Fn() -> bool,
         now: Instant,
     ) -> Result<LockOutcome, Fault> {
         let client = request.owner.client;
@@ -202,7 +205,7 @@ impl LockService {
             true => self.kernel_locks(target, client),
             false => Err(Fault::Dquot),
         };
-        self.lock_file(&target.file_key(), request, open_locks, now)
+        self.lock_file(&target.file_key(), request, is_given_up, open_locks, now)
     }
 
     /// As [`Self::lock`], but no file is opened. `None`: the file is not locked by anybody, so the
@@ -219,7 +222,7 @@ impl LockService {
         }
         let account = self.account(request.owner.client);
         self.record(&account)?;
-        Ok(self.try_lock(file, request, &account, opened, now))
+        Ok(self.try_lock(file, request, &account, opened, &|| false, now))
     }
 
     /// `None`: the file is not locked by anybody, and was not opened.
@@ -229,9 +232,13 @@ impl LockService {
         request: &LockRequest<'_>,
         account: &Arc<ClientAccount>,
         opened: &mut Option<Option<Box<dyn KernelLocks>>>,
+        is_given_up: &dyn Fn() -> bool,
         now: Instant,
     ) -> Option<LockOutcome> {
         self.run(self.shard(file), |table, callbacks| {
+            if is_given_up() {
+                return Some(LockOutcome::Denied(LockDenial::Grace));
+            }
             let local = if table.has(file) { None } else { opened.take()? };
             Some(table.lock(file, request, account, local, now, callbacks))
         })
@@ -249,6 +256,7 @@ impl LockService {
         &self,
         file: &LockFile,
         request: &LockRequest<'_>,
+        is_given_up: &dyn Fn() -> bool,
         open_locks: impl Fn() -> Result<Option<Box<dyn KernelLocks>>, Fault>,
         now: Instant,
     ) -> Result<LockOutcome, Fault> {
@@ -259,7 +267,7 @@ impl LockService {
         self.record(&account)?;
         let mut opened = None;
         loop {
-            if let Some(outcome) = self.try_lock(file, request, &account, &mut opened, now) {
+            if let Some(outcome) = self.try_lock(file, request, &account, &mut opened, is_given_up, now) {
                 return Ok(outcome);
             }
             // No shard is locked, because opening may wait for a disk.
@@ -637,7 +645,7 @@ mod tests {
                 wait,
                 reclaim: false,
             };
-            self.service.lock_file(&file(number), &request, || Ok(None), self.now)
+            self.service.lock_file(&file(number), &request, &|| false, || Ok(None), self.now)
         }
 
         fn unlock(&self, number: u32, client: LockClient) {
@@ -725,7 +733,7 @@ mod tests {
             let owner = LockOwner { client, process: 0, name: b"owner" };
             let (lock_type, range) = (LockType::Write, ByteRange::WHOLE);
             let request = LockRequest { owner, lock_type, range, wait: LockWait::No, reclaim: false };
-            service.lock_file(&file(number), &request, || Ok(None), now)
+            service.lock_file(&file(number), &request, &|| false, || Ok(None), now)
         };
         assert_eq!(lock(1, A), Ok(LockOutcome::Granted));
         service.release_client(A, now);
@@ -759,7 +767,8 @@ mod tests {
                 meanwhile();
                 Ok(None)
             };
-            let outcome = world.service.lock_file(&file(1), &request(client, LockWait::No), open, world.now);
+            let outcome =
+                world.service.lock_file(&file(1), &request(client, LockWait::No), &|| false, open, world.now);
             assert_eq!(outcome, Ok(LockOutcome::Granted));
         };
         lock(A, &|| ());
@@ -798,7 +807,8 @@ mod tests {
             wait: LockWait::No,
             reclaim,
         };
-        let lock = |reclaim| world.service.lock_file(&file(1), &request(reclaim), || Ok(None), world.now);
+        let lock =
+            |reclaim| world.service.lock_file(&file(1), &request(reclaim), &|| false, || Ok(None), world.now);
         world.service.grace().begin_for_others(Duration::from_secs(90));
         assert_eq!(lock(false), Ok(LockOutcome::Denied(LockDenial::Grace)));
         assert_eq!(lock(true), Ok(LockOutcome::Granted));

@@ -4,12 +4,14 @@
 use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use curt_proto::nsm::{self, MonArguments, MonResult, MonitorCallback, MonitorId, NsmProcedure};
 use curt_proto::{nlm4, portmap};
 use curt_rpc::message::ProcedureId;
 use curt_rpc::server::{DatagramServer, DatagramServerHandle, Limits, RpcServer, RpcServerHandle};
 use curt_xdr::Opaque;
+use parking_lot::Mutex;
 use tracing::{debug, warn};
 
 use super::host_service::HostLockService;
@@ -18,6 +20,9 @@ use super::registration::{self, LocalPortmapper};
 
 /// Servers call seldom, and any host can connect.
 const LIMITS: (usize, usize, usize) = (64, 8, 4);
+
+/// How long a portmapper that registers nothing for this process is not asked again.
+const REFUSED_INTERVAL: Duration = Duration::from_secs(300);
 
 /// The ports at which a server serves the programs.
 #[derive(Clone, Copy, Debug)]
@@ -33,45 +38,103 @@ pub(super) struct NlmCallbackServer {
     portmapper: LocalPortmapper,
     ports: [u16; 2],
     own_monitor: u16,
-    /// `None`: a server serves and registers them.
+    /// A server serves and registers them.
+    is_of_server: bool,
     servers: Option<(RpcServerHandle, DatagramServerHandle)>,
     monitor: Option<SystemMonitor>,
 }
+
+/// Why a status monitor does not watch a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotWatched {
+    /// It refuses that host.
+    Refused,
+    /// It does not answer.
+    Unreachable,
+}
+
+/// Why the programs are not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotServed {
+    /// There is no portmapper, or another lock manager is registered.
+    NotHere,
+    /// The portmapper registers nothing for this process, or a socket or thread is missing.
+    Refused,
+}
+
+/// When the portmapper has refused to register the programs.
+#[derive(Default)]
+pub(super) struct LastRefusal(Mutex<Option<Instant>>);
 
 /// The system's status monitor (rpc.statd), at a port. It calls procedure 16 of the lock manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemMonitor(pub(super) u16);
 
-impl NlmCallbackServer {
-    /// Serves and registers the programs. `None` if servers cannot call them.
-    pub(super) fn start(service: &Arc<HostLockService>) -> Option<Self> {
-        let portmapper = LocalPortmapper::find()?;
-        // One that cannot register opens no ports each time.
-        if portmapper.is_served(nlm4::PROGRAM, nlm4::VERSION) {
+impl LastRefusal {
+    /// Calls `start`, which opens ports, unless the portmapper has refused a short time ago, as one
+    /// does that registers programs for root only.
+    pub(super) fn unless_recent<T>(&self, start: impl FnOnce() -> Result<T, NotServed>) -> Option<T> {
+        let mut last = self.0.lock();
+        if last.is_some_and(|last| last.elapsed() < REFUSED_INTERVAL) {
             return None;
         }
+        let started = start();
+        *last = matches!(started, Err(NotServed::Refused)).then(Instant::now);
+        started.ok()
+    }
+}
+
+impl NlmCallbackServer {
+    /// Registers the programs and serves them.
+    pub(super) fn start(service: &Arc<HostLockService>) -> Result<Self, NotServed> {
+        let portmapper = LocalPortmapper::find().ok_or(NotServed::NotHere)?;
+        if portmapper.is_served(nlm4::PROGRAM, nlm4::VERSION) {
+            return Err(NotServed::NotHere);
+        }
+        Self::start_at(portmapper, service).ok_or(NotServed::Refused)
+    }
+
+    fn start_at(portmapper: LocalPortmapper, service: &Arc<HostLockService>) -> Option<Self> {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
         let ports = [listener.local_addr().ok()?.port(), socket.local_addr().ok()?.port()];
+        // Calls wait at the sockets until they are served.
+        let mut started = Self {
+            portmapper,
+            ports,
+            own_monitor: ports[0],
+            is_of_server: false,
+            servers: None,
+            monitor: None,
+        };
+        let is_served = started.register() && started.serve(listener, socket, service).is_some();
+        if !is_served {
+            started.end();
+            return None;
+        }
+        Some(started)
+    }
+
+    /// Begins to serve the programs. `None`: a socket or thread is missing.
+    fn serve(
+        &mut self,
+        listener: TcpListener,
+        socket: UdpSocket,
+        service: &Arc<HostLockService>,
+    ) -> Option<()> {
         let [tcp, udp] = CallbackPrograms::for_both_transports(service).ok()?.map(Arc::new);
         let (connections, threads, threads_per_client) = LIMITS;
         let limits = Limits { connections, threads, threads_per_client, ..Limits::default() };
         let server = RpcServer::new(vec![listener], tcp, limits).ok()?;
         let datagrams = DatagramServer::new(socket, udp, may_wait).ok()?;
-        let servers = Some((server.handle(), datagrams.handle()));
-        let mut started = Self { portmapper, ports, own_monitor: ports[0], servers, monitor: None };
+        self.servers = Some((server.handle(), datagrams.handle()));
         thread::Builder::new().name("curt-locks-tcp".into()).spawn(move || server.run()).ok()?;
         let serve_datagrams = move || {
             if let Err(error) = datagrams.run() {
                 warn!(%error, "calls of servers over UDP are not received any more");
             }
         };
-        let spawned = thread::Builder::new().name("curt-locks-udp".into()).spawn(serve_datagrams);
-        if spawned.is_err() || !started.register() {
-            started.end();
-            return None;
-        }
-        Some(started)
+        thread::Builder::new().name("curt-locks-udp".into()).spawn(serve_datagrams).ok().map(drop)
     }
 
     /// The programs of a server. `None` if they are not registered, and other hosts cannot call it.
@@ -80,7 +143,14 @@ impl NlmCallbackServer {
         let portmapper = LocalPortmapper::find()?;
         let is_registered = portmapper.is_registered_at(nlm4::PROGRAM, nlm4::VERSION, ports);
         let monitor = SystemMonitor::find_other_than(&portmapper, own_monitor);
-        is_registered.then_some(Self { portmapper, ports, own_monitor, servers: None, monitor })
+        is_registered.then_some(Self {
+            portmapper,
+            ports,
+            own_monitor,
+            is_of_server: true,
+            servers: None,
+            monitor,
+        })
     }
 
     fn register(&mut self) -> bool {
@@ -90,7 +160,7 @@ impl NlmCallbackServer {
     /// Whether servers can call the programs. Registers them anew if the portmapper has forgotten
     /// them, and finds the monitor that has been started or has ended meanwhile.
     pub(super) fn keep_registered(&mut self) -> bool {
-        if self.servers.is_none() {
+        if self.is_of_server {
             self.monitor = SystemMonitor::find_other_than(&self.portmapper, self.own_monitor);
             return self.portmapper.is_registered_at(nlm4::PROGRAM, nlm4::VERSION, self.ports);
         }
@@ -122,12 +192,17 @@ impl NlmCallbackServer {
         self.monitor
     }
 
+    /// Ends the programs, unless they are a server's.
     pub(super) fn end(self) {
-        let Some((server, datagrams)) = self.servers else { return };
+        if self.is_of_server {
+            return;
+        }
         self.portmapper.unregister(nlm4::PROGRAM, nlm4::VERSION, self.ports);
         self.portmapper.unregister(nsm::PROGRAM, nsm::VERSION, self.ports);
-        server.shutdown();
-        datagrams.shutdown();
+        if let Some((server, datagrams)) = self.servers {
+            server.shutdown();
+            datagrams.shutdown();
+        }
     }
 }
 
@@ -145,40 +220,49 @@ impl SystemMonitor {
         port.map(Self)
     }
 
-    /// Has a host watched, or not any more. Returns whether it is done.
-    #[must_use]
-    pub fn watch(self, host: IpAddr, is_watched: bool) -> bool {
+    /// Has a host watched, or not any more.
+    pub fn watch(self, host: IpAddr, is_watched: bool) -> Result<(), NotWatched> {
         if is_watched {
-            return self.monitor(host).is_some();
+            return self.monitor(host).map(drop);
         }
         let name = host.to_string();
         let unwatched = registration::connect(self.0).and_then(|transport| {
             let id = monitored(&name);
             registration::call::<nsm::MonitorState>(&transport, target(NsmProcedure::Unmon), &id)
         });
-        unwatched
-            .inspect_err(|error| debug!(%host, %error, "the status monitor still watches the host"))
-            .is_ok()
+        unwatched.map(drop).map_err(|error| {
+            debug!(%host, %error, "the status monitor still watches the host");
+            NotWatched::Unreachable
+        })
     }
 
     /// Has a host watched. Returns the monitor's state number, with which it notifies that host of
     /// a restart.
-    pub(super) fn monitor(self, host: IpAddr) -> Option<i32> {
+    pub(super) fn monitor(self, host: IpAddr) -> Result<i32, NotWatched> {
         let name = host.to_string();
         let arguments = MonArguments { id: monitored(&name), private: record_of(host) };
         let told = registration::connect(self.0).and_then(|transport| {
             registration::call::<MonResult>(&transport, target(NsmProcedure::Mon), &arguments)
         });
         match told {
-            Ok(MonResult { result: nsm::MonitorResult::Success, state }) => return Some(state),
-            Ok(_) => {
-                warn!(%host, "the status monitor does not watch the host: its restart goes unnoticed");
-            }
+            Ok(MonResult { result: nsm::MonitorResult::Success, state }) => Ok(state),
+            Ok(_) => Err(NotWatched::Refused),
             Err(error) => {
-                warn!(%host, %error, "no status monitor watches the host: its restart goes unnoticed");
+                debug!(%host, %error, "the status monitor does not answer");
+                Err(NotWatched::Unreachable)
             }
         }
-        None
+    }
+}
+
+impl NotWatched {
+    /// Writes to the log that a host is not watched.
+    pub fn warn(self, host: IpAddr) {
+        let why = match self {
+            Self::Refused => "the status monitor refuses it",
+            Self::Unreachable => "the status monitor does not answer",
+        };
+        warn!(%host, why, "the host is not watched: its restart goes unnoticed");
     }
 }
 
@@ -195,4 +279,33 @@ fn monitored(name: &str) -> MonitorId<'_> {
 
 const fn target(procedure: NsmProcedure) -> ProcedureId {
     ProcedureId { program: nsm::PROGRAM, version: nsm::VERSION, procedure: procedure.number() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_portmapper_that_refuses_is_not_asked_each_time() {
+        let refusal = LastRefusal::default();
+        let asked = Cell::new(0);
+        let start = |outcome: Result<(), NotServed>| {
+            refusal.unless_recent(|| {
+                asked.set(asked.get() + 1);
+                outcome
+            })
+        };
+        for _ in 0..3 {
+            assert_eq!(start(Err(NotServed::NotHere)), None);
+        }
+        assert_eq!((asked.get(), start(Ok(()))), (3, Some(())), "it was started meanwhile");
+        for _ in 0..3 {
+            assert_eq!(start(Err(NotServed::Refused)), None);
+        }
+        assert_eq!(asked.get(), 5);
+        *refusal.0.lock() = Instant::now().checked_sub(REFUSED_INTERVAL);
+        assert_eq!(start(Ok(())), Some(()));
+    }
 }

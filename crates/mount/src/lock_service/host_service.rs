@@ -31,7 +31,7 @@ use curt_types::{ByteRange, LockType};
 use parking_lot::{Condvar, Mutex};
 use tracing::{debug, info};
 
-use super::callback_server::{NlmCallbackServer, ServerPorts, SystemMonitor};
+use super::callback_server::{LastRefusal, NlmCallbackServer, ServerPorts, SystemMonitor};
 use super::host_state::HostState;
 use super::programs::{CallbackReceiver, Grant, GrantReply};
 use super::record::{self, hexadecimal, network_namespace, parse_handle};
@@ -305,6 +305,7 @@ pub(super) struct HostLockService {
     /// Where the server has the programs that owns this service.
     server: Mutex<Option<ServerPorts>>,
     callbacks: Mutex<Option<NlmCallbackServer>>,
+    last_refusal: LastRefusal,
     can_be_called: AtomicBool,
     is_monitor: AtomicBool,
     progress: (Mutex<ServiceProgress>, Condvar),
@@ -372,6 +373,7 @@ impl HostLockService {
             send_notice: Box::new(send_notice),
             server: Mutex::default(),
             callbacks: Mutex::default(),
+            last_refusal: LastRefusal::default(),
             can_be_called: AtomicBool::new(false),
             is_monitor: AtomicBool::new(false),
             progress: (Mutex::new(ServiceProgress::Starts), Condvar::new()),
@@ -413,7 +415,7 @@ impl HostLockService {
     /// The programs, if they can be registered, or are registered by their server.
     fn callbacks(self: &Arc<Self>) -> Option<NlmCallbackServer> {
         match &self.owner {
-            ServiceOwner::Mount(_) => NlmCallbackServer::start(self),
+            ServiceOwner::Mount(_) => self.last_refusal.unless_recent(|| NlmCallbackServer::start(self)),
             ServiceOwner::Server(_) => self.server.lock().and_then(NlmCallbackServer::of_server),
         }
     }
@@ -474,14 +476,16 @@ impl HostLockService {
     /// one.
     fn watch_by(&self, monitor: Option<SystemMonitor>, mount: &RegisteredMount, locks: LocksOfMount) {
         if let Some(host) = &self.host {
-            let may_notify =
-                monitor.is_none() && locks == LocksOfMount::NoneYet && self.is_monitor.load(Relaxed);
-            let tell = |server, number| may_notify && (self.send_notice)(server, number);
+            let may_notify = locks == LocksOfMount::NoneYet && self.is_monitor.load(Relaxed);
+            let tell = |server, number| monitor.is_some() || may_notify && (self.send_notice)(server, number);
             host.note(&mount.servers, tell);
         }
         let Some(monitor) = monitor else { return self.system_state.store(0, Relaxed) };
-        for state in mount.servers.iter().filter_map(|server| monitor.monitor(*server)) {
-            self.system_state.store(state, Relaxed);
+        for server in &mount.servers {
+            match monitor.monitor(*server) {
+                Ok(state) => self.system_state.store(state, Relaxed),
+                Err(not_watched) => not_watched.warn(*server),
+            }
         }
     }
 
@@ -890,6 +894,7 @@ mod tests {
             send_notice: Box::new(|server, _| panic!("{server} is notified")),
             server: Mutex::default(),
             callbacks: Mutex::default(),
+            last_refusal: LastRefusal::default(),
             can_be_called: AtomicBool::new(true),
             is_monitor: AtomicBool::new(true),
             progress: (Mutex::new(ServiceProgress::Serves), Condvar::new()),

@@ -92,7 +92,7 @@ impl HostState {
 
     /// A mount of a server is about to lock at the first of these addresses. The server is notified
     /// of a later restart there, and of an earlier one at any of them now or not at all: later it
-    /// would free the new locks.
+    /// would free the new locks. `tell` returns whether it has been, or will be by another monitor.
     pub(super) fn note(&self, servers: &[IpAddr], tell: impl Fn(IpAddr, i32) -> bool) {
         for (position, server) in servers.iter().enumerate() {
             let notice = NoticeInProgress::begin(self, *server);

@@ -23,7 +23,7 @@ use curt_types::FileHandle;
 use parking_lot::Mutex;
 use tracing::warn;
 
-pub use callback_server::{ServerPorts, SystemMonitor};
+pub use callback_server::{NotWatched, ServerPorts, SystemMonitor};
 pub use programs::{
     CallbackPrograms, CallbackReceiver, Grant, GrantReply, MONITOR_CALLBACK, PORT_RESERVED, may_wait,
 };

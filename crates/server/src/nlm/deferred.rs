@@ -3,7 +3,8 @@
 //! A host may give up a request that waits: its process was killed, or it restarts. It then sends
 //! UNLOCK, CANCEL, UNSHARE, FREE_ALL or a notice, and takes the reply for the end of the request.
 //! Executed later, the request would take what nobody releases. So each of these marks what it
-//! concerns, and a marked request is refused.
+//! concerns, and then releases what the host has. A request looks at its mark with the table of
+//! locks or reservations locked: either it is refused, or what it took is found there.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -155,7 +155,7 @@ impl<'r, 'c> NlmRequest<'r, 'c> {
         wanted: WantedFromFile,
     ) -> Result<FileChange<'r>, LockRefusal> {
         let file = target.file_key();
-        if self.request.deferred.as_ref().is_some_and(|deferred| deferred.has_ended()) {
+        if self.is_given_up() {
             return Err(NlmStat4::DeniedGracePeriod.into());
         }
         self.request.begin_allowed_change(&file, kind).map_err(|fault| match fault {
@@ -171,6 +171,11 @@ impl<'r, 'c> NlmRequest<'r, 'c> {
             }
             fault => fault.into(),
         })
+    }
+
+    /// Whether the host has given the request up while it waited.
+    fn is_given_up(&self) -> bool {
+        self.request.deferred.as_ref().is_some_and(|deferred| deferred.has_ended())
     }
 
     /// The host releases what an owner (`oh`) may wait for. Returns whether it does.
@@ -314,7 +319,8 @@ fn locked(call: &mut NlmRequest<'_, '_>, arguments: &NlmLockArguments<'_>, monit
     if !host.is_recorded() && service.locks.has_begun(request.owner.client) {
         call.record()?;
     }
-    let attempt = || service.locks.lock(&target, &request, service.clock.now());
+    let is_given_up = || call.is_given_up();
+    let attempt = || service.locks.lock(&target, &request, &is_given_up, service.clock.now());
     let outcome = match attempt()? {
         // The holder may be an NFSv4 client whose lease has expired. A queued request gets the lock
         // by a callback.
@@ -331,6 +337,11 @@ fn locked(call: &mut NlmRequest<'_, '_>, arguments: &NlmLockArguments<'_>, monit
         outcome => outcome,
     };
     drop(change);
+    // UNLOCK leaves a request in the queue.
+    if matches!(outcome, LockOutcome::Blocked(_)) && is_given_up() {
+        let _ = service.locks.cancel(&target, &request.owner, lock_type, range, service.clock.now());
+        return Err(NlmStat4::DeniedGracePeriod.into());
+    }
     Ok(match outcome {
         LockOutcome::Granted => NlmStat4::Granted,
         // It waits for no callback.
@@ -356,12 +367,11 @@ fn cancelled(call: &mut NlmRequest<'_, '_>, arguments: &NlmCancelArguments<'_>) 
     let (owner, lock_type) = (call.owner(lock), lock_type(arguments.exclusive));
     let service = call.service();
     let wanted = WantedFromFile::Lock { svid: lock.svid, range };
-    if call.end_deferred(lock.oh.bytes(), &target.file_key(), wanted) {
-        return Ok(NlmStat4::Granted);
-    }
+    let has_ended = call.end_deferred(lock.oh.bytes(), &target.file_key(), wanted);
+    // It may be in the queue as well: it is executed again, or was sent twice.
     match service.locks.cancel(&target, &owner, lock_type, range, service.clock.now()) {
-        CancelOutcome::Cancelled => Ok(NlmStat4::Granted),
-        CancelOutcome::NotWaiting => Ok(NlmStat4::Denied),
+        CancelOutcome::NotWaiting if !has_ended => Ok(NlmStat4::Denied),
+        CancelOutcome::Cancelled | CancelOutcome::NotWaiting => Ok(NlmStat4::Granted),
     }
 }
 
@@ -426,7 +436,14 @@ fn shared(call: &mut NlmRequest<'_, '_>, arguments: &NlmShareArguments<'_>) -> D
     call.record()?;
     let owner = ShareOwner { host: call.host(), name: share.oh.bytes().into() };
     let (file, table, state) = (target.file_key(), &service.held.shares, host.states.latest());
-    let share = || service.lock_manager.shares.lock().share(table, file, owner.clone(), mode, state);
+    let share = || {
+        let mut shares = service.lock_manager.shares.lock();
+        // Who gives it up marks it before it locks the reservations.
+        if call.is_given_up() {
+            return Err(NoShare::GivenUp);
+        }
+        shares.share(table, file, owner.clone(), mode, state)
+    };
     let outcome = match share() {
         Err(NoShare::Conflict) if service.expire_holders(&file, WantedAccess::Open(mode)).is_ok() => share(),
         outcome => outcome,
@@ -463,6 +480,7 @@ impl From<NoShare> for LockRefusal {
     fn from(refused: NoShare) -> Self {
         Self::Status(match refused {
             NoShare::Conflict => NlmStat4::Denied,
+            NoShare::GivenUp => NlmStat4::DeniedGracePeriod,
             NoShare::TooMany => NlmStat4::DeniedNolocks,
         })
     }

@@ -35,6 +35,8 @@ struct HostShare {
 pub(super) enum NoShare {
     Conflict,
     TooMany,
+    /// The host has given the request up.
+    GivenUp,
 }
 
 /// The reservations of all hosts. The table of all protocol versions decides.

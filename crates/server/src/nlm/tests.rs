@@ -24,9 +24,12 @@ use curt_types::{ByteRange, LockType};
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::Opaque;
 
+use super::deferred::WantedFromFile;
 use super::*;
 use crate::exports::{ExportDefinition, ExportRules, Squash, SystemNames};
+use crate::file_handle::HandleContents;
 use crate::service::NfsServiceConfig;
+use crate::state::FileKey;
 
 const GRACE: Duration = Duration::from_secs(90);
 const NLM: u32 = nlm4::PROGRAM;
@@ -601,15 +604,28 @@ fn a_waiter_whose_host_cannot_be_called_or_refuses_leaves_the_queue() {
 
 #[test]
 fn a_cancelled_waiter_is_not_called() {
-    let server = Server::new();
-    assert_eq!(server.lock(A, WHOLE), Granted);
-    let wait = Wanted { block: true, ..WHOLE };
-    assert_eq!(server.lock(B, wait), Blocked);
-    assert_eq!(server.cancel(B, Wanted { offset: 1, ..wait }), Denied, "another range");
-    assert_eq!(server.cancel(B, wait), Granted);
-    assert_eq!(server.cancel(B, wait), Denied);
-    server.unlock(A, WHOLE);
-    assert_eq!(server.granted(), []);
+    for is_sent_twice in [false, true] {
+        let server = Server::new();
+        assert_eq!(server.lock(A, WHOLE), Granted);
+        let wait = Wanted { block: true, ..WHOLE };
+        assert_eq!(server.lock(B, wait), Blocked);
+        // The retransmission waits for a delegation.
+        let deferred = is_sent_twice.then(|| {
+            let HandleContents { file_system, node, .. } = server.service.key.verify(&server.file).unwrap();
+            let wanted = WantedFromFile::Lock { svid: wait.svid, range: ByteRange::WHOLE };
+            let file = FileKey { file_system, node };
+            let request = DeferredRequest::new(B.ip(), wait.oh, file, wanted);
+            server.service.lock_manager.deferred.insert(request)
+        });
+        if !is_sent_twice {
+            assert_eq!(server.cancel(B, Wanted { offset: 1, ..wait }), Denied, "another range");
+        }
+        assert_eq!(server.cancel(B, wait), Granted);
+        drop(deferred);
+        assert_eq!(server.cancel(B, wait), Denied);
+        server.unlock(A, WHOLE);
+        assert_eq!(server.granted(), []);
+    }
 }
 
 // SEMANTICS: lockd-11.

@@ -2,22 +2,27 @@
 //! that hangs delays no lock.
 //!
 //! The monitor may be started, be started again at another port, or end. So it is looked for again
-//! and again, and one that is found has all hosts watched.
+//! and again, and one that is found has all hosts watched. It may refuse some of them, such as
+//! those with IPv6 addresses.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::net::IpAddr;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use curt_mount::lock_service::SystemMonitor;
+use curt_mount::lock_service::{NotWatched, SystemMonitor};
 
 /// Requests that wait; as many as hosts can have locks.
 const REQUESTS_MAX: usize = 4096;
 
 /// How often the monitor is looked for.
 const INTERVAL: Duration = Duration::from_secs(10);
+
+/// How many hosts a monitor that did not watch them is asked for at each look: a call takes a
+/// reserved port for a while.
+const REPEATED_MAX: usize = 64;
 
 /// The thread.
 pub(super) struct MonitorThread(SyncSender<WatchRequest>);
@@ -29,12 +34,12 @@ struct WatchRequest {
 
 /// A monitor where it was found.
 trait StatusMonitor: PartialEq + Send + 'static {
-    /// Has a host watched, or not any more. Returns whether it is done.
-    fn watch(&self, host: IpAddr, is_watched: bool) -> bool;
+    /// Has a host watched, or not any more.
+    fn watch(&self, host: IpAddr, is_watched: bool) -> Result<(), NotWatched>;
 }
 
 impl StatusMonitor for SystemMonitor {
-    fn watch(&self, host: IpAddr, is_watched: bool) -> bool {
+    fn watch(&self, host: IpAddr, is_watched: bool) -> Result<(), NotWatched> {
         Self::watch(*self, host, is_watched)
     }
 }
@@ -42,9 +47,11 @@ impl StatusMonitor for SystemMonitor {
 /// State of the thread.
 struct HostsToWatch<M, F> {
     find: F,
-    /// The monitor that watches all hosts.
+    /// The monitor that watches all hosts but `unwatched`.
     monitor: Option<M>,
     hosts: HashSet<IpAddr>,
+    /// Those that it is asked for again. One that failed is the last one.
+    unwatched: VecDeque<IpAddr>,
 }
 
 impl MonitorThread {
@@ -62,7 +69,7 @@ impl MonitorThread {
         interval: Duration,
     ) -> io::Result<Self> {
         let (requests, waiting) = sync_channel::<WatchRequest>(REQUESTS_MAX);
-        let mut all = HostsToWatch { find, monitor: None, hosts };
+        let mut all = HostsToWatch { find, monitor: None, hosts, unwatched: VecDeque::new() };
         let work = move || {
             let mut next_look = Instant::now();
             loop {
@@ -91,15 +98,37 @@ impl MonitorThread {
 }
 
 impl<M: StatusMonitor, F: FnMut() -> Option<M>> HostsToWatch<M, F> {
-    /// Has all hosts watched by another monitor, if there is one.
+    /// Has all hosts watched by another monitor, if there is one, and those again that this one
+    /// does not watch.
     fn look(&mut self) {
         let found = (self.find)();
-        if found == self.monitor {
-            return;
+        let is_other = found != self.monitor;
+        if is_other {
+            self.monitor = found;
+            let asked_first: HashSet<_> = self.unwatched.iter().copied().collect();
+            self.unwatched.extend(self.hosts.difference(&asked_first));
         }
-        // One that fails is asked again at the next look.
-        let watch_all = |monitor: &M| self.hosts.iter().all(|host| monitor.watch(*host, true));
-        self.monitor = found.filter(watch_all);
+        let Some(monitor) = &self.monitor else { return };
+        let count = if is_other { self.unwatched.len() } else { self.unwatched.len().min(REPEATED_MAX) };
+        let mut has_answered = false;
+        for _ in 0..count {
+            let Some(host) = self.unwatched.pop_front() else { return };
+            let watched = monitor.watch(host, true);
+            if let Err(error) = watched {
+                if is_other {
+                    error.warn(host);
+                }
+                self.unwatched.push_back(host);
+            }
+            if watched == Err(NotWatched::Unreachable) {
+                // One that has answered may be busy, or the reserved ports are in use.
+                if !has_answered {
+                    self.monitor = None;
+                }
+                return;
+            }
+            has_answered = true;
+        }
     }
 
     fn change(&mut self, request: &WatchRequest) {
@@ -109,7 +138,15 @@ impl<M: StatusMonitor, F: FnMut() -> Option<M>> HostsToWatch<M, F> {
         } else {
             self.hosts.remove(&host);
         }
-        if self.monitor.as_ref().is_some_and(|monitor| !monitor.watch(host, is_watched)) {
+        self.unwatched.retain(|other| *other != host);
+        let Some(Err(error)) = self.monitor.as_ref().map(|monitor| monitor.watch(host, is_watched)) else {
+            return;
+        };
+        if is_watched {
+            error.warn(host);
+            self.unwatched.push_back(host);
+        }
+        if error == NotWatched::Unreachable {
             self.monitor = None;
         }
     }
@@ -128,6 +165,7 @@ mod tests {
     struct Monitor {
         port: u16,
         is_alive: bool,
+        refused: Option<IpAddr>,
         requests: mpsc::Sender<(u16, IpAddr, bool)>,
     }
 
@@ -138,10 +176,46 @@ mod tests {
     }
 
     impl StatusMonitor for Monitor {
-        fn watch(&self, host: IpAddr, is_watched: bool) -> bool {
+        fn watch(&self, host: IpAddr, is_watched: bool) -> Result<(), NotWatched> {
             self.requests.send((self.port, host, is_watched)).expect("the test ends later");
-            self.is_alive
+            match self.refused {
+                _ if !self.is_alive => Err(NotWatched::Unreachable),
+                Some(refused) if refused == host => Err(NotWatched::Refused),
+                _ => Ok(()),
+            }
         }
+    }
+
+    #[test]
+    fn a_host_that_is_refused_stops_no_other() {
+        let host = |last| IpAddr::from([10, 0, 0, last]);
+        let (sender, requests) = mpsc::channel();
+        let asked = || requests.try_iter().collect::<Vec<_>>();
+        let at = |port, refused| Some(Monitor { port, is_alive: true, refused, requests: sender.clone() });
+        let running = Mutex::new(at(1, Some(host(5))));
+        let find = || running.lock().clone();
+        let hosts = (1..10).map(host).collect();
+        let mut hosts = HostsToWatch { find, monitor: None, hosts, unwatched: VecDeque::new() };
+        let all = |port| (1..10).map(|last| (port, host(last), true)).collect::<HashSet<_>>();
+        hosts.look();
+        assert_eq!(asked().into_iter().collect::<HashSet<_>>(), all(1));
+        // It alone is asked for again, and not once it has no locks any more.
+        hosts.look();
+        hosts.change(&WatchRequest { host: host(6), is_watched: true });
+        hosts.look();
+        assert_eq!(asked(), [5, 6, 5].map(|last| (1, host(last), true)));
+        hosts.change(&WatchRequest { host: host(5), is_watched: false });
+        hosts.look();
+        assert_eq!(asked(), [(1, host(5), false)]);
+        hosts.change(&WatchRequest { host: host(5), is_watched: true });
+        assert_eq!(asked(), [(1, host(5), true)]);
+        // It is started again.
+        *running.lock() = at(2, None);
+        hosts.look();
+        let again = asked();
+        assert_eq!((again.len(), again.into_iter().collect::<HashSet<_>>()), (9, all(2)));
+        hosts.look();
+        assert_eq!(asked(), []);
     }
 
     #[test]
@@ -149,7 +223,7 @@ mod tests {
         let host = |last| IpAddr::from([10, 0, 0, last]);
         let (sender, requests) = mpsc::channel();
         let next = || requests.recv_timeout(Duration::from_secs(60)).expect("a request");
-        let at = |port, is_alive| Some(Monitor { port, is_alive, requests: sender.clone() });
+        let at = |port, is_alive| Some(Monitor { port, is_alive, refused: None, requests: sender.clone() });
         let running = Arc::new(Mutex::new(at(1, true)));
         let found = Arc::clone(&running);
         let interval = Duration::from_millis(1);

@@ -28,9 +28,9 @@ use crate::{
     PeerCallKind, PersistentState, SystemNames,
 };
 
-/// Keeps calls to NLM hosts.
+/// Keeps calls to NLM hosts, and does something before the next job.
 #[derive(Default)]
-struct Peers(Mutex<Vec<PeerCall>>);
+struct Peers(Mutex<Vec<PeerCall>>, Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 impl LockPeers for Peers {
     fn call(&self, call: PeerCall) -> bool {
@@ -39,6 +39,8 @@ impl LockPeers for Peers {
     }
 
     fn run(&self, job: Box<dyn FnOnce() + Send>) {
+        let before = self.1.lock().take();
+        before.into_iter().for_each(|before| before());
         job();
     }
 
@@ -243,6 +245,22 @@ fn unlock_of_connected(server: &Server, lock: NlmLock<'_>) {
     call_of_connected(server, NlmProcedure::Unlock, &NlmUnlockArguments { cookie, lock });
 }
 
+/// The status of the connected host's request for a file that is given up so.
+fn status_of_connected(server: &Server, given_up_by: &str, file: &FileHandle) -> NlmStat4 {
+    let ask = |procedure: NlmProcedure, arguments: &dyn CallArguments| {
+        let procedure = procedure.number();
+        let target = ProcedureId { program: nlm4::PROGRAM, version: nlm4::VERSION, procedure };
+        server.call_connected(target, user(0), arguments)
+    };
+    if given_up_by == "UNSHARE" {
+        let reply = ask(NlmProcedure::Share, &reserving_all(file));
+        decode_all::<NlmShareResult<'_>>(&reply).unwrap().status
+    } else {
+        let reply = ask(NlmProcedure::Lock, &blocking(file));
+        decode_all::<NlmResult<'_>>(&reply).unwrap().status
+    }
+}
+
 const GIVE_UP: [(&str, GiveUp); 6] = [
     ("UNLOCK", |server, file| {
         unlock_of_connected(server, NlmLock { offset: 100, length: 1, ..whole(file) });
@@ -272,24 +290,11 @@ fn a_host_gets_nothing_that_it_gave_up_while_delegations_were_recalled() {
     let server = server_of(vec![export("/srv/files", 1, rules)]).0.connected();
     let reader = server.client("reader");
     let calls = delegations::bind(&reader, delegations::ok);
-    let ask = |procedure: NlmProcedure, arguments: &dyn CallArguments| {
-        let procedure = procedure.number();
-        let target = ProcedureId { program: nlm4::PROGRAM, version: nlm4::VERSION, procedure };
-        server.call_connected(target, user(0), arguments)
-    };
     for (round, (name, give_up)) in GIVE_UP.into_iter().enumerate() {
         let file = &delegations::create(&reader, name);
         let stateid = delegations::delegated(&reader, name);
         let status = std::thread::scope(|scope| {
-            let asks = scope.spawn(|| {
-                if name == "UNSHARE" {
-                    let reply = ask(NlmProcedure::Share, &reserving_all(file));
-                    decode_all::<NlmShareResult<'_>>(&reply).unwrap().status
-                } else {
-                    let reply = ask(NlmProcedure::Lock, &blocking(file));
-                    decode_all::<NlmResult<'_>>(&reply).unwrap().status
-                }
-            });
+            let asks = scope.spawn(|| status_of_connected(&server, name, file));
             while delegations::waits(&server) <= round as u64 && !asks.is_finished() {
                 std::thread::yield_now();
             }
@@ -305,6 +310,37 @@ fn a_host_gets_nothing_that_it_gave_up_while_delegations_were_recalled() {
         let expected = if is_given_up { NlmStat4::Granted } else { NlmStat4::Denied };
         assert_eq!(nlm_lock(&server, file, false), expected, "{name}");
         let share = nlm_share(&server, 0, file, NlmShareAccess::Read, ShareDeny::None);
+        assert_eq!(share, NlmStat4::Granted, "{name}");
+    }
+}
+
+// SEMANTICS: stateful-11.
+#[test]
+fn a_host_gets_nothing_that_it_gives_up_while_its_request_is_executed_again() {
+    for (name, give_up) in GIVE_UP {
+        let rules = ExportRules { secure_ports: false, ..rules() };
+        let (server, peers, _) = server_of(vec![export("/srv/files", 1, rules)]);
+        let server = server.connected();
+        let reader = server.client("reader");
+        let calls = delegations::bind(&reader, delegations::ok);
+        let file = delegations::create(&reader, "file");
+        let stateid = delegations::delegated(&reader, "file");
+        // The host is recorded after the request has found that it was not given up.
+        let (given_up, other) = (file.clone(), Server::over(Arc::clone(&server.service)));
+        *peers.1.lock() = Some(Box::new(move || give_up(&other, &given_up)));
+        let status = std::thread::scope(|scope| {
+            let asks = scope.spawn(|| status_of_connected(&server, name, &file));
+            assert_eq!(calls.recv_timeout(Duration::from_secs(60)).unwrap().stateid, stateid, "{name}");
+            assert_eq!(delegations::give_back(&reader, &file, stateid), NfsStat4::Ok);
+            asks.join().unwrap()
+        });
+        assert!(peers.1.lock().is_none(), "{name}");
+        let is_given_up = name != "UNLOCK of another owner";
+        let expected = if is_given_up { NlmStat4::DeniedGracePeriod } else { NlmStat4::Granted };
+        assert_eq!(status, expected, "{name}");
+        let expected = if is_given_up { NlmStat4::Granted } else { NlmStat4::Denied };
+        assert_eq!(nlm_lock(&server, &file, false), expected, "{name}");
+        let share = nlm_share(&server, 0, &file, NlmShareAccess::Read, ShareDeny::None);
         assert_eq!(share, NlmStat4::Granted, "{name}");
     }
 }
