@@ -82,7 +82,7 @@ impl TestBinary {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let (variable, seed) = seed::variable();
-        let mut command = Command::new(&self.path);
+        let mut command = self.isolated();
         command
             .args(arguments)
             .current_dir(&self.directory)
@@ -90,6 +90,18 @@ impl TestBinary {
             .env("CURT_PROGRAMS", root().join("target/release"))
             .env(variable, seed)
             .stdin(Stdio::null());
+        command
+    }
+
+    /// The binary, in a mount namespace of its own where root runs it. A test that makes a
+    /// mount namespace copies each mount of its binary: in a common namespace also those of other
+    /// binaries, whose sessions would not end when they unmount.
+    fn isolated(&self) -> Command {
+        if !rustix::process::geteuid().is_root() {
+            return Command::new(&self.path);
+        }
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "--"]).arg(&self.path);
         command
     }
 
