@@ -119,12 +119,12 @@ fn install() -> Result<()> {
     };
     let nightly = there(Command::new("rustup").args(["run", "nightly", "rustc", "--version"]));
     if !nightly {
-        println!("to install: a nightly toolchain (libFuzzer's instrumentation)");
+        eprintln!("to install: a nightly toolchain (libFuzzer's instrumentation)");
         let mut command = Command::new("rustup");
         finish(command.args(["toolchain", "install", "nightly", "--profile", "minimal"]))?;
     }
     if !there(Command::new("cargo").args(["fuzz", "--version"])) {
-        println!("to install: cargo-fuzz (runs the targets)");
+        eprintln!("to install: cargo-fuzz (runs the targets)");
         let mut command = Command::new("cargo");
         finish(command.args(["install", "--locked", "cargo-fuzz", "--version", CARGO_FUZZ]))?;
     }

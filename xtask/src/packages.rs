@@ -40,11 +40,11 @@ const PACKAGES: [(&str, &str); 25] = [
 pub(crate) fn install() -> Result<()> {
     let missing: Vec<_> = PACKAGES.into_iter().filter(|(name, _)| !is_installed(name)).collect();
     if missing.is_empty() {
-        println!("all {} packages that the tests need are installed", PACKAGES.len());
+        eprintln!("all {} packages that the tests need are installed", PACKAGES.len());
         return Ok(());
     }
     for (name, purpose) in &missing {
-        println!("to install: {name} ({purpose})");
+        eprintln!("to install: {name} ({purpose})");
     }
     let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
     ensure!(

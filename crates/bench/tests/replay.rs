@@ -449,3 +449,23 @@ fn build_with_delegations_asks_about_each_file_once() {
     );
     assert!(sent.total() <= 1_600);
 }
+
+/// What an open need not ask is opened with its READ all the same: the delegation, and the siblings
+/// that are opened by the same request, save a READ of each.
+#[test]
+fn build_with_delegations_noaccesscheck_and_sloppycto_asks_about_each_file_once() {
+    let sent = sent_v4(Workload::Build, noaccesscheck_sloppycto(), Delegations::Granted);
+    assert_eq!(
+        list(&sent),
+        [
+            ("GETATTR", 125),
+            ("LOOKUP", 39),
+            ("OPEN", 405),
+            ("READ", 5),
+            ("READDIR", 58),
+            ("EXCHANGE_ID", 1),
+            ("CREATE_SESSION", 1),
+            ("RECLAIM_COMPLETE", 1)
+        ]
+    );
+}

@@ -236,7 +236,8 @@ pub struct FileAtOpen {
 /// An open that changes nothing is needed by READs only: whatever else OPEN brings is requested
 /// without it, or known. So its OPEN waits for a READ. If there has to be a request now, and a READ
 /// would follow, then both are one request. If OPEN brings a delegation, it is that request, and no
-/// later open has to ask.
+/// later open has to ask. An open that is served without a request is sent with its READ as well if
+/// it brings a delegation: files that are opened next are opened by the same request.
 pub fn decide_open_time(
     decision: OpenDecision,
     intent: OpenIntent,
@@ -246,19 +247,23 @@ pub fn decide_open_time(
     if intent.write || intent.truncate || intent.create {
         return OpenTime::Now;
     }
-    match decision {
-        OpenDecision::Serve(_) | OpenDecision::Deny => OpenTime::Later,
-        OpenDecision::Revalidate | OpenDecision::Ask(_) => {
-            let is_small = (1..=OPEN_READ_MAX.min(file.read_max as u64)).contains(&file.size);
-            let expects_read = is_small && !file.has_data && !intent.direct && reads.is_expected();
-            if expects_read {
-                OpenTime::WithRead(file.size)
-            } else if file.is_delegated_by_open {
-                OpenTime::Now
-            } else {
-                OpenTime::Later
-            }
-        }
+    // What is served under a delegation was opened before, and what is refused is not opened.
+    let has_request = match decision {
+        OpenDecision::Serve(OpenServed::Delegated) | OpenDecision::Deny => return OpenTime::Later,
+        OpenDecision::Serve(_) => false,
+        OpenDecision::Revalidate | OpenDecision::Ask(_) => true,
+    };
+    if !has_request && !file.is_delegated_by_open {
+        return OpenTime::Later;
+    }
+    let is_small = (1..=OPEN_READ_MAX.min(file.read_max as u64)).contains(&file.size);
+    let expects_read = is_small && !file.has_data && !intent.direct && reads.is_expected();
+    if expects_read {
+        OpenTime::WithRead(file.size)
+    } else if has_request && file.is_delegated_by_open {
+        OpenTime::Now
+    } else {
+        OpenTime::Later
     }
 }
 
@@ -402,6 +407,21 @@ mod tests {
         }
         let served = OpenDecision::Serve(OpenServed::Delegated);
         assert_eq!(time(served, read, with_data), OpenTime::Later);
+    }
+
+    #[test]
+    fn an_open_that_need_not_ask_is_sent_with_its_read_if_it_brings_a_delegation() {
+        let read = OpenIntent { read: true, ..OpenIntent::default() };
+        let delegated = FileAtOpen { is_delegated_by_open: true, ..SMALL };
+        for served in [OpenServed::Sloppy, OpenServed::Confirmed, OpenServed::WithoutCloseToOpen] {
+            let served = OpenDecision::Serve(served);
+            assert_eq!(time(served, read, delegated), OpenTime::WithRead(100));
+            let with_data = FileAtOpen { has_data: true, ..delegated };
+            assert_eq!(time(served, read, with_data), OpenTime::Later);
+            assert_eq!(time(served, read, FileAtOpen { size: 0, ..delegated }), OpenTime::Later);
+        }
+        let of_delegation = OpenDecision::Serve(OpenServed::Delegated);
+        assert_eq!(time(of_delegation, read, delegated), OpenTime::Later);
     }
 
     #[test]
