@@ -1,7 +1,10 @@
 //! Read delegations over NFSv4.1: what they save, who ends them, and what is seen then.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -16,8 +19,8 @@ use rustix::io::Errno;
 
 use crate::{
     nfs4_faults::times,
-    scripted_server::{ScriptedServer, bytes, op, set_word},
-    world::{BenchMount, World, root, user},
+    scripted_server::{ScriptedServer, bytes, op, refused, set_word},
+    world::{BenchMount, REQUEST, World, root, user},
 };
 
 fn world() -> World {
@@ -191,6 +194,66 @@ fn a_recall_is_followed_by_delegreturn_and_close_in_one_compound() {
     wait_until(|| ended(&reader) == [1, 0, 0]);
     assert_eq!(reader.sent(), "NFSv4.SEQUENCE 1");
     assert_eq!(reader.cat(&root(), file), Ok(b"two".to_vec()));
+}
+
+/// How the reply to an OPEN that was executed is lost.
+#[derive(Clone, Copy, Debug)]
+enum LostReply {
+    /// The server has not kept it (NFS4ERR_RETRY_UNCACHED_REP).
+    Uncached,
+    /// Also piggybacked operations precede.
+    UncachedWithClose,
+    /// The session is lost.
+    SessionLost,
+}
+
+// SEMANTICS: sessions-13.
+#[test]
+fn a_delegation_of_an_open_that_was_executed_twice_is_returned_when_it_is_recalled() {
+    const BADSESSION: u32 = 10_052;
+    const RETRY_UNCACHED_REP: u32 = 10_068;
+    for lost in [LostReply::Uncached, LostReply::UncachedWithClose, LostReply::SessionLost] {
+        let world = world();
+        let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+        maker.put(&root(), maker.client.root(), "file", 0o644, b"one");
+        let _ = maker.lookup(&root(), maker.client.root(), "none");
+        let callbacks = Callbacks::default();
+        let server = ScriptedServer::over(world.way_with(&callbacks));
+        let way = Arc::<ScriptedServer>::clone(&server);
+        let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks);
+        if let LostReply::UncachedWithClose = lost {
+            mounted.put(&root(), mounted.client.root(), "other", 0o644, b"x");
+        }
+        let is_first = times(1);
+        server.script(move |asked| {
+            (asked.does(op::LOOKUP) && is_first()).then(|| {
+                let mut reply = asked.execute()?;
+                if let LostReply::SessionLost = lost {
+                    asked.lost.set(Some((REQUEST, false)));
+                    return Ok(refused(op::SEQUENCE, BADSESSION));
+                }
+                // SEQUENCE alone is in the reply, and the refusal of what follows.
+                reply.truncate(4 * 14);
+                reply.extend(bytes(&[op::PUTFH, RETRY_UNCACHED_REP]));
+                set_word(&mut reply, 0, RETRY_UNCACHED_REP);
+                set_word(&mut reply, 2, 2);
+                Ok(reply)
+            })
+        });
+        let found = mounted.lookup(&root(), mounted.client.root(), "file").unwrap();
+        assert_eq!(mounted.cat(&root(), found.id), Ok(b"one".to_vec()));
+        assert_eq!(mounted.counter(ClientCounter::DelegationGranted), 0, "{lost:?}: it has one already");
+        let returns = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&returns);
+        server.script(move |asked| {
+            counted.fetch_add(u32::from(asked.does(op::DELEGRETURN)), Relaxed);
+            None
+        });
+        let writer = world.mount_v4_over(CacheOptions::default(), "writer", world.way());
+        write(&writer, "file", b"two");
+        assert_eq!(returns.load(Relaxed), 1, "{lost:?}");
+        assert_eq!(mounted.cat(&root(), found.id), Ok(b"two".to_vec()));
+    }
 }
 
 // SEMANTICS: sessions-14.

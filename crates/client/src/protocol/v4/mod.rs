@@ -902,6 +902,7 @@ fn question<'a>(
         sink: None,
         may_piggyback: true,
         opens: None,
+        opening: None,
         operations: OWN_OPERATIONS_MAX,
         keeps_reply: false,
     }

@@ -400,10 +400,11 @@ impl NfsV4 {
             operations.push(&arguments);
         };
         let caller = RpcCaller { credential: &open.credential, interrupt };
-        let request = change(caller, Nfs4Operation::Open, 1, &append);
         let is_recovery = matches!(claim, OpenClaim::Previous(_));
         let wants_delegation = matches!(claim, OpenClaim::Previous(DelegationType::Read));
-        let _opening = wants_delegation.then(|| self.delegations.begin_opening());
+        let opening = wants_delegation.then(|| self.delegations.begin_opening());
+        let opening = opening.as_ref();
+        let request = CompoundRequest { opening, ..change(caller, Nfs4Operation::Open, 1, &append) };
         let reply = if is_recovery { self.send_in_recovery(&request)? } else { Some(self.send(&request)?) };
         let Some(reply) = reply else { return Ok(None) };
         let mut results = self.decoded(reply.results())?;
@@ -488,13 +489,14 @@ impl NfsV4 {
                 operations.push(&GetattrArgs4 { attributes: attributes::OBJECT });
             }
         };
+        let opening = self.delegations.begin_opening();
         let request = CompoundRequest {
             main: 1,
             results_max: 2 * OPEN_RESULTS_MAX * batch.len(),
             may_piggyback: false,
+            opening: Some(&opening),
             ..question(RpcCaller { credential, interrupt }, Nfs4Operation::Open, &append)
         };
-        let _opening = self.delegations.begin_opening();
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(None) };
         let mut results = CompoundResultReader(self.decoded(reply.results())?, reply.generation());
         for (done, waiting) in batch.iter().enumerate() {
