@@ -9,7 +9,8 @@ use std::{
 };
 
 use curt_client::{
-    Background, BackgroundTask, InodeId, OpenFlags, RenameMode, ops, protocol::v4::mounting::Callbacks,
+    Background, BackgroundTask, InodeId, OpenFlags, RenameMode, ops,
+    protocol::{Protocol, v4::mounting::Callbacks},
 };
 use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
@@ -302,23 +303,57 @@ fn a_delegation_is_returned_with_the_change_of_this_client() {
     }
 }
 
+/// Files of these names, which another client has made, delegated to `mounted`.
+pub(crate) fn delegated_many(world: &World, mounted: &BenchMount, names: &[String]) {
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    for name in names {
+        maker.put(&root(), maker.client.root(), name, 0o644, b"one");
+    }
+    let _ = maker.lookup(&root(), maker.client.root(), "none");
+    for name in names {
+        let found = mounted.lookup(&root(), mounted.client.root(), name).unwrap();
+        assert_eq!(mounted.cat(&root(), found.id), Ok(b"one".to_vec()));
+    }
+    assert_eq!(mounted.counter(ClientCounter::DelegationGranted), names.len() as u64);
+    mounted.sent();
+}
+
+// SEMANTICS: sessions-22.
+#[test]
+fn a_mount_that_ends_has_all_its_files_closed_and_returned_by_four_requests() {
+    let world = world();
+    let mounted = mounted(&world, "one");
+    let names: Vec<String> = (0..100).map(|number| format!("f{number}")).collect();
+    delegated_many(&world, &mounted, &names);
+    let found = mounted.lookup(&root(), mounted.client.root(), "f0").unwrap();
+    let opened = ops::open(&mounted.client.op(&root()), found.id, OpenFlags::reading()).unwrap();
+    let writer = world.mount_v4_over(CacheOptions::default(), "writer", world.way());
+    let theirs: Vec<_> =
+        names.iter().map(|name| writer.lookup(&root(), writer.client.root(), name).unwrap().id).collect();
+    mounted.sent();
+    mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
+    let expected =
+        "NFSv4.EXCHANGE_ID 1 NFSv4.CREATE_SESSION 1 NFSv4.DESTROY_SESSION 1 NFSv4.DESTROY_CLIENTID 1";
+    assert_eq!(mounted.sent(), expected);
+    writer.sent();
+    for id in theirs {
+        let opened = ops::open(&writer.client.op(&root()), id, OpenFlags::writing()).unwrap();
+        ops::close(&writer.client.op(&root()), &opened.file).unwrap();
+    }
+    assert_eq!(writer.sent(), "NFSv4.OPEN 100", "none waits for a recall");
+    // A request that comes late makes no other client.
+    assert_eq!(ops::statfs(&mounted.client.op(&root()), mounted.client.root()).map(drop), Err(Errno::INTR));
+    assert_eq!(mounted.sent(), "");
+    drop(opened);
+}
+
 // SEMANTICS: sessions-14.
 #[test]
 fn delegations_are_returned_with_the_removal_of_many_names() {
     let world = world();
-    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
-    let names: Vec<String> = (0..12).map(|number| format!("f{number}")).collect();
-    for name in &names {
-        maker.put(&root(), maker.client.root(), name, 0o644, b"one");
-    }
-    let _ = maker.lookup(&root(), maker.client.root(), "none");
     let mounted = mounted(&world, "one");
-    for name in &names {
-        let found = mounted.lookup(&root(), mounted.client.root(), name).unwrap();
-        assert_eq!(mounted.cat(&root(), found.id), Ok(b"one".to_vec()));
-    }
-    assert_eq!(mounted.counter(ClientCounter::DelegationGranted), 12);
-    mounted.sent();
+    let names: Vec<String> = (0..12).map(|number| format!("f{number}")).collect();
+    delegated_many(&world, &mounted, &names);
     let names: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
     let removed = ops::remove_many(&mounted.client.op(&root()), mounted.client.root(), &names).unwrap();
     assert_eq!(removed, [Ok(()); 12]);
@@ -343,7 +378,7 @@ fn a_file_that_is_open_for_writing_is_not_delegated() {
 
 /// Runs delayed work when its time has come.
 #[derive(Default)]
-struct Timers(Mutex<Vec<(Duration, BackgroundTask)>>);
+pub(crate) struct Timers(Mutex<Vec<(Duration, BackgroundTask)>>);
 
 impl std::fmt::Debug for Timers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -363,7 +398,7 @@ impl Background for Timers {
 
 impl Timers {
     /// Runs what was to be done within this time.
-    fn pass(&self, time: Duration) {
+    pub(crate) fn pass(&self, time: Duration) {
         let (due, later) =
             std::mem::take(&mut *self.0.lock()).into_iter().partition(|(delay, _)| *delay <= time);
         *self.0.lock() = later;

@@ -30,6 +30,12 @@ impl ClientIdentity {
         Self::new(format!("Curt {} {place}", machine()).into_bytes())
     }
 
+    /// Another instance of the client: the server discards what this one had when it is presented
+    /// (RFC 8881 section 18.35.4).
+    pub(super) fn next_instance(&self) -> Verifier4 {
+        Verifier4(self.verifier.0.map(|byte| !byte))
+    }
+
     /// The identity of a client with this name, which starts now.
     #[must_use]
     pub fn new(mut name: Vec<u8>) -> Self {

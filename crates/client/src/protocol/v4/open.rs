@@ -917,19 +917,6 @@ impl OpenTable {
             opens.waiting.push_front(operation);
         }
     }
-
-    /// Closes everything: the mount ends.
-    pub(super) fn release_all(&self, now: Instant) {
-        let opens = &mut *self.0.lock();
-        opens.retain(|open| open.opened != 0);
-        for (key, open) in &mut opens.opens {
-            (open.users, open.pins, open.delegation) = ([0; 3], 0, None);
-            open.idle_since = Some(now);
-            if !std::mem::replace(&mut open.is_queued, true) {
-                opens.idle.push_back(key.clone());
-            }
-        }
-    }
 }
 
 impl PiggybackedOperation {

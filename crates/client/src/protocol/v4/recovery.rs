@@ -6,7 +6,10 @@
 //! before any other request. What cannot be reclaimed is opened again when it is used; if that
 //! fails too, its users alone get EIO.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use curt_proto::nfs4::{
     BindConnToSessionArgs4, BindConnToSessionOk4, CallbackSecParms4, CallbackSysCredentials,
@@ -114,7 +117,10 @@ impl NfsV4 {
     /// There is no reply, or the server refuses the client.
     pub(super) fn recover(&self, interrupt: &Interrupt) -> Result<(), CallError> {
         let generation = self.session.lock().generation();
-        let result = self.recover_steps(interrupt, self.is_hard);
+        let result = match self.has_ended.load(Relaxed) {
+            true => Err(RecoveryError::Call(CallError::Interrupted)),
+            false => self.recover_steps(interrupt, self.is_hard, RecoveryStep::None),
+        };
         self.session.recovered();
         if result.is_ok() && self.session.lock().generation() != generation {
             self.tell_callbacks_lost();
@@ -132,14 +138,20 @@ impl NfsV4 {
         })
     }
 
-    /// Runs the steps of recovery, and returns why one failed. A step whose refusal may pass is
-    /// repeated if `is_patient`.
-    pub(super) fn recover_steps(&self, interrupt: &Interrupt, is_patient: bool) -> Result<(), RecoveryError> {
+    /// Runs the steps of recovery until none above `enough` is needed, and returns why one failed.
+    /// A step whose refusal may pass is repeated if `is_patient`.
+    pub(super) fn recover_steps(
+        &self,
+        interrupt: &Interrupt,
+        is_patient: bool,
+        enough: RecoveryStep,
+    ) -> Result<(), RecoveryError> {
         let caller = RpcCaller { credential: &self.machine, interrupt };
         let (mut steps, mut wait, mut is_known) = (0, RECOVERY_PAUSE, false);
         while steps < STEPS_MAX {
             let need = self.session.lock().need();
             let progress = match need {
+                _ if need <= enough => return Ok(()),
                 RecoveryStep::None => return Ok(()),
                 RecoveryStep::Client => self.exchange_id(caller),
                 RecoveryStep::Session => self.create_session(caller),
@@ -190,9 +202,13 @@ impl NfsV4 {
                 .unwrap_or_default(),
             ..ImplementationId::default()
         };
+        let verifier = match self.has_ended.load(Relaxed) {
+            true => self.identity.next_instance(),
+            false => self.identity.verifier,
+        };
         let arguments = ExchangeIdArgs4 {
             owner: ClientOwner {
-                verifier: self.identity.verifier,
+                verifier,
                 owner: OpaqueLimited::new(&self.identity.owner).unwrap_or_default(),
             },
             flags: ExchangeIdFlags(0),
@@ -651,8 +667,14 @@ impl NfsV4 {
         Ok(())
     }
 
-    /// Ends the session and the client's record.
+    /// Ends the session and the client's record, with all that it had open, locked or delegated, in
+    /// four requests: the server discards that when another instance of the client creates a
+    /// session. To close thousands of files one by one takes longer than the end of a mount may.
     pub(super) fn destroy(&self, interrupt: &Interrupt) -> Result<(), CallError> {
+        self.session.lock().client_unknown();
+        if let Err(error) = self.recover_steps(interrupt, false, RecoveryStep::Reclaim) {
+            tracing::debug!(?error, "the server keeps what is open until the lease ends");
+        }
         let caller = RpcCaller { credential: &self.machine, interrupt };
         let (session, client) = {
             let state = self.session.lock();
