@@ -605,6 +605,34 @@ fn what_an_interrupted_open_has_opened_is_closed() {
     }
 }
 
+// SEMANTICS: sessions-1.
+#[test]
+fn an_interrupted_open_for_writing_leaves_others_who_read_an_open_for_reading() {
+    let world = World::new();
+    world.serve_callbacks();
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    maker.put(&root(), maker.client.root(), "file", 0o644, b"x");
+    let _ = maker.lookup(&root(), maker.client.root(), "none");
+    let server = ScriptedServer::new(&world);
+    let mounted = mounted(&world, &server);
+    let op = || mounted.client.op(&root());
+    let found = mounted.lookup(&root(), mounted.client.root(), "file").unwrap();
+    let reading = ops::open(&op(), found.id, OpenFlags::reading()).unwrap().file;
+    assert_eq!(ops::read(&op(), &reading, 0, 9).unwrap().to_vec(), b"x");
+    server.script(give_up_next(op::OPEN));
+    let opened = ops::open(&op(), found.id, OpenFlags::writing()).map(drop);
+    assert_eq!(opened, Err(Errno::INTR));
+    world.seconds(2);
+    statfs(&world, &mounted).unwrap();
+    // No file is delegated that another client has open for writing.
+    let reader = world.mount_called_back(CacheOptions::default(), "reader");
+    let theirs = reader.lookup(&root(), reader.client.root(), "file").unwrap();
+    reader.cat(&root(), theirs.id).unwrap();
+    assert_eq!(reader.counter(ClientCounter::DelegationGranted), 1);
+    assert_eq!(ops::read(&op(), &reading, 0, 9).unwrap().to_vec(), b"x");
+    ops::close(&op(), &reading).unwrap();
+}
+
 #[test]
 fn what_an_interrupted_read_has_opened_is_closed() {
     let world = World::new();

@@ -589,6 +589,14 @@ impl OpenTable {
         opens.set_idle(key, now)
     }
 
+    /// An OPEN was executed for nobody: accesses that no user has are given up.
+    pub(super) fn narrow(&self, key: &OpenKey) {
+        let opens = &mut *self.0.lock();
+        if opens.opens.get(key).is_some_and(|open| open.is_used() && open.narrower().is_some()) {
+            opens.too_wide.push_back(key.clone());
+        }
+    }
+
     /// The stateid for I/O. Its sequence number is zero, which stands for the newest state: an
     /// upgrade may be in flight (section 8.2.2). Only what reads needs a delayed OPEN: who writes
     /// does not fail because the file cannot be read.

@@ -450,6 +450,7 @@ impl NfsV4 {
         let credential = Arc::clone(owner.credential);
         let open = OpenToRestore { key, credential, accesses: Vec::new() };
         self.send_reclaim(&open, access, OpenClaim::Fh, interrupt)?;
+        self.opens.narrow(&open.key);
         self.close_soon();
         Ok(())
     }
