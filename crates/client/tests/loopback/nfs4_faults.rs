@@ -21,7 +21,7 @@ use curt_rpc::client::CallError;
 use rustix::io::Errno;
 
 use crate::{
-    delegations::Timers,
+    delegations::{Timers, delegated_many},
     scripted_server::{ScriptedRequest, ScriptedServer, bytes, op, refused, set_word},
     world::{BenchMount, REQUEST, World, root, user},
 };
@@ -371,6 +371,33 @@ fn a_session_of_few_operations_closes_what_was_opened() {
     timers.pass(Duration::from_secs(1));
     assert_eq!(closes.load(Relaxed), 1);
     assert_eq!(mounted.sent(), "NFSv4.SEQUENCE 1");
+}
+
+// SEMANTICS: sessions-15.
+#[test]
+fn a_session_of_few_operations_returns_all_delegations_at_once() {
+    let world = World::new();
+    world.serve_callbacks();
+    let callbacks = Callbacks::default();
+    let server = ScriptedServer::over(world.way_with(&callbacks));
+    server.script(limit_session(&[(word::OPERATIONS_MAX, 16)]));
+    let way = Arc::<ScriptedServer>::clone(&server);
+    let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks);
+    let names: Vec<String> = (0..400).map(|number| format!("f{number}")).collect();
+    delegated_many(&world, &mounted, &names);
+    mounted.client.set_options(CacheOptions { delegations: false, ..CacheOptions::default() });
+    // Seven in each request; as many closes.
+    assert_eq!(mounted.sent(), "NFSv4.SEQUENCE 58");
+    assert_eq!(statfs(&world, &mounted), Ok(()));
+    assert_eq!(mounted.sent(), "NFSv4.GETATTR 1");
+    let writer = world.mount_v4_over(CacheOptions::default(), "writer", world.way());
+    for name in &names {
+        let found = writer.lookup(&root(), writer.client.root(), name).unwrap();
+        writer.sent();
+        let opened = ops::open(&writer.client.op(&root()), found.id, OpenFlags::writing()).unwrap();
+        assert_eq!(writer.sent(), "NFSv4.OPEN 1", "{name}: nobody has to return it");
+        ops::close(&writer.client.op(&root()), &opened.file).unwrap();
+    }
 }
 
 // SEMANTICS: sessions-6.
