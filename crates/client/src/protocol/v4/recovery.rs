@@ -121,11 +121,7 @@ impl NfsV4 {
             true => Err(RecoveryError::Call(CallError::Interrupted)),
             false => self.recover_steps(interrupt, self.is_hard, RecoveryStep::None),
         };
-        self.session.recovered();
-        if result.is_ok() && self.session.lock().generation() != generation {
-            self.tell_callbacks_lost();
-        }
-        result.map_err(|error| match error {
+        let result = result.map_err(|error| match error {
             RecoveryError::Call(error) => error,
             RecoveryError::Refused(status) => {
                 tracing::warn!(%status, "the server refuses this client");
@@ -135,7 +131,14 @@ impl NfsV4 {
                 tracing::warn!("the server's sessions are too small now");
                 CallError::SystemError
             }
-        })
+        });
+        // In a hard mount each waits for the server as long as its own caller does.
+        let failure = result.err().filter(|error| !self.is_hard && *error != CallError::Interrupted);
+        self.session.recovered(failure);
+        if result.is_ok() && self.session.lock().generation() != generation {
+            self.tell_callbacks_lost();
+        }
+        result
     }
 
     /// Runs the steps of recovery until none above `enough` is needed, and returns why one failed.
