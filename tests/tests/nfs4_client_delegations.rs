@@ -18,7 +18,7 @@ use rustix::process::Signal;
 const MINUTES: Duration = Duration::from_secs(300);
 
 /// The files, which all contain `old`.
-const FILES: &str = "written removed replaced moded truncated appended held kept";
+const FILES: &str = "written removed replaced moded truncated appended held kept last";
 
 /// An action of another client, and the reader's next result; `$1` is the reader's directory.
 const CHANGES: &[(&str, &str)] = &[
@@ -100,12 +100,22 @@ fn share_with_all(network: &Network, source: &str, options: &str, linux: &str) -
         writer.unmount()?;
     }
     let mut linux = LinuxLocker::start(network, KernelNumber(0), linux, "linux")?.mounted()?;
-    share(network, &reader, |script| linux.run(&format!("cd /mnt/nfs && {{ {script}; }}")))?;
-    linux.end()?;
-    reader.unmount()
+    let mut change = |script: &str| linux.run(&format!("cd /mnt/nfs && {{ {script}; }}"));
+    share(network, &reader, &mut change)?;
+    let delegated = counter(network, &reader, "open_delegated")?;
+    process::until("a file is delegated", MINUTES, || {
+        shell(network, reader.directory(), "cat last")?;
+        Ok((counter(network, &reader, "open_delegated")? > delegated).then_some(()))
+    })?;
+    reader.unmount()?;
+    // The server has discarded what the mount had: nobody waits for a lease.
+    let begun = Instant::now();
+    change("echo new >last")?;
+    ensure!(begun.elapsed() < Duration::from_secs(8), "the writer has waited {:?}", begun.elapsed());
+    linux.end().map(drop)
 }
 
-// SEMANTICS: sessions-13, sessions-14.
+// SEMANTICS: sessions-13, sessions-14, sessions-22.
 #[test]
 fn curt_and_linux_see_each_change_of_what_curt_serve_has_delegated_to_curt() -> Result<()> {
     let network = Network::new()?;
@@ -117,7 +127,7 @@ fn curt_and_linux_see_each_change_of_what_curt_serve_has_delegated_to_curt() -> 
     share_with_all(&network, &server.source(), &options, &format!("{options} {}", server.source()))
 }
 
-// SEMANTICS: sessions-13, sessions-14.
+// SEMANTICS: sessions-13, sessions-14, sessions-22.
 #[test]
 fn curt_and_linux_see_each_change_of_what_knfsd_has_delegated_to_curt() -> Result<()> {
     let network = Network::new()?;

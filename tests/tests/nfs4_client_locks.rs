@@ -220,9 +220,13 @@ fn serve<'n>(network: &'n Network, name: &str) -> Result<(CurtServe, Mounts<'n>)
     let export = network.make_directory(name)?;
     std::fs::write(export.join("file"), "old")?;
     let server = CurtServe::start(network, &export, &["--lease", "10", "--grace", "10"])?;
-    let options = format!("vers=4.1,port={}", CurtServe::PORT);
-    let mounts = Mounts::new(network, &server.source(), &options)?;
+    let mounts = Mounts::new(network, &server.source(), &options())?;
     Ok((server, mounts))
+}
+
+/// The options of mounts of `curt serve`.
+fn options() -> String {
+    format!("vers=4.1,port={}", CurtServe::PORT)
 }
 
 // SEMANTICS: sessions-3, sessions-9, lock-4, lock-12, lock-16, lock-17.
@@ -329,5 +333,38 @@ fn a_lock_whose_lease_has_expired_is_lost_and_its_owner_learns_that_once() -> Re
     tell(&mut holder, "unlock")?;
     drop(other);
     ensure!(!mounts.is_refused(&mounts.one, "fcntl-write")?, "it is free");
+    Ok(())
+}
+
+// SEMANTICS: sessions-23.
+#[test]
+fn a_mount_that_is_detached_while_it_is_busy_keeps_its_locks_beside_the_next_one_at_its_place() -> Result<()>
+{
+    let network = Network::new()?;
+    let (server, mounts) = serve(&network, "export")?;
+    let mut holder = mounts.holder(&mounts.one, "fcntl-write")?;
+    network.shell(&format!("umount -l {}", mounts.one.directory().display()), MINUTE)?;
+    let next = CurtMount::start(&network, "one", &server.source(), &options())?;
+    ensure!(mounts.is_refused(&next, "fcntl-write")?, "the next mount has taken the lock away");
+    // Each renews its lease.
+    std::thread::sleep(Duration::from_secs(12));
+    ensure!(mounts.is_refused(&next, "fcntl-write")? && mounts.is_refused(&mounts.other, "fcntl-write")?);
+    tell(&mut holder, "unlock")?;
+    mounts.holder(&next, "fcntl-write").map(drop)
+}
+
+// SEMANTICS: sessions-10.
+#[test]
+fn locks_of_a_killed_mount_end_when_it_is_mounted_again_by_another_path_to_its_place() -> Result<()> {
+    let network = Network::new()?;
+    let (server, mut mounts) = serve(&network, "export")?;
+    let _holder = mounts.holder(&mounts.one, "fcntl-write")?;
+    mounts.one.process().signal(Signal::KILL)?;
+    mounts.one.process().wait(MINUTE)?;
+    let place = mounts.one.directory().to_owned();
+    network.shell(&format!("umount -l {}", place.display()), MINUTE)?;
+    std::os::unix::fs::symlink(&place, network.directory().join("link"))?;
+    let _next = CurtMount::start(&network, "link", &server.source(), &options())?;
+    ensure!(!mounts.is_refused(&mounts.other, "fcntl-write")?, "the lock is still there");
     Ok(())
 }

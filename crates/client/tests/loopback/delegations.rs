@@ -1,12 +1,16 @@
 //! Read delegations over NFSv4.1: what they save, who ends them, and what is seen then.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
 use curt_client::{
-    Background, BackgroundTask, InodeId, OpenFlags, RenameMode, ops, protocol::v4::mounting::Callbacks,
+    Background, BackgroundTask, InodeId, OpenFlags, RenameMode, ops,
+    protocol::{Protocol, v4::mounting::Callbacks},
 };
 use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
@@ -16,8 +20,8 @@ use rustix::io::Errno;
 
 use crate::{
     nfs4_faults::times,
-    scripted_server::{ScriptedServer, bytes, op, set_word},
-    world::{BenchMount, World, root, user},
+    scripted_server::{ScriptedServer, bytes, op, refused, set_word},
+    world::{BenchMount, REQUEST, World, root, user},
 };
 
 fn world() -> World {
@@ -193,6 +197,66 @@ fn a_recall_is_followed_by_delegreturn_and_close_in_one_compound() {
     assert_eq!(reader.cat(&root(), file), Ok(b"two".to_vec()));
 }
 
+/// How the reply to an OPEN that was executed is lost.
+#[derive(Clone, Copy, Debug)]
+enum LostReply {
+    /// The server has not kept it (NFS4ERR_RETRY_UNCACHED_REP).
+    Uncached,
+    /// Also piggybacked operations precede.
+    UncachedWithClose,
+    /// The session is lost.
+    SessionLost,
+}
+
+// SEMANTICS: sessions-13.
+#[test]
+fn a_delegation_of_an_open_that_was_executed_twice_is_returned_when_it_is_recalled() {
+    const BADSESSION: u32 = 10_052;
+    const RETRY_UNCACHED_REP: u32 = 10_068;
+    for lost in [LostReply::Uncached, LostReply::UncachedWithClose, LostReply::SessionLost] {
+        let world = world();
+        let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+        maker.put(&root(), maker.client.root(), "file", 0o644, b"one");
+        let _ = maker.lookup(&root(), maker.client.root(), "none");
+        let callbacks = Callbacks::default();
+        let server = ScriptedServer::over(world.way_with(&callbacks));
+        let way = Arc::<ScriptedServer>::clone(&server);
+        let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks);
+        if let LostReply::UncachedWithClose = lost {
+            mounted.put(&root(), mounted.client.root(), "other", 0o644, b"x");
+        }
+        let is_first = times(1);
+        server.script(move |asked| {
+            (asked.does(op::LOOKUP) && is_first()).then(|| {
+                let mut reply = asked.execute()?;
+                if let LostReply::SessionLost = lost {
+                    asked.lost.set(Some((REQUEST, false)));
+                    return Ok(refused(op::SEQUENCE, BADSESSION));
+                }
+                // SEQUENCE alone is in the reply, and the refusal of what follows.
+                reply.truncate(4 * 14);
+                reply.extend(bytes(&[op::PUTFH, RETRY_UNCACHED_REP]));
+                set_word(&mut reply, 0, RETRY_UNCACHED_REP);
+                set_word(&mut reply, 2, 2);
+                Ok(reply)
+            })
+        });
+        let found = mounted.lookup(&root(), mounted.client.root(), "file").unwrap();
+        assert_eq!(mounted.cat(&root(), found.id), Ok(b"one".to_vec()));
+        assert_eq!(mounted.counter(ClientCounter::DelegationGranted), 0, "{lost:?}: it has one already");
+        let returns = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&returns);
+        server.script(move |asked| {
+            counted.fetch_add(u32::from(asked.does(op::DELEGRETURN)), Relaxed);
+            None
+        });
+        let writer = world.mount_v4_over(CacheOptions::default(), "writer", world.way());
+        write(&writer, "file", b"two");
+        assert_eq!(returns.load(Relaxed), 1, "{lost:?}");
+        assert_eq!(mounted.cat(&root(), found.id), Ok(b"two".to_vec()));
+    }
+}
+
 // SEMANTICS: sessions-14.
 #[test]
 fn a_delegation_is_returned_with_the_change_of_this_client() {
@@ -239,23 +303,57 @@ fn a_delegation_is_returned_with_the_change_of_this_client() {
     }
 }
 
+/// Files of these names, which another client has made, delegated to `mounted`.
+pub(crate) fn delegated_many(world: &World, mounted: &BenchMount, names: &[String]) {
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    for name in names {
+        maker.put(&root(), maker.client.root(), name, 0o644, b"one");
+    }
+    let _ = maker.lookup(&root(), maker.client.root(), "none");
+    for name in names {
+        let found = mounted.lookup(&root(), mounted.client.root(), name).unwrap();
+        assert_eq!(mounted.cat(&root(), found.id), Ok(b"one".to_vec()));
+    }
+    assert_eq!(mounted.counter(ClientCounter::DelegationGranted), names.len() as u64);
+    mounted.sent();
+}
+
+// SEMANTICS: sessions-22.
+#[test]
+fn a_mount_that_ends_has_all_its_files_closed_and_returned_by_four_requests() {
+    let world = world();
+    let mounted = mounted(&world, "one");
+    let names: Vec<String> = (0..100).map(|number| format!("f{number}")).collect();
+    delegated_many(&world, &mounted, &names);
+    let found = mounted.lookup(&root(), mounted.client.root(), "f0").unwrap();
+    let opened = ops::open(&mounted.client.op(&root()), found.id, OpenFlags::reading()).unwrap();
+    let writer = world.mount_v4_over(CacheOptions::default(), "writer", world.way());
+    let theirs: Vec<_> =
+        names.iter().map(|name| writer.lookup(&root(), writer.client.root(), name).unwrap().id).collect();
+    mounted.sent();
+    mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
+    let expected =
+        "NFSv4.EXCHANGE_ID 1 NFSv4.CREATE_SESSION 1 NFSv4.DESTROY_SESSION 1 NFSv4.DESTROY_CLIENTID 1";
+    assert_eq!(mounted.sent(), expected);
+    writer.sent();
+    for id in theirs {
+        let opened = ops::open(&writer.client.op(&root()), id, OpenFlags::writing()).unwrap();
+        ops::close(&writer.client.op(&root()), &opened.file).unwrap();
+    }
+    assert_eq!(writer.sent(), "NFSv4.OPEN 100", "none waits for a recall");
+    // A request that comes late makes no other client.
+    assert_eq!(ops::statfs(&mounted.client.op(&root()), mounted.client.root()).map(drop), Err(Errno::INTR));
+    assert_eq!(mounted.sent(), "");
+    drop(opened);
+}
+
 // SEMANTICS: sessions-14.
 #[test]
 fn delegations_are_returned_with_the_removal_of_many_names() {
     let world = world();
-    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
-    let names: Vec<String> = (0..12).map(|number| format!("f{number}")).collect();
-    for name in &names {
-        maker.put(&root(), maker.client.root(), name, 0o644, b"one");
-    }
-    let _ = maker.lookup(&root(), maker.client.root(), "none");
     let mounted = mounted(&world, "one");
-    for name in &names {
-        let found = mounted.lookup(&root(), mounted.client.root(), name).unwrap();
-        assert_eq!(mounted.cat(&root(), found.id), Ok(b"one".to_vec()));
-    }
-    assert_eq!(mounted.counter(ClientCounter::DelegationGranted), 12);
-    mounted.sent();
+    let names: Vec<String> = (0..12).map(|number| format!("f{number}")).collect();
+    delegated_many(&world, &mounted, &names);
     let names: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
     let removed = ops::remove_many(&mounted.client.op(&root()), mounted.client.root(), &names).unwrap();
     assert_eq!(removed, [Ok(()); 12]);
@@ -280,7 +378,7 @@ fn a_file_that_is_open_for_writing_is_not_delegated() {
 
 /// Runs delayed work when its time has come.
 #[derive(Default)]
-struct Timers(Mutex<Vec<(Duration, BackgroundTask)>>);
+pub(crate) struct Timers(Mutex<Vec<(Duration, BackgroundTask)>>);
 
 impl std::fmt::Debug for Timers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -300,7 +398,7 @@ impl Background for Timers {
 
 impl Timers {
     /// Runs what was to be done within this time.
-    fn pass(&self, time: Duration) {
+    pub(crate) fn pass(&self, time: Duration) {
         let (due, later) =
             std::mem::take(&mut *self.0.lock()).into_iter().partition(|(delay, _)| *delay <= time);
         *self.0.lock() = later;

@@ -21,6 +21,7 @@ use curt_rpc::client::CallError;
 use rustix::io::Errno;
 
 use crate::{
+    delegations::{Timers, delegated_many},
     scripted_server::{ScriptedRequest, ScriptedServer, bytes, op, refused, set_word},
     world::{BenchMount, REQUEST, World, root, user},
 };
@@ -356,7 +357,9 @@ fn a_session_of_few_operations_closes_what_was_opened() {
     let world = World::new();
     let server = ScriptedServer::new(&world);
     server.script(limit_session(&[(word::OPERATIONS_MAX, 11)]));
-    let mounted = mounted(&world, &server);
+    let timers = Arc::new(Timers::default());
+    let (way, background) = (Arc::<ScriptedServer>::clone(&server), Arc::<Timers>::clone(&timers));
+    let mounted = world.mount_v4_calling_on(CacheOptions::default(), way, &Callbacks::default(), background);
     mounted.put(&root(), mounted.client.root(), "file", 0o644, b"x");
     let closes = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&closes);
@@ -365,9 +368,36 @@ fn a_session_of_few_operations_closes_what_was_opened() {
         None
     });
     mounted.sent();
-    mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
+    timers.pass(Duration::from_secs(1));
     assert_eq!(closes.load(Relaxed), 1);
-    assert!(mounted.sent().contains("NFSv4.SEQUENCE 1"));
+    assert_eq!(mounted.sent(), "NFSv4.SEQUENCE 1");
+}
+
+// SEMANTICS: sessions-15.
+#[test]
+fn a_session_of_few_operations_returns_all_delegations_at_once() {
+    let world = World::new();
+    world.serve_callbacks();
+    let callbacks = Callbacks::default();
+    let server = ScriptedServer::over(world.way_with(&callbacks));
+    server.script(limit_session(&[(word::OPERATIONS_MAX, 16)]));
+    let way = Arc::<ScriptedServer>::clone(&server);
+    let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks);
+    let names: Vec<String> = (0..400).map(|number| format!("f{number}")).collect();
+    delegated_many(&world, &mounted, &names);
+    mounted.client.set_options(CacheOptions { delegations: false, ..CacheOptions::default() });
+    // Seven in each request; as many closes.
+    assert_eq!(mounted.sent(), "NFSv4.SEQUENCE 58");
+    assert_eq!(statfs(&world, &mounted), Ok(()));
+    assert_eq!(mounted.sent(), "NFSv4.GETATTR 1");
+    let writer = world.mount_v4_over(CacheOptions::default(), "writer", world.way());
+    for name in &names {
+        let found = writer.lookup(&root(), writer.client.root(), name).unwrap();
+        writer.sent();
+        let opened = ops::open(&writer.client.op(&root()), found.id, OpenFlags::writing()).unwrap();
+        assert_eq!(writer.sent(), "NFSv4.OPEN 1", "{name}: nobody has to return it");
+        ops::close(&writer.client.op(&root()), &opened.file).unwrap();
+    }
 }
 
 // SEMANTICS: sessions-6.
@@ -600,6 +630,34 @@ fn what_an_interrupted_open_has_opened_is_closed() {
         reader.cat(&root(), found.id).unwrap();
         assert_eq!(reader.counter(ClientCounter::DelegationGranted), 1);
     }
+}
+
+// SEMANTICS: sessions-1.
+#[test]
+fn an_interrupted_open_for_writing_leaves_others_who_read_an_open_for_reading() {
+    let world = World::new();
+    world.serve_callbacks();
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    maker.put(&root(), maker.client.root(), "file", 0o644, b"x");
+    let _ = maker.lookup(&root(), maker.client.root(), "none");
+    let server = ScriptedServer::new(&world);
+    let mounted = mounted(&world, &server);
+    let op = || mounted.client.op(&root());
+    let found = mounted.lookup(&root(), mounted.client.root(), "file").unwrap();
+    let reading = ops::open(&op(), found.id, OpenFlags::reading()).unwrap().file;
+    assert_eq!(ops::read(&op(), &reading, 0, 9).unwrap().to_vec(), b"x");
+    server.script(give_up_next(op::OPEN));
+    let opened = ops::open(&op(), found.id, OpenFlags::writing()).map(drop);
+    assert_eq!(opened, Err(Errno::INTR));
+    world.seconds(2);
+    statfs(&world, &mounted).unwrap();
+    // No file is delegated that another client has open for writing.
+    let reader = world.mount_called_back(CacheOptions::default(), "reader");
+    let theirs = reader.lookup(&root(), reader.client.root(), "file").unwrap();
+    reader.cat(&root(), theirs.id).unwrap();
+    assert_eq!(reader.counter(ClientCounter::DelegationGranted), 1);
+    assert_eq!(ops::read(&op(), &reading, 0, 9).unwrap().to_vec(), b"x");
+    ops::close(&op(), &reading).unwrap();
 }
 
 #[test]

@@ -13,6 +13,7 @@ pub(crate) mod op {
     pub(crate) const ACCESS: u32 = 3;
     pub(crate) const CLOSE: u32 = 4;
     pub(crate) const CREATE: u32 = 6;
+    pub(crate) const DELEGRETURN: u32 = 8;
     pub(crate) const GETATTR: u32 = 9;
     pub(crate) const LINK: u32 = 11;
     pub(crate) const LOCK: u32 = 12;
@@ -100,7 +101,7 @@ impl ScriptedRequest<'_> {
                 9 => bitmap(at),
                 17 | 37 => bitmap(at) + opaque(at + bitmap(at)),
                 op::CLOSE => 5,
-                8 => 4,
+                op::DELEGRETURN => 4,
                 _ => break,
             };
         }

@@ -66,10 +66,11 @@ pub(super) fn connect(
     let timeout = Duration::from_secs(60 * u64::from(retry_minutes(&plan.settings)));
     let began = Instant::now();
     let export = export(plan);
+    let identity = ClientIdentity::of_mount(&plan.source.text(), &plan.target);
     let mut pause = Duration::from_secs(1);
     let mut not_registered = 0;
     loop {
-        let error = match attempt(plan, &export, environment, events) {
+        let error = match attempt(plan, &export, &identity, environment, events) {
             Ok(mounted) => return Ok(mounted),
             Err(error) => error,
         };
@@ -91,6 +92,7 @@ pub(super) fn connect(
 fn attempt(
     plan: &MountSpec,
     export: &ExportSource,
+    identity: &ClientIdentity,
     environment: &Environment,
     events: &Arc<TransportEventCounter>,
 ) -> Result<MountedExport, MountError> {
@@ -100,7 +102,7 @@ fn attempt(
     for minor_version in plan.settings.version.minors() {
         let mount = Nfs4Mount {
             minor_version: *minor_version,
-            identity: ClientIdentity::of_mount(&plan.source.text(), &plan.target),
+            identity: identity.clone(),
             background: Arc::clone(&environment.background),
             clock: Arc::clone(&environment.clock),
         };

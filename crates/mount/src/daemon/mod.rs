@@ -95,7 +95,8 @@ pub fn run(plan: &MountSpec, progress: &dyn Fn(MountProgress<'_>)) -> Result<(),
     }
     protect_from_memory_pressure();
     let target = mount_point::mount_point(&plan.target, &plan.source.text())?;
-    let plan = MountSpec { settings: settled(&plan.settings), ..plan.clone() };
+    // The same place has one path, however it is named.
+    let plan = MountSpec { target: target.clone(), settings: settled(&plan.settings), ..plan.clone() };
     // Before any request to the server: if the metrics address is in use, the mount fails.
     let metrics = plan.settings.figures.metrics.as_ref();
     let metrics = metrics.map(listen_for_figures).transpose()?;

@@ -1,5 +1,6 @@
 //! A client without a mount, for programs on machines without FUSE.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use curt_client::mounting::MountedExport;
@@ -22,7 +23,8 @@ impl UnmountedClient {
     /// # Errors
     /// The errors of a mount until the server has replied.
     pub fn connect(plan: &MountSpec) -> Result<Self, MountFailure> {
-        let plan = MountSpec { settings: settled(&plan.settings), ..plan.clone() };
+        let target = PathBuf::new();
+        let plan = MountSpec { target, settings: settled(&plan.settings), ..plan.clone() };
         let environment = Environment {
             clock: Arc::new(MonotonicClock),
             background: Arc::new(BackgroundThreads::new(BACKGROUND_THREADS)),

@@ -143,6 +143,19 @@ fn every_honoured_option_has_an_effect() {
 }
 
 #[test]
+fn an_address_for_callbacks_changes_nothing_and_the_reason_is_the_session() {
+    for version in ["vers=4.1", "vers=4.2", "vers=4"] {
+        let parsed = parse(&format!("{version},clientaddr=192.0.2.1")).unwrap();
+        assert_eq!(parsed.settings, parse(version).unwrap().settings);
+        let [OptionDiagnostic::Ignored { option, why }] = parsed.remarks.as_slice() else {
+            panic!("{:?}", parsed.remarks)
+        };
+        assert_eq!(option, "clientaddr=192.0.2.1");
+        assert!(why.contains("the session's own connection"), "{why}");
+    }
+}
+
+#[test]
 fn every_row_is_documented() {
     let documented = documented();
     for row in TABLE.iter().flat_map(|group| group.iter()) {

@@ -30,6 +30,7 @@ use curt_xdr::{Decode, DecodeError, Opaque};
 
 use super::{
     NfsV4,
+    delegation::OpeningGuard,
     open::{
         AbandonedOpen, GrantedOpen, OpenKey, OpenPlace, PiggybackedKind, PiggybackedOperation, SentOpen,
         UsableOpen, wire,
@@ -86,6 +87,8 @@ pub(super) struct CompoundRequest<'a> {
     pub(super) may_piggyback: bool,
     /// Returns the opens that the server may have made if the reply is lost.
     pub(super) opens: Option<&'a (dyn Fn() -> Vec<AbandonedOpen> + Sync)>,
+    /// One of its operations is an OPEN that may bring a delegation.
+    pub(super) opening: Option<&'a OpeningGuard<'a>>,
     /// No more operations than it has itself, with SEQUENCE.
     pub(super) operations: u32,
 }
@@ -303,8 +306,9 @@ pub(super) enum Attempt {
     Again,
     /// A piggybacked operation was refused. The compound is sent again without any.
     WithoutPiggybacked,
-    /// Its session is lost, in which it may have been executed: send it again.
-    AgainAfter(LostTransmission),
+    /// It may have been executed, and its reply is lost: send it again. If its session is lost too,
+    /// with the transmission.
+    Repeat(Option<LostTransmission>),
 }
 
 /// Passes a reply to a [`CompoundSink`], and keeps the results of SEQUENCE and OPEN.
@@ -351,7 +355,7 @@ enum PrefixOutcome {
     Executed,
     /// A piggybacked operation was refused: nothing behind it was executed.
     PiggybackedRefused,
-    /// PUTFH or OPEN was refused.
+    /// PUTFH or OPEN was refused, or the compound was executed before.
     Refused(NfsStat4),
 }
 
@@ -403,8 +407,8 @@ impl NfsV4 {
                 Attempt::Wait(least) => {
                     wait = self.pause_longer(wait.max(least), interrupt)?;
                 }
-                Attempt::Again | Attempt::AgainAfter(_) => {
-                    if let Attempt::AgainAfter(transmission) = attempt {
+                Attempt::Again | Attempt::Repeat(_) => {
+                    if let Attempt::Repeat(Some(transmission)) = attempt {
                         lost.get_or_insert(transmission).lost_at = transmission.lost_at;
                     }
                     if purpose == CompoundPurpose::Recovery
@@ -491,7 +495,23 @@ impl NfsV4 {
             }
         };
         let is_opening = open.as_ref().is_some_and(|open| open.delayed.is_some());
-        let opening = is_opening.then(|| self.delegations.begin_opening());
+        let delayed = is_opening.then(|| self.delegations.begin_opening());
+        let attempt = self.attempt_with(request, slot, open, may_piggyback);
+        if matches!(attempt, Err(_) | Ok(Attempt::Repeat(_))) {
+            let openings = delayed.iter().chain(request.opening);
+            openings.for_each(|opening| opening.lose_reply(request.caller.credential));
+        }
+        attempt
+    }
+
+    /// Sends a compound once, which uses this open.
+    fn attempt_with<'b>(
+        &self,
+        request: &CompoundRequest<'b>,
+        slot: SlotGuard<'_>,
+        open: Option<UsedOpen<'b>>,
+        may_piggyback: bool,
+    ) -> Result<Attempt, CallError> {
         let piggybacked = self.take_piggybacked(request, &slot, may_piggyback);
         let sent = SentCompound { request, slot, prefix: CompoundPrefix { piggybacked, open } };
         let layout = sent.prefix.layout();
@@ -508,9 +528,6 @@ impl NfsV4 {
         let result = match result {
             Ok(result) => result,
             Err(error) => {
-                if let Some(opening) = opening {
-                    opening.lose_reply(request.caller.credential);
-                }
                 let SentCompound { slot, prefix, .. } = sent;
                 let mut opens = request.opens.map_or_else(Vec::new, |opens| opens());
                 opens.extend(prefix.open.as_ref().and_then(UsedOpen::abandoned));
@@ -664,7 +681,7 @@ impl NfsV4 {
                     self.session.require_recovery(RecoveryStep::Session, generation);
                     // It may have been executed.
                     return match request.main {
-                        REPEATABLE => Ok(Attempt::Again),
+                        REPEATABLE => Ok(Attempt::Repeat(None)),
                         _ => Err(CallError::SystemError),
                     };
                 }
@@ -717,6 +734,11 @@ impl NfsV4 {
                     return Err(self.rpc.malformed(operation.does.operation().name(), error));
                 }
             };
+            if result == Err(NfsStat4::RetryUncachedRep) {
+                // An earlier copy of the compound was executed.
+                self.requeue_piggybacked(std::iter::once(operation).chain(piggybacked).collect());
+                return Ok(PrefixOutcome::Refused(NfsStat4::RetryUncachedRep));
+            }
             self.piggybacked_done(&operation, result);
             if result.is_err() {
                 self.requeue_piggybacked(piggybacked.collect());
@@ -753,7 +775,7 @@ impl NfsV4 {
             (NfsStat4::Delay, _) => Some(Attempt::Wait(DELAY_MIN)),
             (NfsStat4::Grace, _) => Some(Attempt::Wait(JUKEBOX_DELAY_MIN)),
             // An earlier copy was executed, and does no harm if it is repeated; its reply is lost.
-            (NfsStat4::RetryUncachedRep, _) if !request.keeps_reply => Some(Attempt::Again),
+            (NfsStat4::RetryUncachedRep, _) if !request.keeps_reply => Some(Attempt::Repeat(None)),
             (
                 NfsStat4::BadStateid
                 | NfsStat4::StaleStateid
@@ -791,9 +813,12 @@ impl NfsV4 {
         result: &CallResult,
     ) -> Result<Attempt, CallError> {
         let generation = slot.generation();
-        let again = result.connection_lost_at.map_or(Attempt::Again, |lost_at| {
-            Attempt::AgainAfter(LostTransmission { sent_at: result.sent_at, lost_at })
-        });
+        let lost = result.connection_lost_at;
+        let lost = lost.map(|lost_at| LostTransmission { sent_at: result.sent_at, lost_at });
+        let again = match lost {
+            None if status != NfsStat4::RetryUncachedRep => Attempt::Again,
+            lost => Attempt::Repeat(lost),
+        };
         match status {
             // The request that is in doubt may still be executed: the same number again.
             NfsStat4::Delay => {

@@ -9,8 +9,10 @@
 //! A recall can arrive before the reply to the OPEN that granted the delegation. As long as such
 //! replies are outstanding, recalls of unknown delegations are remembered: of all of them, whether
 //! or not the server says by referring triples which it means (section 2.10.6.3), since a slot is
-//! free before its reply is dealt with. A reply that nobody waits for any more, as its caller was
-//! interrupted, may have granted a delegation too: what is unknown and recalled is returned then.
+//! free before its reply is dealt with. A reply that was lost may have granted a delegation too:
+//! its caller was interrupted, or the OPEN was executed a second time, and the server tells once
+//! what it has granted. After that what is unknown and recalled is returned, once no reply can
+//! bring it.
 //!
 //! What ends is reported before its DELEGRETURN can be sent, with no lock held. Sends nothing.
 
@@ -58,9 +60,8 @@ struct Delegations {
     /// OPENs in progress that may get a delegation, by number.
     opening: BTreeSet<u64>,
     last_opening: u64,
-    /// Recalls of unknown delegations, each with the last OPEN that may get it.
-    early_recalls: Vec<([u8; 12], u64)>,
-    /// The credential of the last OPEN whose reply was not waited for.
+    early_recalls: Vec<EarlyRecall>,
+    /// The credential of the last OPEN whose reply was lost.
     lost_reply: Option<Arc<RpcCredential>>,
     expectation: GrantExpectation,
     /// The first session since the server has forgotten them.
@@ -69,6 +70,15 @@ struct Delegations {
     to_reclaim: VecDeque<DelegationToReclaim>,
     /// When those that were not used were last returned.
     unused_ended: Option<Instant>,
+}
+
+/// The recall of an unknown delegation.
+#[derive(Debug)]
+struct EarlyRecall {
+    file: FileHandle,
+    stateid: Stateid,
+    /// The last OPEN that may get the delegation.
+    last: u64,
 }
 
 /// A delegation of before a restart of the server.
@@ -115,7 +125,7 @@ pub(super) struct OpeningGuard<'a> {
 }
 
 impl OpeningGuard<'_> {
-    /// The OPEN may have been executed, and its reply is not waited for.
+    /// The OPEN may have been executed, and its reply is lost.
     pub(super) fn lose_reply(&self, credential: &RpcCredential) {
         self.table.state.lock().lost_reply = Some(Arc::new(credential.clone()));
     }
@@ -123,10 +133,19 @@ impl OpeningGuard<'_> {
 
 impl Drop for OpeningGuard<'_> {
     fn drop(&mut self) {
-        let state = &mut *self.table.state.lock();
+        let mut guard = self.table.state.lock();
+        let state = &mut *guard;
         state.opening.remove(&self.number);
         let first = state.opening.first().copied().unwrap_or(u64::MAX);
-        state.early_recalls.retain(|(_, last)| *last >= first);
+        let unclaimed: Vec<_> = state.early_recalls.extract_if(.., |recall| recall.last < first).collect();
+        let must_return = state.lost_reply.is_some() && !unclaimed.is_empty();
+        for recall in unclaimed {
+            state.return_unknown(recall.file, recall.stateid);
+        }
+        drop(guard);
+        if must_return {
+            self.table.return_now();
+        }
     }
 }
 
@@ -181,6 +200,24 @@ impl Delegations {
             ended.extend(self.end(&file));
         }
         ended
+    }
+
+    /// A delegation that is unknown was recalled. It came with a reply that was lost, or the server
+    /// is wrong.
+    fn return_unknown(&mut self, file: FileHandle, stateid: Stateid) {
+        let is_waiting = |waiting: &ReturnedDelegation| waiting.stateid.other == stateid.other;
+        if let Some(credential) = self.lost_reply.clone()
+            && !self.to_return.iter().any(is_waiting)
+        {
+            let key = OpenKey { file, owner: UNKNOWN_OWNER };
+            self.to_return.push_back(ReturnedDelegation { key, stateid, credential, is_tied: false });
+        }
+    }
+
+    /// Recalls of unknown delegations that are remembered.
+    fn remembered_recalls(&self) -> usize {
+        let returned = self.to_return.iter().filter(|waiting| waiting.is_unknown()).count();
+        self.early_recalls.len() + returned
     }
 
     /// Drops what is not held any more from the order, if that is most of it.
@@ -282,7 +319,7 @@ impl HeldDelegations {
         }
         let offered = offered?;
         let other = offered.stateid.other;
-        let early = state.early_recalls.iter().position(|(recalled, _)| *recalled == other);
+        let early = state.early_recalls.iter().position(|recall| recall.stateid.other == other);
         if let Some(former) = state.files.get_mut(file).filter(|former| former.stateid.other == other) {
             if former.is_returning {
                 // Its DELEGRETURN is on its way.
@@ -390,10 +427,7 @@ impl HeldDelegations {
             None => RecalledDelegation::Unknown {
                 is_opening: !state.opening.is_empty(),
                 is_reply_lost: state.lost_reply.is_some(),
-                remembered: match state.opening.is_empty() {
-                    true => state.to_return.iter().filter(|waiting| waiting.is_unknown()).count(),
-                    false => state.early_recalls.len(),
-                },
+                remembered: state.remembered_recalls(),
             },
         };
         match decide_recall(holding) {
@@ -411,18 +445,13 @@ impl HeldDelegations {
             }
             RecallDecision::Remember => {
                 let last = state.last_opening;
-                state.early_recalls.push((stateid.other, last));
+                state.early_recalls.retain(|recall| recall.stateid.other != stateid.other);
+                state.early_recalls.push(EarlyRecall { file: file.clone(), stateid, last });
                 NfsStat4::Ok
             }
             RecallDecision::Delay => NfsStat4::Delay,
             RecallDecision::ReturnUnknown => {
-                let Some(credential) = state.lost_reply.clone() else { return NfsStat4::BadStateid };
-                let key = OpenKey { file: file.clone(), owner: UNKNOWN_OWNER };
-                let is_waiting = |waiting: &ReturnedDelegation| waiting.stateid.other == stateid.other;
-                if !state.to_return.iter().any(is_waiting) {
-                    let returned = ReturnedDelegation { key, stateid, credential, is_tied: false };
-                    state.to_return.push_back(returned);
-                }
+                state.return_unknown(file.clone(), stateid);
                 drop(state);
                 self.return_now();
                 NfsStat4::Ok
@@ -757,6 +786,26 @@ mod tests {
         assert_eq!(rig.returns().len(), EARLY_RECALLS_MAX);
         rig.table.forgotten_by_server(SessionGeneration::default().next());
         assert_eq!(rig.table.recall(&file(1), stateid(1)), NfsStat4::BadStateid);
+    }
+
+    #[test]
+    fn a_recall_of_what_an_interrupted_open_may_have_brought_outlasts_other_opens() {
+        for is_lost_before in [true, false] {
+            let rig = Rig::new();
+            let (lost, other) = (rig.table.begin_opening(), rig.table.begin_opening());
+            if is_lost_before {
+                lost.lose_reply(&rig.credential);
+            }
+            for _ in 0..2 {
+                assert_eq!(rig.table.recall(&file(1), stateid(1)), NfsStat4::Ok);
+            }
+            lost.lose_reply(&rig.credential);
+            drop(lost);
+            assert_eq!(rig.returns(), [0_u32; 0], "the other reply may bring it");
+            assert!(rig.opened(2, true).is_some());
+            drop(other);
+            assert_eq!(rig.returns(), [1], "once");
+        }
     }
 
     #[test]

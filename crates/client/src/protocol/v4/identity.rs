@@ -2,47 +2,93 @@
 //!
 //! It is the same each time that the same mount starts, so that the server forgets what an earlier
 //! instance had; and no other mount has it, because a server takes two instances of one name for
-//! one client that was restarted (section 18.35.3).
+//! one client that was restarted (section 18.35.3). While one instance runs, as after `umount -l`
+//! of a busy mount, another has a number in addition. The name is claimed by a socket in the
+//! abstract namespace, which belongs to the network namespace, as the name does, and ends with the
+//! process.
 
 use std::{
     hash::{BuildHasher, RandomState},
+    io,
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::net::{SocketAddr, UnixDatagram},
+    },
     path::Path,
+    sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use curt_proto::nfs4::{OPAQUE_MAX, Verifier4};
 
 /// The name of a client, and its instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ClientIdentity {
     pub(super) owner: Vec<u8>,
     pub(super) verifier: Verifier4,
+    /// Nobody else on this machine has the name as long as this exists.
+    _claim: Option<Arc<UnixDatagram>>,
 }
+
+/// The most instances of one mount that run at a time.
+const INSTANCES_MAX: u32 = 1024;
 
 impl ClientIdentity {
     /// The identity of a mount of `server` at `mount_point` in the mount namespace of this process,
-    /// which starts now. In another namespace the same path is another place.
+    /// which starts now. In another namespace the same path is another place. It is not that of
+    /// another mount there as long as a copy of this one exists.
     #[must_use]
     pub fn of_mount(server: &str, mount_point: &Path) -> Self {
         let namespace = |kind: &str| std::fs::read_link(format!("/proc/self/ns/{kind}")).unwrap_or_default();
         let (network, mounts) = (namespace("net"), namespace("mnt"));
         let place = format!("{} {} {server} {}", network.display(), mounts.display(), mount_point.display());
-        Self::new(format!("Curt {} {place}", machine()).into_bytes())
+        let name = format!("Curt {} {place}", machine());
+        for number in 0..INSTANCES_MAX {
+            let identity = Self::new(match number {
+                0 => name.clone().into_bytes(),
+                number => format!("{name} {number}").into_bytes(),
+            });
+            match claim(&identity.owner) {
+                Ok(claim) => return Self { _claim: Some(Arc::new(claim)), ..identity },
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => {
+                    tracing::debug!(%error, "another mount of this place is not noticed");
+                    return identity;
+                }
+            }
+        }
+        Self::new(format!("{name} process {}", std::process::id()).into_bytes())
+    }
+
+    /// Another instance of the client: the server discards what this one had when it is presented
+    /// (RFC 8881 section 18.35.4).
+    pub(super) fn next_instance(&self) -> Verifier4 {
+        Verifier4(self.verifier.0.map(|byte| !byte))
     }
 
     /// The identity of a client with this name, which starts now.
     #[must_use]
     pub fn new(mut name: Vec<u8>) -> Self {
         if name.len() > OPAQUE_MAX {
-            // The keys of a default hasher are the same in each process.
-            let hash = std::hash::BuildHasherDefault::<std::hash::DefaultHasher>::default().hash_one(&name);
+            let hash = hash(&name);
             name.truncate(OPAQUE_MAX - 17);
             name.extend_from_slice(format!(" {hash:016x}").as_bytes());
         }
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let verifier = RandomState::new().hash_one((since, std::process::id()));
-        Self { owner: name, verifier: Verifier4(verifier.to_be_bytes()) }
+        Self { owner: name, verifier: Verifier4(verifier.to_be_bytes()), _claim: None }
     }
+}
+
+/// A hash that is the same in each process: the keys of a default hasher are.
+fn hash(name: &[u8]) -> u64 {
+    std::hash::BuildHasherDefault::<std::hash::DefaultHasher>::default().hash_one(name)
+}
+
+/// Claims the name of a client on this machine, until the socket is dropped.
+fn claim(name: &[u8]) -> io::Result<UnixDatagram> {
+    let address = SocketAddr::from_abstract_name(format!("curt-client-{:016x}", hash(name)))?;
+    UnixDatagram::bind_addr(&address)
 }
 
 /// The name of this machine: what the administrator has set for its NFS client, or the machine id,
@@ -58,6 +104,22 @@ fn machine() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // SEMANTICS: sessions-23.
+    #[test]
+    fn two_mounts_that_run_at_one_place_have_two_names_and_the_next_has_the_first_again() {
+        let place = format!("/two/{}", std::process::id());
+        let mount = || ClientIdentity::of_mount("server", Path::new(&place));
+        let (first, second) = (mount(), mount());
+        assert_ne!(first.owner, second.owner);
+        let (name, copy) = (first.owner.clone(), first.clone());
+        drop(first);
+        assert_ne!(mount().owner, name, "it still runs");
+        drop(copy);
+        let third = mount();
+        assert_eq!(third.owner, name);
+        assert_ne!(mount().owner, second.owner);
+    }
 
     #[test]
     fn a_mount_has_the_same_name_each_time_and_no_other_has_it() {

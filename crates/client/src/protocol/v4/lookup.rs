@@ -90,8 +90,10 @@ impl NfsV4 {
             open.into_iter().collect()
         };
         let opens: Option<&(dyn Fn() -> _ + Sync)> = Some(&abandoned);
-        let request = CompoundRequest { main, results_max, opens, ..question(caller, operation, &append) };
         let opening = owner.map(|_| self.delegations.begin_opening());
+        let opening = opening.as_ref();
+        let request =
+            CompoundRequest { main, results_max, opens, opening, ..question(caller, operation, &append) };
         let answer = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let about = results.attributes()?;
@@ -119,7 +121,7 @@ impl NfsV4 {
             found.data = read_results::decode_optional_read(results, asked)?;
             Ok((Ok(found), about))
         });
-        if let (Some(opening), Err(_)) = (&opening, &answer) {
+        if let (Some(opening), Err(_)) = (opening, &answer) {
             opening.lose_reply(caller.credential);
         }
         let answer = answer?;

@@ -22,8 +22,8 @@ use super::{
 };
 use crate::protocol::{FileOperations, HeldDelegation, OpenOwner, RpcCaller, ShareAccess};
 
-/// Compounds in which delegations are returned before the rest is left for others.
-const RETURN_ATTEMPTS: usize = 8;
+/// Compounds in a row that return no delegation before the rest is left for others.
+const RETURN_ATTEMPTS: u32 = 8;
 
 /// Compounds in which opens are closed, beyond one for each, before the rest is left for later.
 const CLOSE_ATTEMPTS: usize = 8;
@@ -88,12 +88,15 @@ impl NfsV4 {
 
     /// Returns delegations in compounds of their own. What the server delays goes with a later one.
     pub(super) fn send_returns(&self, interrupt: &Interrupt) {
-        let attempts = self.delegations.returns_count() / CLOSES_ALONE_MAX + RETURN_ATTEMPTS;
-        for _ in 0..attempts {
-            let Some(credential) = self.delegations.return_credential() else { return };
-            if self.send(&alone(RpcCaller { credential: &credential, interrupt })).is_err() {
-                return;
-            }
+        let (mut fewest, mut in_vain) = (self.delegations.returns_count(), 0);
+        while in_vain < RETURN_ATTEMPTS
+            && let Some(credential) = self.delegations.return_credential()
+            && self.send(&alone(RpcCaller { credential: &credential, interrupt })).is_ok()
+        {
+            // How many one compound takes depends on the session.
+            let left = self.delegations.returns_count();
+            in_vain = if left < fewest { 0 } else { in_vain + 1 };
+            fewest = fewest.min(left);
         }
     }
 

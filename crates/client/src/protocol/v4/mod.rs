@@ -105,6 +105,8 @@ pub struct NfsV4 {
     /// Not the threads of write-back, which wait for what this does.
     background: Arc<dyn Background>,
     this: Weak<Self>,
+    /// The mount has ended: no session is created any more but to end this one.
+    has_ended: AtomicBool,
     /// Unused opens are to be closed soon.
     is_closing: AtomicBool,
     is_closing_writers: AtomicBool,
@@ -186,6 +188,7 @@ impl NfsV4 {
                 callbacks,
                 background: separate(background, TASKS),
                 this: Weak::clone(this),
+                has_ended: AtomicBool::new(false),
                 is_closing: AtomicBool::new(false),
                 is_closing_writers: AtomicBool::new(false),
                 is_returning: AtomicBool::new(false),
@@ -316,12 +319,11 @@ impl Protocol for NfsV4 {
     }
 
     fn end(&self, limit: Duration) {
-        // They are returned here, not in the background.
+        self.has_ended.store(true, Relaxed);
+        // They are not returned one by one.
         self.is_returning.store(true, Relaxed);
         self.delegations.allow(false);
-        self.opens.release_all(self.rpc.now());
         within(limit, &Interrupt::never(), |ends| {
-            self.close_unused(None, ends);
             if let Err(error) = self.destroy(ends) {
                 tracing::debug!(%error, "the session is not destroyed");
             }
@@ -902,6 +904,7 @@ fn question<'a>(
         sink: None,
         may_piggyback: true,
         opens: None,
+        opening: None,
         operations: OWN_OPERATIONS_MAX,
         keeps_reply: false,
     }

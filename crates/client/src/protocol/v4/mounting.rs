@@ -23,6 +23,7 @@ use super::{
     put_fh, question,
     recovery::RecoveryError,
     results::{CompoundResultReader, outcome},
+    session::RecoveryStep,
 };
 use crate::{
     protocol::{
@@ -160,7 +161,7 @@ fn establish(
         callbacks,
         &mount.background,
     );
-    nfs.recover_steps(interrupt, false).map_err(|error| match error {
+    nfs.recover_steps(interrupt, false, RecoveryStep::None).map_err(|error| match error {
         RecoveryError::Call(error) => EstablishError::Call(error),
         RecoveryError::Refused(status) => EstablishError::Refused(status),
         RecoveryError::TooSmall => EstablishError::TooSmall,

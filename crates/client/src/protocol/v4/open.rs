@@ -589,6 +589,14 @@ impl OpenTable {
         opens.set_idle(key, now)
     }
 
+    /// An OPEN was executed for nobody: accesses that no user has are given up.
+    pub(super) fn narrow(&self, key: &OpenKey) {
+        let opens = &mut *self.0.lock();
+        if opens.opens.get(key).is_some_and(|open| open.is_used() && open.narrower().is_some()) {
+            opens.too_wide.push_back(key.clone());
+        }
+    }
+
     /// The stateid for I/O. Its sequence number is zero, which stands for the newest state: an
     /// upgrade may be in flight (section 8.2.2). Only what reads needs a delayed OPEN: who writes
     /// does not fail because the file cannot be read.
@@ -915,19 +923,6 @@ impl OpenTable {
         let opens = &mut *self.0.lock();
         for operation in piggybacked.into_iter().rev() {
             opens.waiting.push_front(operation);
-        }
-    }
-
-    /// Closes everything: the mount ends.
-    pub(super) fn release_all(&self, now: Instant) {
-        let opens = &mut *self.0.lock();
-        opens.retain(|open| open.opened != 0);
-        for (key, open) in &mut opens.opens {
-            (open.users, open.pins, open.delegation) = ([0; 3], 0, None);
-            open.idle_since = Some(now);
-            if !std::mem::replace(&mut open.is_queued, true) {
-                opens.idle.push_back(key.clone());
-            }
         }
     }
 }

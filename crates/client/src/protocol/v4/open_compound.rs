@@ -79,8 +79,9 @@ impl NfsV4 {
             files.map(open).collect()
         };
         let opens: Option<&(dyn Fn() -> _ + Sync)> = Some(&abandoned);
-        let request = CompoundRequest { results_max, main: 1, may_piggyback, opens, ..question };
         let opening = wants_delegation.then(|| self.delegations.begin_opening());
+        let opening = opening.as_ref();
+        let request = CompoundRequest { results_max, main: 1, may_piggyback, opens, opening, ..question };
         let mut has_rights = true;
         let answer = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
@@ -103,7 +104,7 @@ impl NfsV4 {
             }
             Ok((Ok(OpenReply { granted, data, siblings: opened }), about))
         });
-        if let (Some(opening), Err(_)) = (&opening, &answer) {
+        if let (Some(opening), Err(_)) = (opening, &answer) {
             opening.lose_reply(caller.credential);
         }
         let mut answer = answer?;

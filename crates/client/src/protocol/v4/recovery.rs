@@ -6,7 +6,10 @@
 //! before any other request. What cannot be reclaimed is opened again when it is used; if that
 //! fails too, its users alone get EIO.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use curt_proto::nfs4::{
     BindConnToSessionArgs4, BindConnToSessionOk4, CallbackSecParms4, CallbackSysCredentials,
@@ -114,12 +117,11 @@ impl NfsV4 {
     /// There is no reply, or the server refuses the client.
     pub(super) fn recover(&self, interrupt: &Interrupt) -> Result<(), CallError> {
         let generation = self.session.lock().generation();
-        let result = self.recover_steps(interrupt, self.is_hard);
-        self.session.recovered();
-        if result.is_ok() && self.session.lock().generation() != generation {
-            self.tell_callbacks_lost();
-        }
-        result.map_err(|error| match error {
+        let result = match self.has_ended.load(Relaxed) {
+            true => Err(RecoveryError::Call(CallError::Interrupted)),
+            false => self.recover_steps(interrupt, self.is_hard, RecoveryStep::None),
+        };
+        let result = result.map_err(|error| match error {
             RecoveryError::Call(error) => error,
             RecoveryError::Refused(status) => {
                 tracing::warn!(%status, "the server refuses this client");
@@ -129,17 +131,30 @@ impl NfsV4 {
                 tracing::warn!("the server's sessions are too small now");
                 CallError::SystemError
             }
-        })
+        });
+        // In a hard mount each waits for the server as long as its own caller does.
+        let failure = result.err().filter(|error| !self.is_hard && *error != CallError::Interrupted);
+        self.session.recovered(failure);
+        if result.is_ok() && self.session.lock().generation() != generation {
+            self.tell_callbacks_lost();
+        }
+        result
     }
 
-    /// Runs the steps of recovery, and returns why one failed. A step whose refusal may pass is
-    /// repeated if `is_patient`.
-    pub(super) fn recover_steps(&self, interrupt: &Interrupt, is_patient: bool) -> Result<(), RecoveryError> {
+    /// Runs the steps of recovery until none above `enough` is needed, and returns why one failed.
+    /// A step whose refusal may pass is repeated if `is_patient`.
+    pub(super) fn recover_steps(
+        &self,
+        interrupt: &Interrupt,
+        is_patient: bool,
+        enough: RecoveryStep,
+    ) -> Result<(), RecoveryError> {
         let caller = RpcCaller { credential: &self.machine, interrupt };
         let (mut steps, mut wait, mut is_known) = (0, RECOVERY_PAUSE, false);
         while steps < STEPS_MAX {
             let need = self.session.lock().need();
             let progress = match need {
+                _ if need <= enough => return Ok(()),
                 RecoveryStep::None => return Ok(()),
                 RecoveryStep::Client => self.exchange_id(caller),
                 RecoveryStep::Session => self.create_session(caller),
@@ -190,9 +205,13 @@ impl NfsV4 {
                 .unwrap_or_default(),
             ..ImplementationId::default()
         };
+        let verifier = match self.has_ended.load(Relaxed) {
+            true => self.identity.next_instance(),
+            false => self.identity.verifier,
+        };
         let arguments = ExchangeIdArgs4 {
             owner: ClientOwner {
-                verifier: self.identity.verifier,
+                verifier,
                 owner: OpaqueLimited::new(&self.identity.owner).unwrap_or_default(),
             },
             flags: ExchangeIdFlags(0),
@@ -400,10 +419,11 @@ impl NfsV4 {
             operations.push(&arguments);
         };
         let caller = RpcCaller { credential: &open.credential, interrupt };
-        let request = change(caller, Nfs4Operation::Open, 1, &append);
         let is_recovery = matches!(claim, OpenClaim::Previous(_));
         let wants_delegation = matches!(claim, OpenClaim::Previous(DelegationType::Read));
-        let _opening = wants_delegation.then(|| self.delegations.begin_opening());
+        let opening = wants_delegation.then(|| self.delegations.begin_opening());
+        let opening = opening.as_ref();
+        let request = CompoundRequest { opening, ..change(caller, Nfs4Operation::Open, 1, &append) };
         let reply = if is_recovery { self.send_in_recovery(&request)? } else { Some(self.send(&request)?) };
         let Some(reply) = reply else { return Ok(None) };
         let mut results = self.decoded(reply.results())?;
@@ -433,6 +453,7 @@ impl NfsV4 {
         let credential = Arc::clone(owner.credential);
         let open = OpenToRestore { key, credential, accesses: Vec::new() };
         self.send_reclaim(&open, access, OpenClaim::Fh, interrupt)?;
+        self.opens.narrow(&open.key);
         self.close_soon();
         Ok(())
     }
@@ -488,13 +509,14 @@ impl NfsV4 {
                 operations.push(&GetattrArgs4 { attributes: attributes::OBJECT });
             }
         };
+        let opening = self.delegations.begin_opening();
         let request = CompoundRequest {
             main: 1,
             results_max: 2 * OPEN_RESULTS_MAX * batch.len(),
             may_piggyback: false,
+            opening: Some(&opening),
             ..question(RpcCaller { credential, interrupt }, Nfs4Operation::Open, &append)
         };
-        let _opening = self.delegations.begin_opening();
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(None) };
         let mut results = CompoundResultReader(self.decoded(reply.results())?, reply.generation());
         for (done, waiting) in batch.iter().enumerate() {
@@ -649,8 +671,14 @@ impl NfsV4 {
         Ok(())
     }
 
-    /// Ends the session and the client's record.
+    /// Ends the session and the client's record, with all that it had open, locked or delegated, in
+    /// four requests: the server discards that when another instance of the client creates a
+    /// session. To close thousands of files one by one takes longer than the end of a mount may.
     pub(super) fn destroy(&self, interrupt: &Interrupt) -> Result<(), CallError> {
+        self.session.lock().client_unknown();
+        if let Err(error) = self.recover_steps(interrupt, false, RecoveryStep::Reclaim) {
+            tracing::debug!(?error, "the server keeps what is open until the lease ends");
+        }
         let caller = RpcCaller { credential: &self.machine, interrupt };
         let (session, client) = {
             let state = self.session.lock();

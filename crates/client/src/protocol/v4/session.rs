@@ -99,6 +99,9 @@ pub(super) struct SessionState {
     reclaims: u64,
     /// A thread runs recovery.
     is_recovering: bool,
+    /// How often it has failed for all who waited for it, and why the last time.
+    failures: u64,
+    failure: Option<CallError>,
     generation: SessionGeneration,
     pub(super) client: Clientid,
     /// The sequence number of the next CREATE_SESSION.
@@ -185,6 +188,8 @@ impl Default for SessionMonitor {
             has_forgotten: false,
             reclaims: 0,
             is_recovering: false,
+            failures: 0,
+            failure: None,
             generation: SessionGeneration::default(),
             client: Clientid(0),
             create_sequence: SequenceId(0),
@@ -228,7 +233,7 @@ impl SessionMonitor {
     /// Waits for a free slot, the lowest first, and those in doubt last.
     ///
     /// # Errors
-    /// [`CallError::Interrupted`].
+    /// [`CallError::Interrupted`], or that of a recovery which has failed meanwhile for all.
     pub(super) fn take_slot(
         self: &Arc<Self>,
         purpose: CompoundPurpose,
@@ -236,8 +241,15 @@ impl SessionMonitor {
         interrupt: &Interrupt,
     ) -> Result<SlotTurn<'_>, CallError> {
         let mut state = self.state.lock();
+        let failures = state.failures;
         let mut registration = None;
         loop {
+            if purpose == CompoundPurpose::Ordinary
+                && state.failures != failures
+                && let Some(error) = state.failure
+            {
+                return Err(error);
+            }
             if purpose == CompoundPurpose::Ordinary
                 && state.need != RecoveryStep::None
                 && !state.is_recovering
@@ -298,9 +310,15 @@ impl SessionMonitor {
         (state.need == RecoveryStep::None).then(|| self.guard(state, index, false))
     }
 
-    /// The recovery thread has ended, whether or not it succeeded.
-    pub(super) fn recovered(&self) {
-        self.state.lock().is_recovering = false;
+    /// The recovery thread has ended. If it has failed for all who wait for it, each of them would
+    /// otherwise try in turn, and the last one wait for all.
+    pub(super) fn recovered(&self, failure: Option<CallError>) {
+        let mut state = self.state.lock();
+        state.is_recovering = false;
+        if failure.is_some() {
+            (state.failures, state.failure) = (state.failures + 1, failure);
+        }
+        drop(state);
         self.changed.notify_all();
     }
 
@@ -690,6 +708,28 @@ mod tests {
         taken.into_iter().for_each(SlotGuard::refused);
         monitor.lock().limit_slots(SlotId(1));
         assert_eq!([slot(&monitor), slot(&monitor)].each_ref().map(index), [1, 0]);
+    }
+
+    // SEMANTICS: sessions-2.
+    #[test]
+    fn a_recovery_that_fails_for_all_fails_all_who_wait_for_it() {
+        let monitor = Arc::<SessionMonitor>::default();
+        let take = || monitor.take_slot(CompoundPurpose::Ordinary, false, &Interrupt::never()).map(drop);
+        for (failure, expected) in
+            [(Some(CallError::SystemError), Err(CallError::SystemError)), (None, Ok(()))]
+        {
+            assert_eq!(take(), Ok(()), "it is the one that recovers");
+            let taken = std::thread::scope(|scope| {
+                let waiting = scope.spawn(take);
+                while monitor.changed.notify_all() == 0 {
+                    std::thread::yield_now();
+                }
+                monitor.recovered(failure);
+                waiting.join().expect("it does not panic")
+            });
+            assert_eq!(taken, expected);
+            monitor.recovered(None);
+        }
     }
 
     // SEMANTICS: sessions-6.

@@ -145,7 +145,7 @@ pub(super) const OTHER: &[OptionRow] = &[
     ignored("intr", "every wait ends when its process is killed"),
     ignored("nointr", "every wait ends when its process is killed"),
     refused("namlen", "NFSv3 servers report the maximum length of names (PATHCONF); leave it out"),
-    ignored("clientaddr", "the server calls back over the connection that the client has opened"),
+    ignored("clientaddr", "the callback channel of NFSv4.1 and 4.2 is the session's own connection"),
     refused("migration", "file systems are not followed to other servers; leave it out"),
     ignored("nomigration", "file systems are not followed to other servers"),
     refused("fsc", "there is no cache on disk in this version; leave it out"),

@@ -28,6 +28,10 @@ pub(super) enum Planted {
     KeptOpenStays,
     /// A recall that comes before the reply to OPEN is answered and forgotten.
     EarlyRecallForgotten,
+    /// So is one that was remembered while other replies were outstanding than the lost one.
+    RememberedRecallDropped,
+    /// An OPEN that was executed twice counts as one whose reply has arrived.
+    RepeatedOpenForgotten,
 }
 
 #[derive(Debug)]
@@ -43,6 +47,8 @@ pub(super) struct Bounds {
     pub(super) stats: u8,
     pub(super) writes: u8,
     pub(super) denials: u8,
+    /// Lost replies to OPENs.
+    pub(super) losses: u8,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -51,7 +57,7 @@ pub(super) struct State {
     server: Server,
     client: Client,
     other: Other,
-    begun: [u8; 4],
+    begun: [u8; 5],
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -80,6 +86,7 @@ struct Client {
     delegation: Option<(u8, Delegation)>,
     returning: Option<u8>,
     early_recall: Option<u8>,
+    is_reply_lost: bool,
     threads: [Thread; 2],
     /// Nobody has used the open for a second.
     is_long_idle: bool,
@@ -121,6 +128,8 @@ pub(super) enum Step {
     Stat(usize),
     Execute(usize),
     Receive(usize),
+    Interrupt(usize),
+    Repeat(usize),
     OtherBegins(bool),
     OtherExecutes,
     Recall,
@@ -136,6 +145,10 @@ impl fmt::Debug for Step {
             Self::Stat(thread) => write!(out, "thread {thread} sends GETATTR"),
             Self::Execute(thread) => write!(out, "server executes the request of thread {thread}"),
             Self::Receive(thread) => write!(out, "thread {thread} gets its reply"),
+            Self::Interrupt(thread) => write!(out, "thread {thread} is interrupted before its reply"),
+            Self::Repeat(thread) => {
+                write!(out, "the reply to thread {thread} is lost, and its request is sent again")
+            }
             Self::OtherBegins(true) => write!(out, "client 1 opens and writes"),
             Self::OtherBegins(false) => write!(out, "client 1 opens and denies reading"),
             Self::OtherExecutes => write!(out, "server executes the OPEN of client 1"),
@@ -172,11 +185,12 @@ impl World for Delegations {
                 delegation: None,
                 returning: None,
                 early_recall: None,
+                is_reply_lost: false,
                 threads: [Thread::Idle, Thread::Idle],
                 is_long_idle: false,
             },
             other: Other::Idle,
-            begun: [0; 4],
+            begun: [0; 5],
         }
     }
 
@@ -195,14 +209,17 @@ impl World for Delegations {
                     next.client.threads[thread] = Thread::Idle;
                     let wrong = self.receive(&mut next, *call, *reply);
                     each(Step::Receive(thread), next, wrong);
+                    if call.is_open && state.begun[4] < self.bounds.losses {
+                        self.lose_reply(state, thread, *call, each);
+                    }
                 }
             }
         }
         self.other_steps(state, each);
         if state.server.recall == Recall::Sent {
             let mut next = next();
-            self.recalled(&mut next);
-            each(Step::Recall, next, None);
+            let wrong = self.recalled(&mut next);
+            each(Step::Recall, next, wrong);
         }
         if let Some(id) = state.client.returning {
             let mut next = next();
@@ -289,6 +306,40 @@ impl Delegations {
         }
     }
 
+    /// The reply to an OPEN is lost: its caller does not wait for it, or the server does not repeat
+    /// it.
+    fn lose_reply(
+        &self,
+        state: &State,
+        thread: usize,
+        call: Call,
+        each: &mut dyn FnMut(Step, State, Option<String>),
+    ) {
+        let mut next = State { time: state.time.after_event(), ..state.clone() };
+        next.begun[4] += 1;
+        let mut repeated = next.clone();
+        next.client.is_reply_lost = true;
+        next.client.threads[thread] = Thread::Idle;
+        self.end_opening(&mut next.client);
+        each(Step::Interrupt(thread), next, None);
+        repeated.client.is_reply_lost |= self.planted != Planted::RepeatedOpenForgotten;
+        repeated.client.threads[thread] = Thread::Waiting(call);
+        each(Step::Repeat(thread), repeated, None);
+    }
+
+    /// A reply to OPEN was dealt with, or is lost.
+    fn end_opening(&self, client: &mut Client) {
+        if client.is_opening() {
+            return;
+        }
+        if let Some(id) = client.early_recall.take()
+            && client.is_reply_lost
+            && self.planted != Planted::RememberedRecallDropped
+        {
+            client.returning = Some(id);
+        }
+    }
+
     fn other_steps(&self, state: &State, each: &mut dyn FnMut(Step, State, Option<String>)) {
         let next = || State { time: state.time.after_event(), ..state.clone() };
         if state.other == Other::Idle {
@@ -333,17 +384,17 @@ impl Delegations {
         }
     }
 
-    fn recalled(&self, state: &mut State) {
+    fn recalled(&self, state: &mut State) -> Option<String> {
         let client = &mut state.client;
-        let Some(id) = state.server.delegated else { return };
+        let id = state.server.delegated?;
         let holding = if client.delegation.is_some_and(|(held, _)| held == id) {
             RecalledDelegation::Held
         } else if client.returning == Some(id) {
             RecalledDelegation::Returning
         } else {
             let remembered = usize::from(client.early_recall.is_some());
-            let is_opening = client.is_opening();
-            RecalledDelegation::Unknown { is_opening, is_reply_lost: false, remembered }
+            let (is_opening, is_reply_lost) = (client.is_opening(), client.is_reply_lost);
+            RecalledDelegation::Unknown { is_opening, is_reply_lost, remembered }
         };
         state.server.recall = match decide_recall(holding) {
             RecallDecision::Return => {
@@ -360,9 +411,17 @@ impl Delegations {
                 }
                 Recall::Answered
             }
-            // It is sent again. No reply is lost here.
-            RecallDecision::ReturnUnknown | RecallDecision::Delay | RecallDecision::Refuse => Recall::None,
+            RecallDecision::ReturnUnknown => {
+                client.returning = Some(id);
+                Recall::Answered
+            }
+            // It is sent again.
+            RecallDecision::Delay => Recall::None,
+            RecallDecision::Refuse => {
+                return Some("the recall of a delegation is refused, which nobody returns".to_owned());
+            }
         };
+        None
     }
 
     /// Continues an open that began at `began`: decides, and either sends OPEN with GETATTR and
@@ -431,9 +490,7 @@ impl Delegations {
                 (client.returning, client.early_recall) = (Some(id), None);
             }
         }
-        if !client.is_opening() {
-            client.early_recall = None;
-        }
+        self.end_opening(client);
         let absorbed = client.attributes.absorb(report(attributes(reply.version), dated, now), &options);
         if absorbed.contents_changed {
             client.data = None;
