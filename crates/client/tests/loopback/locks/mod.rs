@@ -730,6 +730,36 @@ fn locks_of_a_server_that_was_not_restarted_are_kept_and_those_that_others_took_
 
 // SEMANTICS: lock-10.
 #[test]
+fn a_lock_for_reading_is_kept_without_a_restart_where_its_user_may_not_write() {
+    for status in [NlmStat4::Failed, NlmStat4::Rofs] {
+        let mount = LockingMount::new();
+        let (file, mounted, alice) = (mount.handle(), &mount.mounted, user(1000));
+        let alices = open_as(&alice, mounted, "f", OpenFlags::reading());
+        let op = mounted.client.op(&alice);
+        assert_eq!(ops::lock_and_wait(&op, &alices, want(1, range(0, 9), R, true)), Ok(()));
+        mount.manager.forbid_writing_except(0, status);
+        mount.manager.refuse_reclaims(NlmStat4::DeniedGracePeriod);
+        mount.manager.calls();
+        mount.manager.say_that_it_restarted();
+        while mounted.counter(ClientCounter::LockReclaimed) == 0 {
+            assert_eq!(mounted.counter(ClientCounter::LockLost), 0);
+            std::thread::yield_now();
+        }
+        assert_eq!(mount.manager.calls(), ["RECLAIM r 0..=9", "TEST", "LOCK r 0..=9"]);
+        assert_eq!(ops::fsync(&op, &alices, false), Ok(()));
+        // Another client has it now.
+        mount.manager.forget_all_but_others();
+        mount.manager.other(&file, range(0, 9), Some(W));
+        mount.manager.say_that_it_restarted();
+        while mounted.counter(ClientCounter::LockLost) == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(ops::fsync(&op, &alices, false), Err(Errno::IO));
+    }
+}
+
+// SEMANTICS: lock-10.
+#[test]
 fn a_lock_that_another_client_had_meanwhile_is_lost_though_it_is_free_again() {
     let mount = LockingMount::new();
     let file = mount.handle();
