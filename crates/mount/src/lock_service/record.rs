@@ -38,7 +38,8 @@ use curt_observe::control;
 use curt_policy::locks::{LockError, LockReply};
 use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{
-    Interrupt, NoTransportEvents, PortSource, RecoveryMode, ServerName, TcpOptions, TcpTransport, Transport,
+    CallError, Interrupt, NoTransportEvents, PortSource, RecoveryMode, ServerName, TcpOptions, TcpTransport,
+    Transport,
 };
 use curt_types::{ByteRange, Fault, FileHandle, LockType};
 use parking_lot::Mutex;
@@ -69,6 +70,10 @@ const RETRIES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(600)
 /// The records whose locks could not be unlocked, with the time of the next attempt and the pause
 /// after that.
 static RETRIED: Mutex<BTreeMap<PathBuf, (Instant, Duration)>> = Mutex::new(BTreeMap::new());
+
+/// Requests for old locks at one time: a killed mount may have had thousands of owners, and others
+/// wait for what they hold.
+const UNLOCKERS: usize = 8;
 
 /// Timeout of each request for an old lock.
 const UNLOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -509,31 +514,124 @@ fn unlock_recorded(mut record: File, first_svid: i32) -> io::Result<Option<usize
         return Ok(Some(0));
     }
     let Some(server) = RecordedServer::parse(first)? else { return Ok(None) };
-    let locks = RecordedLocks::parse(lines);
     let protocol = protocol_of_killed(&server, first_svid);
     let (security, never) = (RpcSecurity::sys(), Interrupt::never());
-    let mut count = 0;
-    for (file, owners) in &locks.0 {
-        for (owner, recorded) in owners {
-            let (uid, gid) = recorded.ids;
-            let credential = security.credential(&Caller::new(uid, gid, &[]));
-            let caller = RpcCaller { credential: &credential, interrupt: &never };
-            for (range, lock_type) in recorded.blocked.iter().copied() {
-                let lock = WireLock { owner: *owner, range, lock_type };
-                // knfsd finds a blocked LOCK by its exact range, and may have granted it: whatever
-                // the reply, UNLOCK follows.
-                protocol.cancel_lock(caller, file, &lock).map_err(io::Error::other)?;
-            }
-            confirm(protocol.unlock(caller, file, *owner, ByteRange::WHOLE))?;
-            count += 1;
-        }
+    // Before any request the connection counts as lost only if it cannot be made.
+    let nobody = RpcCaller { credential: &RpcCredential::None, interrupt: &never };
+    if protocol.has_lost_lock_connection(nobody) {
+        return Err(io::Error::new(SILENCE, "the server's lock manager does not respond"));
     }
-    Ok(Some(count))
+    let send = |OldOwner { file, owner, recorded }: OldOwner<'_>, request| {
+        let (uid, gid) = recorded.ids;
+        let credential = security.credential(&Caller::new(uid, gid, &[]));
+        let caller = RpcCaller { credential: &credential, interrupt: &never };
+        match request {
+            OldLockRequest::Unlock => protocol.unlock(caller, file, owner, ByteRange::WHOLE),
+            OldLockRequest::Cancel(range, lock_type) => {
+                protocol.cancel_lock(caller, file, &WireLock { owner, range, lock_type })
+            }
+        }
+    };
+    RecordedLocks::parse(lines).unlock_all(&send).map(Some)
+}
+
+/// An owner of a killed mount, in a file.
+#[derive(Clone, Copy, Debug)]
+struct OldOwner<'a> {
+    file: &'a FileHandle,
+    owner: WireOwner,
+    recorded: &'a RecordedOwner,
+}
+
+/// A request for what such an owner has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OldLockRequest {
+    /// UNLOCK of the whole file.
+    Unlock,
+    /// CANCEL of a LOCK that may be blocked.
+    Cancel(ByteRange, LockType),
+}
+
+impl RecordedLocks {
+    /// Unlocks everything, what may be held first: others wait for it. Returns how many owners
+    /// there were, or the first error: a refusal concerns one owner alone, but a server that does
+    /// not respond is not asked further.
+    fn unlock_all(
+        &self,
+        send: &(impl Fn(OldOwner<'_>, OldLockRequest) -> LockAnswer + Sync),
+    ) -> io::Result<usize> {
+        let all: Vec<_> = self
+            .0
+            .iter()
+            .flat_map(|(file, owners)| {
+                owners.iter().map(move |(owner, recorded)| OldOwner { file, owner: *owner, recorded })
+            })
+            .collect();
+        let unlock = |old| confirm(send(old, OldLockRequest::Unlock));
+        let held = for_each_at_once(&all, &unlock);
+        if held.as_ref().is_err_and(is_silence) {
+            return held.map(|()| all.len());
+        }
+        let blocked: Vec<_> = all.iter().filter(|old| !old.recorded.blocked.is_empty()).copied().collect();
+        let cancelled = for_each_at_once(&blocked, &|old: OldOwner<'_>| {
+            for (range, lock_type) in old.recorded.blocked.iter().copied() {
+                reply(send(old, OldLockRequest::Cancel(range, lock_type)))?;
+            }
+            // knfsd finds a blocked LOCK by its exact range, and may have granted it: whatever the
+            // reply, UNLOCK follows.
+            unlock(old)
+        });
+        held.and(cancelled).map(|()| all.len())
+    }
+}
+
+/// Calls `send` for all, [`UNLOCKERS`] at a time, until the server does not respond; returns the
+/// first error.
+fn for_each_at_once<T: Copy + Sync>(
+    all: &[T],
+    send: &(impl Fn(T) -> io::Result<()> + Sync),
+) -> io::Result<()> {
+    let next = Mutex::new((all.iter(), Ok(())));
+    let work = || {
+        loop {
+            let Some(one) = next.lock().0.next() else { return };
+            if let Err(error) = send(*one) {
+                let (rest, first) = &mut *next.lock();
+                if is_silence(&error) {
+                    *rest = [].iter();
+                }
+                if first.is_ok() {
+                    *first = Err(error);
+                }
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..UNLOCKERS.min(all.len()) {
+            scope.spawn(work);
+        }
+    });
+    next.into_inner().1
+}
+
+/// The reply of the server.
+fn reply(answer: LockAnswer) -> io::Result<LockReply> {
+    answer.map_err(|error| match error {
+        CallError::TimedOut { .. } | CallError::Unreachable(_) => io::Error::new(SILENCE, error),
+        error => io::Error::other(error),
+    })
+}
+
+/// The kind of an error of [`reply`] if there is none.
+const SILENCE: io::ErrorKind = io::ErrorKind::TimedOut;
+
+fn is_silence(error: &io::Error) -> bool {
+    error.kind() == SILENCE
 }
 
 /// Whether the server has confirmed an UNLOCK. A removed file has no locks.
 fn confirm(answer: LockAnswer) -> io::Result<()> {
-    match answer.map_err(io::Error::other)? {
+    match reply(answer)? {
         LockReply::Granted | LockReply::Refused(LockError::Failed(Fault::Stale)) => Ok(()),
         refusal => Err(io::Error::other(format!("the server refuses an UNLOCK: {refusal:?}"))),
     }
@@ -752,6 +850,67 @@ mod tests {
         let replies = [LockReply::Denied, LockReply::Grace, LockReply::Blocked];
         assert!(replies.into_iter().all(|reply| confirm(Ok(reply)).is_err()));
         assert!(confirm(refused(LockError::NoLocks)).is_err());
+    }
+
+    fn two_thousand_owners() -> RecordedLocks {
+        let blocked = owner((0, 0), &[(range(0, 9), LockType::Write)]);
+        let of_file = || (0..1000).map(|number| (WireOwner(number), blocked.clone())).collect();
+        RecordedLocks((0..2).map(|number| (FileHandle::new(&[number]).unwrap(), of_file())).collect())
+    }
+
+    // SEMANTICS: lock-14.
+    #[test]
+    fn a_refused_unlock_of_a_killed_mount_keeps_no_other_lock() {
+        let refused = FileHandle::new(&[1]).unwrap();
+        let unlocked = Mutex::new(0);
+        let result = two_thousand_owners().unlock_all(&|old: OldOwner<'_>, request| {
+            if *old.file == refused {
+                return Ok(LockReply::Refused(LockError::NoLocks));
+            }
+            *unlocked.lock() += u32::from(request == OldLockRequest::Unlock);
+            Ok(LockReply::Granted)
+        });
+        assert!(result.is_err_and(|error| !is_silence(&error)), "it is tried again");
+        // Each has two: before its CANCEL and after it.
+        assert_eq!(*unlocked.lock(), 2 * 1000);
+    }
+
+    #[test]
+    fn a_server_that_does_not_respond_is_not_asked_for_each_old_lock() {
+        let asked = Mutex::new(0);
+        let result = two_thousand_owners().unlock_all(&|_: OldOwner<'_>, _| {
+            *asked.lock() += 1;
+            Err(CallError::TimedOut { softerr: false })
+        });
+        assert!(result.is_err_and(|error| is_silence(&error)));
+        assert!(*asked.lock() <= UNLOCKERS, "{}", asked.lock());
+    }
+
+    // SEMANTICS: lock-14.
+    #[test]
+    fn what_a_killed_mount_holds_is_unlocked_before_its_blocked_requests_are_cancelled() {
+        let (sent, together) = (Mutex::new(Vec::new()), std::sync::Barrier::new(UNLOCKERS));
+        let count = two_thousand_owners().unlock_all(&|old: OldOwner<'_>, request| {
+            let number = {
+                let mut sent = sent.lock();
+                sent.push((old.file.clone(), old.owner, request));
+                sent.len()
+            };
+            if number <= UNLOCKERS {
+                together.wait();
+            }
+            Ok(LockReply::Granted)
+        });
+        assert_eq!(count.unwrap(), 2000);
+        let sent = sent.into_inner();
+        let (held, rest) = sent.split_at(2000);
+        assert!(held.iter().all(|(_, _, request)| *request == OldLockRequest::Unlock));
+        for (file, owner, _) in held {
+            let own = rest.iter().filter(|sent| (&sent.0, &sent.1) == (file, owner));
+            let requests: Vec<_> = own.map(|(_, _, request)| *request).collect();
+            let cancel = OldLockRequest::Cancel(range(0, 9), LockType::Write);
+            assert_eq!(requests, [cancel, OldLockRequest::Unlock]);
+        }
     }
 
     #[test]
