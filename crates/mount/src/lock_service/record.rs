@@ -12,7 +12,7 @@
 //! and distinguishes their owners by `svid` alone.
 //!
 //! The first line is `SERVER PORT NAMESPACE` (port 0: by its portmapper). Further lines: `+ OWNER
-//! UID GID HANDLE`: a lock may be held; `b OWNER FIRST LAST r|w HANDLE`: a LOCK may be blocked; `-
+//! UID GID[,GROUP…] HANDLE`: a lock may be held; `b OWNER FIRST LAST r|w HANDLE`: a LOCK may be blocked; `-
 //! HANDLE`: none of this file; `x OWNER`: none of this owner.
 
 use std::collections::{BTreeMap, HashMap};
@@ -124,10 +124,18 @@ struct RecordedLocks(HashMap<FileHandle, BTreeMap<WireOwner, RecordedOwner>>);
 /// The recorded locks of an owner in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct RecordedOwner {
-    /// The user and group who requested them.
-    ids: (u32, u32),
+    user: RecordedUser,
     /// The LOCKs that may be blocked at the server.
     blocked: Vec<(ByteRange, LockType)>,
+}
+
+/// Who requested a lock. Servers check for an UNLOCK, too, whether its user may open the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct RecordedUser {
+    uid: u32,
+    gid: u32,
+    /// Supplementary groups, as many as the credential has.
+    groups: Box<[u32]>,
 }
 
 /// The directory of records.
@@ -174,16 +182,17 @@ impl LockRecord {
 
     /// An owner may lock a file from now on.
     pub(super) fn note(&self, file: &FileHandle, owner: WireOwner, credential: &RpcCredential) {
-        let ids = match credential {
-            RpcCredential::Sys(sys) => (sys.uid, sys.gid),
-            RpcCredential::None | RpcCredential::Context(_) => (0, 0),
+        let (uid, gid, groups) = match credential {
+            RpcCredential::Sys(sys) => (sys.uid, sys.gid, &*sys.groups),
+            RpcCredential::None | RpcCredential::Context(_) => (0, 0, &[][..]),
         };
+        let is_of = |user: &RecordedUser| (user.uid, user.gid, &*user.groups) == (uid, gid, groups);
         let mut state = self.state.lock();
         let known = state.locks.0.entry(file.clone()).or_default();
-        if known.get(&owner).is_none_or(|known| known.ids != ids) {
-            known.entry(owner).or_default().ids = ids;
-            let (uid, gid) = ids;
-            let line = added(file, owner, uid, gid);
+        if known.get(&owner).is_none_or(|known| !is_of(&known.user)) {
+            let user = RecordedUser { uid, gid, groups: groups.into() };
+            let line = added(file, owner, &user);
+            known.entry(owner).or_default().user = user;
             self.append(&mut state, &line);
         }
     }
@@ -252,8 +261,7 @@ impl LockRecord {
         let mut text = self.server.line();
         for (file, owners) in &state.locks.0 {
             for (owner, recorded) in owners {
-                let (uid, gid) = recorded.ids;
-                text += &added(file, *owner, uid, gid);
+                text += &added(file, *owner, &recorded.user);
                 for (range, lock_type) in &recorded.blocked {
                     text += &added_blocked(file, *owner, *range, *lock_type);
                 }
@@ -317,6 +325,16 @@ impl RecordedServer {
     }
 }
 
+impl RecordedUser {
+    /// Reads the user and the groups of a line.
+    fn parse(uid: &str, groups: &str) -> Option<Self> {
+        let groups: Option<Vec<u32>> = groups.split(',').map(|group| group.parse().ok()).collect();
+        let groups = groups?;
+        let (gid, groups) = groups.split_first()?;
+        Some(Self { uid: uid.parse().ok()?, gid: *gid, groups: groups.into() })
+    }
+}
+
 impl RecordedOwner {
     /// Notes a LOCK that may be blocked. Whether it is new.
     fn block(&mut self, lock: (ByteRange, LockType)) -> bool {
@@ -346,10 +364,10 @@ impl RecordedLocks {
             let words: Vec<&str> = line.trim_end().split(' ').collect();
             let number = |word: &str| word.parse::<u32>().ok();
             match words.as_slice() {
-                ["+", owner, uid, gid, handle] => {
-                    let numbers = number(owner).zip(number(uid).zip(number(gid)));
-                    if let Some((file, (owner, ids))) = parse_handle(handle).zip(numbers) {
-                        locks.0.entry(file).or_default().entry(WireOwner(owner)).or_default().ids = ids;
+                ["+", owner, uid, groups, handle] => {
+                    let owner = number(owner).map(WireOwner).zip(RecordedUser::parse(uid, groups));
+                    if let Some((file, (owner, user))) = parse_handle(handle).zip(owner) {
+                        locks.0.entry(file).or_default().entry(owner).or_default().user = user;
                     }
                 }
                 ["b", owner, first, last, letter, handle] => {
@@ -376,8 +394,10 @@ impl RecordedLocks {
     }
 }
 
-fn added(file: &FileHandle, owner: WireOwner, uid: u32, gid: u32) -> String {
-    format!("+ {} {uid} {gid} {}\n", owner.0, hexadecimal(file))
+fn added(file: &FileHandle, owner: WireOwner, user: &RecordedUser) -> String {
+    let RecordedUser { uid, gid, groups } = user;
+    let groups: String = groups.iter().map(|group| format!(",{group}")).collect();
+    format!("+ {} {uid} {gid}{groups} {}\n", owner.0, hexadecimal(file))
 }
 
 fn added_blocked(file: &FileHandle, owner: WireOwner, range: ByteRange, lock_type: LockType) -> String {
@@ -522,8 +542,8 @@ fn unlock_recorded(mut record: File, first_svid: i32) -> io::Result<Option<usize
         return Err(io::Error::new(SILENCE, "the server's lock manager does not respond"));
     }
     let send = |OldOwner { file, owner, recorded }: OldOwner<'_>, request| {
-        let (uid, gid) = recorded.ids;
-        let credential = security.credential(&Caller::new(uid, gid, &[]));
+        let RecordedUser { uid, gid, groups } = &recorded.user;
+        let credential = security.credential(&Caller::new(*uid, *gid, groups));
         let caller = RpcCaller { credential: &credential, interrupt: &never };
         match request {
             OldLockRequest::Unlock => protocol.unlock(caller, file, owner, ByteRange::WHOLE),
@@ -695,11 +715,12 @@ mod tests {
     }
 
     fn user(uid: u32) -> RpcCredential {
-        RpcSecurity::sys().credential(&Caller::new(uid, uid + 1, &[]))
+        RpcSecurity::sys().credential(&Caller::new(uid, uid + 1, &[uid + 2, uid + 3]))
     }
 
-    fn owner(ids: (u32, u32), blocked: &[(ByteRange, LockType)]) -> RecordedOwner {
-        RecordedOwner { ids, blocked: blocked.to_vec() }
+    fn owner(uid: u32, blocked: &[(ByteRange, LockType)]) -> RecordedOwner {
+        let user = RecordedUser { uid, gid: uid + 1, groups: [uid + 2, uid + 3].into() };
+        RecordedOwner { user, blocked: blocked.to_vec() }
     }
 
     fn range(first: u64, last: u64) -> ByteRange {
@@ -766,7 +787,7 @@ mod tests {
             assert_eq!(RecordedServer::parse(first).unwrap(), Some(server()));
             (RecordedLocks::parse(lines), text.lines().count())
         };
-        let last = owner((30, 31), &[(range(3, u64::MAX), LockType::Write)]);
+        let last = owner(30, &[(range(3, u64::MAX), LockType::Write)]);
         let left = RecordedLocks(HashMap::from([(handle(2), BTreeMap::from([(WireOwner(7), last)]))]));
         assert_eq!(read().0, left);
         for _ in 0..2 * LINES_KEPT {
@@ -853,7 +874,7 @@ mod tests {
     }
 
     fn two_thousand_owners() -> RecordedLocks {
-        let blocked = owner((0, 0), &[(range(0, 9), LockType::Write)]);
+        let blocked = owner(0, &[(range(0, 9), LockType::Write)]);
         let of_file = || (0..1000).map(|number| (WireOwner(number), blocked.clone())).collect();
         RecordedLocks((0..2).map(|number| (FileHandle::new(&[number]).unwrap(), of_file())).collect())
     }
@@ -915,15 +936,15 @@ mod tests {
 
     #[test]
     fn a_record_that_was_cut_anywhere_is_read_as_far_as_it_goes() {
-        let text = "+ 5 10 11 01ff\n+ 6 20 21 02\nb 6 1 2 r 02\n- 01ff\nx 6\n";
+        let text = "+ 5 10 11,12 01ff\n+ 6 20 21 02\nb 6 1 2 r 02\n- 01ff\nx 6\n";
         for cut in 0..=text.len() {
             let count = RecordedLocks::parse(&text[..cut]).0.len();
             assert!(count <= 2, "{cut}");
         }
         assert_eq!(RecordedLocks::parse(text), RecordedLocks::default());
-        let nonsense = "+ 5 10 11 0\n+ x 1 2 00\n+ 1 2 00\nb 5 1 2 w 00\nb 5 2 1 w 00\nb 6 1 2 w 00\nx\n";
-        let expected = owner((10, 11), &[(range(1, 2), LockType::Write)]);
-        let text = format!("+ 5 10 11 00\n{nonsense}");
+        let nonsense = "+ 5 10 11 x0\n+ 5 10 11,x 00\n+ 5 10 , 00\n+ x 1 2 00\n+ 1 2 00\nb 5 1 2 w 00\nb 5 2 1 w 00\nb 6 1 2 w 00\nx\n";
+        let expected = owner(10, &[(range(1, 2), LockType::Write)]);
+        let text = format!("+ 5 10 11,12,13 00\n{nonsense}");
         let file = FileHandle::new(&[0]).unwrap();
         let expected = RecordedLocks(HashMap::from([(file, BTreeMap::from([(WireOwner(5), expected)]))]));
         assert_eq!(RecordedLocks::parse(&text), expected);
