@@ -20,8 +20,8 @@ use serde_json::Value;
 const MINUTE: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(600);
 
-/// Attempts of a benchmark. One of them has to be undisturbed by other programs of a busy machine: a
-/// run on the mount is compared with one after it.
+/// Attempts of a benchmark. One of them has to be undisturbed by other programs of a busy machine:
+/// a run on the mount is compared with one after it.
 const ATTEMPTS: u32 = 3;
 
 /// For how long a process holds the lock, and rests afterwards.

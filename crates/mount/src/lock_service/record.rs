@@ -12,8 +12,8 @@
 //! and distinguishes their owners by `svid` alone.
 //!
 //! The first line is `SERVER PORT NAMESPACE` (port 0: by its portmapper). Further lines: `+ OWNER
-//! UID GID[,GROUP…] HANDLE`: a lock may be held; `b OWNER FIRST LAST r|w HANDLE`: a LOCK may be blocked; `-
-//! HANDLE`: none of this file; `x OWNER…`: none of these owners.
+//! UID GID[,GROUP…] HANDLE`: a lock may be held; `b OWNER FIRST LAST r|w HANDLE`: a LOCK may be
+//! blocked; `- HANDLE`: none of this file; `x OWNER…`: none of these owners.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -128,7 +128,7 @@ struct RecordedOwner {
     blocked: Vec<(ByteRange, LockType)>,
 }
 
-/// Who requested a lock. Servers check for an UNLOCK, too, whether its user may open the file.
+/// The user of a lock. Servers check for an UNLOCK, too, whether its user may open the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct RecordedUser {
     uid: u32,

@@ -584,8 +584,8 @@ fn call_alone(
         retrans: 0,
         recovery: RecoveryMode::Soft,
         connect_timeout: timeout,
-        // Other users could free this host's locks, so servers ignore notices from other ports. Each
-        // connection occupies its port for a minute, so nothing else uses these.
+        // Other users could free this host's locks, so servers ignore notices from other ports.
+        // Each connection occupies its port for a minute, so nothing else uses these.
         reserved_port: kind == ServiceKind::StatusMonitor && rustix::process::geteuid().is_root(),
         ..TcpOptions::new(ServerName::Address(address), PortSource::Fixed(port))
     };
