@@ -20,9 +20,9 @@ use serde_json::Value;
 const MINUTE: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(600);
 
-/// Pairs of runs of a benchmark. One of them has to be undisturbed by other programs of a busy
-/// machine: a run on the mount is compared with one on a local file before or after it.
-const PAIRS: u32 = 3;
+/// Attempts of a benchmark. One of them has to be undisturbed by other programs of a busy machine:
+/// a run on the mount is compared with one after it.
+const ATTEMPTS: u32 = 3;
 
 /// For how long a process holds the lock, and rests afterwards.
 const HOLD: Duration = Duration::from_millis(20);
@@ -153,53 +153,53 @@ fn check_order(run: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Whether a run on a mount is as fast as another, within 2 %. What both take more than the ideal
-/// is the machine's.
-fn is_as_fast(run: &Value, reference: &Value) -> Result<bool> {
+/// Whether a run on a mount is as fast as another but for a share of the turns. What both take more
+/// than the ideal is the machine's.
+fn is_as_fast(run: &Value, reference: &Value, share: f64) -> Result<bool> {
     let drain =
         |run| Ok::<_, anyhow::Error>(number(run, "drain_seconds")? / number(run, "ideal_drain_seconds")?);
-    Ok(number(run, "grabs")? >= number(reference, "grabs")? * 0.98
-        && drain(run)? <= drain(reference)?.max(1.0) * 1.02)
+    Ok(number(run, "grabs")? >= number(reference, "grabs")? * (1.0 - share)
+        && drain(run)? <= drain(reference)?.max(1.0) * (1.0 + share))
 }
 
-/// Processes of a mount take turns in their order, with one request at most for each; with
-/// CURT_FULL=1 2,000, and as fast as with a local file. Otherwise 200 begin to wait for `seconds`.
+/// Processes of a mount take turns in their order, with one request at most for each, and nearly as
+/// fast as those that exchange two messages for each turn and use no file system. 200 begin to wait
+/// for `seconds`; with CURT_FULL=1 2,000 do.
 fn take_turns(version: &str, seconds: &str) -> Result<()> {
     let load = Load::new(&[])?;
-    // The speed is compared only where nothing else runs on the machine.
-    let (sizes, pairs): (&[_], _) =
-        if is_full() { (&[("2000", "60"), ("200", "60")], PAIRS) } else { (&[("200", seconds)], 1) };
+    // A machine that runs other programs adds more to the turns of the mount: its daemon and the
+    // server wait for the processors, too.
+    let (sizes, share): (&[_], _) =
+        if is_full() { (&[("2000", "60"), ("200", "60")], 0.02) } else { (&[("200", seconds)], 0.2) };
     for (processes, seconds) in sizes {
         let mut is_fast = false;
-        for _ in 0..pairs {
-            let mut words = vec!["--processes", processes, "--seconds", seconds];
-            words.extend(is_full().then_some("--floor"));
+        for _ in 0..ATTEMPTS {
+            let words = ["--processes", processes, "--seconds", seconds, "--floor"];
             let runs = load.bench(version, &words)?;
             let find = |place| runs.iter().find(|run| run["place"] == place).context("no run");
             let mount = find("mount")?;
             check_order(mount)?;
             // A FIFO gives 200 processes 2 or 3 turns in 10 s, and 15 in a minute.
             ensure!(*processes != "200" || *seconds != "60" || number(mount, "jain")? >= 0.99, "{mount}");
-            // Less than the wait for two replies one after the other is impossible.
-            is_fast = is_as_fast(mount, find("local")?)? || (is_full() && is_as_fast(mount, find("floor")?)?);
+            is_fast = is_as_fast(mount, find("floor")?, share)?;
             if is_fast {
                 break;
             }
         }
-        ensure!(is_fast || !is_full(), "{processes} processes: it was never as fast as possible");
+        ensure!(is_fast, "{processes} processes: the turns never took at most {share} more than the floor");
     }
     Ok(())
 }
 
 // SEMANTICS: lock-15.
 #[test]
-fn processes_take_as_many_turns_as_with_a_local_file_and_one_request_for_each() -> Result<()> {
+fn processes_take_turns_nearly_as_fast_as_two_messages_and_with_one_request_for_each() -> Result<()> {
     take_turns("3", "10")
 }
 
 // SEMANTICS: lock-15, sessions-3.
 #[test]
-fn processes_take_as_many_turns_over_nfs4() -> Result<()> {
+fn processes_take_turns_nearly_as_fast_as_two_messages_over_nfs4() -> Result<()> {
     take_turns("4.1", "1")
 }
 

@@ -23,9 +23,50 @@ use crate::{
 /// A file with locks or waiters.
 pub(super) struct LockedFile {
     pub(super) inode: Arc<Inode>,
-    /// The last opener that locked it: the caller of requests that no process waits for.
-    identity: Arc<InternedCaller>,
+    identities: OwnerIdentities,
     pub(super) holders: BTreeMap<LocalLockOwner, HolderRecord>,
+}
+
+/// The identities of the openers through whom owners locked a file, or tried to. Requests of an
+/// owner that no process waits for, such as reclaims, are sent with its identity: another user may
+/// have no right to the lock.
+struct OwnerIdentities {
+    /// The first opener, and usually the only one.
+    first: Arc<InternedCaller>,
+    /// Owners with another identity. Those that have ended are kept for a while.
+    others: BTreeMap<LocalLockOwner, Arc<InternedCaller>>,
+    /// The number of `others` at which those that have ended are looked for.
+    tidy_at: usize,
+}
+
+impl OwnerIdentities {
+    /// Other identities that are kept without a look at whether their owners have ended.
+    const KEPT: usize = 64;
+
+    const fn new(first: Arc<InternedCaller>) -> Self {
+        Self { first, others: BTreeMap::new(), tidy_at: Self::KEPT }
+    }
+
+    fn of(&self, owner: LocalLockOwner) -> &Arc<InternedCaller> {
+        self.others.get(&owner).unwrap_or(&self.first)
+    }
+
+    fn note(&mut self, owner: LocalLockOwner, identity: &Arc<InternedCaller>) {
+        if !Arc::ptr_eq(&self.first, identity) {
+            self.others.insert(owner, Arc::clone(identity));
+        } else if !self.others.is_empty() {
+            self.others.remove(&owner);
+        }
+    }
+
+    /// Forgets owners that have ended, if there are many.
+    fn tidy(&mut self, known: impl FnOnce() -> BTreeSet<LocalLockOwner>) {
+        if self.others.len() > self.tidy_at {
+            let known = known();
+            self.others.retain(|owner, _| known.contains(owner));
+            self.tidy_at = (self.others.len() * 2).max(Self::KEPT);
+        }
+    }
 }
 
 /// An owner that holds a lock.
@@ -93,13 +134,16 @@ impl LockedFiles {
         request: LockRequestId,
         caller: LockCaller,
     ) {
-        let identity = Arc::clone(&caller.identity);
         let file = self.files.entry(id).or_insert_with(|| {
             self.handles.insert(inode.handle().clone(), id);
-            LockedFile { inode: Arc::clone(inode), identity: Arc::clone(&identity), holders: BTreeMap::new() }
+            let identities = OwnerIdentities::new(Arc::clone(&caller.identity));
+            LockedFile { inode: Arc::clone(inode), identities, holders: BTreeMap::new() }
         });
-        if caller.wanted.is_some() {
-            file.identity = identity;
+        // A refused request does not change the identity of what its owner holds.
+        if let Some(owner) = caller.wanted.as_ref().map(|wanted| wanted.arguments.owner)
+            && !file.holders.contains_key(&owner)
+        {
+            file.identities.note(owner, &caller.identity);
         }
         self.callers.insert(request, (id, caller));
         self.touched.push(id);
@@ -119,6 +163,7 @@ impl LockedFiles {
             let pid = wanted.arguments.pid;
             let record = HolderRecord { pid, since: now, opens: Vec::new() };
             let holder = file.holders.entry(wanted.arguments.owner).or_insert(record);
+            file.identities.note(wanted.arguments.owner, &caller.identity);
             if !holder.opens.iter().any(|open| open.ptr_eq(&wanted.open)) {
                 holder.opens.retain(|open| open.strong_count() > 0);
                 holder.opens.push(Weak::clone(&wanted.open));
@@ -131,7 +176,8 @@ impl LockedFiles {
     pub(super) fn sender(&mut self, call: LockCallId) -> Option<(Arc<Inode>, Arc<InternedCaller>)> {
         let file = self.files.get(&call.file)?;
         self.touched.push(call.file);
-        let identity = self.callers.get(&call.request).map_or(&file.identity, |(_, caller)| &caller.identity);
+        let caller = self.callers.get(&call.request).map(|(_, caller)| &caller.identity);
+        let identity = caller.unwrap_or_else(|| file.identities.of(call.owner));
         Some((Arc::clone(&file.inode), Arc::clone(identity)))
     }
 
@@ -151,6 +197,7 @@ impl LockedFiles {
                     is_held
                 });
             }
+            file.identities.tidy(|| agent.owners_of(id));
             if !agent.knows(id) {
                 self.handles.remove(file.inode.handle());
                 unlocked.extend(self.files.remove(&id).map(|file| file.inode));

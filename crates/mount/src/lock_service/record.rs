@@ -12,11 +12,10 @@
 //! and distinguishes their owners by `svid` alone.
 //!
 //! The first line is `SERVER PORT NAMESPACE` (port 0: by its portmapper). Further lines: `+ OWNER
-//! UID GID HANDLE`: a lock may be held; `b OWNER FIRST LAST r|w HANDLE`: a LOCK may be blocked; `-
-//! HANDLE`: none of this file; `x OWNER`: none of this owner.
+//! UID GID[,GROUP…] HANDLE`: a lock may be held; `b OWNER FIRST LAST r|w HANDLE`: a LOCK may be
+//! blocked; `- HANDLE`: none of this file; `x OWNER…`: none of these owners.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::net::IpAddr;
@@ -38,7 +37,8 @@ use curt_observe::control;
 use curt_policy::locks::{LockError, LockReply};
 use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{
-    Interrupt, NoTransportEvents, PortSource, RecoveryMode, ServerName, TcpOptions, TcpTransport, Transport,
+    CallError, Interrupt, NoTransportEvents, PortSource, RecoveryMode, ServerName, TcpOptions, TcpTransport,
+    Transport,
 };
 use curt_types::{ByteRange, Fault, FileHandle, LockType};
 use parking_lot::Mutex;
@@ -69,6 +69,10 @@ const RETRIES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(600)
 /// The records whose locks could not be unlocked, with the time of the next attempt and the pause
 /// after that.
 static RETRIED: Mutex<BTreeMap<PathBuf, (Instant, Duration)>> = Mutex::new(BTreeMap::new());
+
+/// Requests for old locks at one time: a killed mount may have had thousands of owners, and others
+/// wait for what they hold.
+const UNLOCKERS: usize = 8;
 
 /// Timeout of each request for an old lock.
 const UNLOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -119,10 +123,18 @@ struct RecordedLocks(HashMap<FileHandle, BTreeMap<WireOwner, RecordedOwner>>);
 /// The recorded locks of an owner in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct RecordedOwner {
-    /// The user and group who requested them.
-    ids: (u32, u32),
+    user: RecordedUser,
     /// The LOCKs that may be blocked at the server.
     blocked: Vec<(ByteRange, LockType)>,
+}
+
+/// The user of a lock. Servers check for an UNLOCK, too, whether its user may open the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct RecordedUser {
+    uid: u32,
+    gid: u32,
+    /// Supplementary groups, as many as the credential has.
+    groups: Box<[u32]>,
 }
 
 /// The directory of records.
@@ -169,16 +181,17 @@ impl LockRecord {
 
     /// An owner may lock a file from now on.
     pub(super) fn note(&self, file: &FileHandle, owner: WireOwner, credential: &RpcCredential) {
-        let ids = match credential {
-            RpcCredential::Sys(sys) => (sys.uid, sys.gid),
-            RpcCredential::None | RpcCredential::Context(_) => (0, 0),
+        let (uid, gid, groups) = match credential {
+            RpcCredential::Sys(sys) => (sys.uid, sys.gid, &*sys.groups),
+            RpcCredential::None | RpcCredential::Context(_) => (0, 0, &[][..]),
         };
+        let is_of = |user: &RecordedUser| (user.uid, user.gid, &*user.groups) == (uid, gid, groups);
         let mut state = self.state.lock();
         let known = state.locks.0.entry(file.clone()).or_default();
-        if known.get(&owner).is_none_or(|known| known.ids != ids) {
-            known.entry(owner).or_default().ids = ids;
-            let (uid, gid) = ids;
-            let line = added(file, owner, uid, gid);
+        if known.get(&owner).is_none_or(|known| !is_of(&known.user)) {
+            let user = RecordedUser { uid, gid, groups: groups.into() };
+            let line = added(file, owner, &user);
+            known.entry(owner).or_default().user = user;
             self.append(&mut state, &line);
         }
     }
@@ -204,15 +217,13 @@ impl LockRecord {
 
     /// Owners have no locks any more.
     pub(super) fn forget_owners(&self, owners: &[WireOwner]) {
+        if owners.is_empty() {
+            return;
+        }
         let mut state = self.state.lock();
-        let mut lines = String::new();
-        for owner in owners {
-            state.locks.forget(*owner);
-            let _ = writeln!(lines, "x {}", owner.0);
-        }
-        if !lines.is_empty() {
-            self.append(&mut state, &lines);
-        }
+        state.locks.forget(&owners.iter().copied().collect());
+        let words: String = owners.iter().map(|owner| format!(" {}", owner.0)).collect();
+        self.append(&mut state, &format!("x{words}\n"));
     }
 
     fn append(&self, state: &mut RecordState, lines: &str) {
@@ -247,8 +258,7 @@ impl LockRecord {
         let mut text = self.server.line();
         for (file, owners) in &state.locks.0 {
             for (owner, recorded) in owners {
-                let (uid, gid) = recorded.ids;
-                text += &added(file, *owner, uid, gid);
+                text += &added(file, *owner, &recorded.user);
                 for (range, lock_type) in &recorded.blocked {
                     text += &added_blocked(file, *owner, *range, *lock_type);
                 }
@@ -312,6 +322,16 @@ impl RecordedServer {
     }
 }
 
+impl RecordedUser {
+    /// Reads the user and the groups of a line.
+    fn parse(uid: &str, groups: &str) -> Option<Self> {
+        let groups: Option<Vec<u32>> = groups.split(',').map(|group| group.parse().ok()).collect();
+        let groups = groups?;
+        let (gid, groups) = groups.split_first()?;
+        Some(Self { uid: uid.parse().ok()?, gid: *gid, groups: groups.into() })
+    }
+}
+
 impl RecordedOwner {
     /// Notes a LOCK that may be blocked. Whether it is new.
     fn block(&mut self, lock: (ByteRange, LockType)) -> bool {
@@ -327,9 +347,10 @@ impl RecordedOwner {
 }
 
 impl RecordedLocks {
-    fn forget(&mut self, owner: WireOwner) {
+    /// Forgets owners, in one pass over the files: there may be thousands of both.
+    fn forget(&mut self, forgotten: &BTreeSet<WireOwner>) {
         self.0.retain(|_, owners| {
-            owners.remove(&owner);
+            owners.retain(|owner, _| !forgotten.contains(owner));
             !owners.is_empty()
         });
     }
@@ -341,10 +362,10 @@ impl RecordedLocks {
             let words: Vec<&str> = line.trim_end().split(' ').collect();
             let number = |word: &str| word.parse::<u32>().ok();
             match words.as_slice() {
-                ["+", owner, uid, gid, handle] => {
-                    let numbers = number(owner).zip(number(uid).zip(number(gid)));
-                    if let Some((file, (owner, ids))) = parse_handle(handle).zip(numbers) {
-                        locks.0.entry(file).or_default().entry(WireOwner(owner)).or_default().ids = ids;
+                ["+", owner, uid, groups, handle] => {
+                    let owner = number(owner).map(WireOwner).zip(RecordedUser::parse(uid, groups));
+                    if let Some((file, (owner, user))) = parse_handle(handle).zip(owner) {
+                        locks.0.entry(file).or_default().entry(owner).or_default().user = user;
                     }
                 }
                 ["b", owner, first, last, letter, handle] => {
@@ -361,8 +382,8 @@ impl RecordedLocks {
                 ["-", handle] => {
                     parse_handle(handle).and_then(|file| locks.0.remove(&file));
                 }
-                ["x", owner] => {
-                    number(owner).into_iter().for_each(|owner| locks.forget(WireOwner(owner)));
+                ["x", owners @ ..] => {
+                    locks.forget(&owners.iter().filter_map(|owner| number(owner)).map(WireOwner).collect());
                 }
                 _ => {}
             }
@@ -371,8 +392,10 @@ impl RecordedLocks {
     }
 }
 
-fn added(file: &FileHandle, owner: WireOwner, uid: u32, gid: u32) -> String {
-    format!("+ {} {uid} {gid} {}\n", owner.0, hexadecimal(file))
+fn added(file: &FileHandle, owner: WireOwner, user: &RecordedUser) -> String {
+    let RecordedUser { uid, gid, groups } = user;
+    let groups: String = groups.iter().map(|group| format!(",{group}")).collect();
+    format!("+ {} {uid} {gid}{groups} {}\n", owner.0, hexadecimal(file))
 }
 
 fn added_blocked(file: &FileHandle, owner: WireOwner, range: ByteRange, lock_type: LockType) -> String {
@@ -509,31 +532,124 @@ fn unlock_recorded(mut record: File, first_svid: i32) -> io::Result<Option<usize
         return Ok(Some(0));
     }
     let Some(server) = RecordedServer::parse(first)? else { return Ok(None) };
-    let locks = RecordedLocks::parse(lines);
     let protocol = protocol_of_killed(&server, first_svid);
     let (security, never) = (RpcSecurity::sys(), Interrupt::never());
-    let mut count = 0;
-    for (file, owners) in &locks.0 {
-        for (owner, recorded) in owners {
-            let (uid, gid) = recorded.ids;
-            let credential = security.credential(&Caller::new(uid, gid, &[]));
-            let caller = RpcCaller { credential: &credential, interrupt: &never };
-            for (range, lock_type) in recorded.blocked.iter().copied() {
-                let lock = WireLock { owner: *owner, range, lock_type };
-                // knfsd finds a blocked LOCK by its exact range, and may have granted it: whatever
-                // the reply, UNLOCK follows.
-                protocol.cancel_lock(caller, file, &lock).map_err(io::Error::other)?;
-            }
-            confirm(protocol.unlock(caller, file, *owner, ByteRange::WHOLE))?;
-            count += 1;
-        }
+    // Before any request the connection counts as lost only if it cannot be made.
+    let nobody = RpcCaller { credential: &RpcCredential::None, interrupt: &never };
+    if protocol.has_lost_lock_connection(nobody) {
+        return Err(io::Error::new(SILENCE, "the server's lock manager does not respond"));
     }
-    Ok(Some(count))
+    let send = |OldOwner { file, owner, recorded }: OldOwner<'_>, request| {
+        let RecordedUser { uid, gid, groups } = &recorded.user;
+        let credential = security.credential(&Caller::new(*uid, *gid, groups));
+        let caller = RpcCaller { credential: &credential, interrupt: &never };
+        match request {
+            OldLockRequest::Unlock => protocol.unlock(caller, file, owner, ByteRange::WHOLE),
+            OldLockRequest::Cancel(range, lock_type) => {
+                protocol.cancel_lock(caller, file, &WireLock { owner, range, lock_type })
+            }
+        }
+    };
+    RecordedLocks::parse(lines).unlock_all(&send).map(Some)
+}
+
+/// An owner of a killed mount, in a file.
+#[derive(Clone, Copy, Debug)]
+struct OldOwner<'a> {
+    file: &'a FileHandle,
+    owner: WireOwner,
+    recorded: &'a RecordedOwner,
+}
+
+/// A request for what such an owner has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OldLockRequest {
+    /// UNLOCK of the whole file.
+    Unlock,
+    /// CANCEL of a LOCK that may be blocked.
+    Cancel(ByteRange, LockType),
+}
+
+impl RecordedLocks {
+    /// Unlocks everything, what may be held first: others wait for it. Returns how many owners
+    /// there were, or the first error: a refusal concerns one owner alone, but a server that does
+    /// not respond is not asked further.
+    fn unlock_all(
+        &self,
+        send: &(impl Fn(OldOwner<'_>, OldLockRequest) -> LockAnswer + Sync),
+    ) -> io::Result<usize> {
+        let all: Vec<_> = self
+            .0
+            .iter()
+            .flat_map(|(file, owners)| {
+                owners.iter().map(move |(owner, recorded)| OldOwner { file, owner: *owner, recorded })
+            })
+            .collect();
+        let unlock = |old| confirm(send(old, OldLockRequest::Unlock));
+        let held = for_each_at_once(&all, &unlock);
+        if held.as_ref().is_err_and(is_silence) {
+            return held.map(|()| all.len());
+        }
+        let blocked: Vec<_> = all.iter().filter(|old| !old.recorded.blocked.is_empty()).copied().collect();
+        let cancelled = for_each_at_once(&blocked, &|old: OldOwner<'_>| {
+            for (range, lock_type) in old.recorded.blocked.iter().copied() {
+                reply(send(old, OldLockRequest::Cancel(range, lock_type)))?;
+            }
+            // knfsd finds a blocked LOCK by its exact range, and may have granted it: whatever the
+            // reply, UNLOCK follows.
+            unlock(old)
+        });
+        held.and(cancelled).map(|()| all.len())
+    }
+}
+
+/// Calls `send` for all, [`UNLOCKERS`] at a time, until the server does not respond; returns the
+/// first error.
+fn for_each_at_once<T: Copy + Sync>(
+    all: &[T],
+    send: &(impl Fn(T) -> io::Result<()> + Sync),
+) -> io::Result<()> {
+    let next = Mutex::new((all.iter(), Ok(())));
+    let work = || {
+        loop {
+            let Some(one) = next.lock().0.next() else { return };
+            if let Err(error) = send(*one) {
+                let (rest, first) = &mut *next.lock();
+                if is_silence(&error) {
+                    *rest = [].iter();
+                }
+                if first.is_ok() {
+                    *first = Err(error);
+                }
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..UNLOCKERS.min(all.len()) {
+            scope.spawn(work);
+        }
+    });
+    next.into_inner().1
+}
+
+/// The reply of the server.
+fn reply(answer: LockAnswer) -> io::Result<LockReply> {
+    answer.map_err(|error| match error {
+        CallError::TimedOut { .. } | CallError::Unreachable(_) => io::Error::new(SILENCE, error),
+        error => io::Error::other(error),
+    })
+}
+
+/// The kind of an error of [`reply`] if there is none.
+const SILENCE: io::ErrorKind = io::ErrorKind::TimedOut;
+
+fn is_silence(error: &io::Error) -> bool {
+    error.kind() == SILENCE
 }
 
 /// Whether the server has confirmed an UNLOCK. A removed file has no locks.
 fn confirm(answer: LockAnswer) -> io::Result<()> {
-    match answer.map_err(io::Error::other)? {
+    match reply(answer)? {
         LockReply::Granted | LockReply::Refused(LockError::Failed(Fault::Stale)) => Ok(()),
         refusal => Err(io::Error::other(format!("the server refuses an UNLOCK: {refusal:?}"))),
     }
@@ -597,11 +713,12 @@ mod tests {
     }
 
     fn user(uid: u32) -> RpcCredential {
-        RpcSecurity::sys().credential(&Caller::new(uid, uid + 1, &[]))
+        RpcSecurity::sys().credential(&Caller::new(uid, uid + 1, &[uid + 2, uid + 3]))
     }
 
-    fn owner(ids: (u32, u32), blocked: &[(ByteRange, LockType)]) -> RecordedOwner {
-        RecordedOwner { ids, blocked: blocked.to_vec() }
+    fn owner(uid: u32, blocked: &[(ByteRange, LockType)]) -> RecordedOwner {
+        let user = RecordedUser { uid, gid: uid + 1, groups: [uid + 2, uid + 3].into() };
+        RecordedOwner { user, blocked: blocked.to_vec() }
     }
 
     fn range(first: u64, last: u64) -> ByteRange {
@@ -668,7 +785,7 @@ mod tests {
             assert_eq!(RecordedServer::parse(first).unwrap(), Some(server()));
             (RecordedLocks::parse(lines), text.lines().count())
         };
-        let last = owner((30, 31), &[(range(3, u64::MAX), LockType::Write)]);
+        let last = owner(30, &[(range(3, u64::MAX), LockType::Write)]);
         let left = RecordedLocks(HashMap::from([(handle(2), BTreeMap::from([(WireOwner(7), last)]))]));
         assert_eq!(read().0, left);
         for _ in 0..2 * LINES_KEPT {
@@ -683,6 +800,30 @@ mod tests {
         record.forget_file(&handle(2));
         drop(record);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn many_owners_are_forgotten_in_one_pass_over_many_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let record = LockRecord::reserve(&directory.path().join("locks"), server()).unwrap();
+        let kept = WireOwner(0);
+        for number in 0..20_000_u32 {
+            record.note(&FileHandle::new(&number.to_be_bytes()).unwrap(), kept, &user(10));
+        }
+        let owners: Vec<_> = (1..=2000).map(WireOwner).collect();
+        for owner in &owners {
+            record.note(&FileHandle::new(&[0; 5]).unwrap(), *owner, &user(10));
+        }
+        let begun = Instant::now();
+        record.forget_owners(&owners);
+        let text = fs::read_to_string(&record.path).unwrap();
+        let read = RecordedLocks::parse(text.split_once('\n').unwrap().1);
+        // A pass takes some milliseconds, and one for each owner 2,000 times as long.
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        let state = record.state.lock();
+        assert_eq!(read, state.locks);
+        assert_eq!(read.0.len(), 20_000);
+        assert!(read.0.values().all(|owners| owners.keys().eq([&kept])));
     }
 
     #[test]
@@ -754,17 +895,78 @@ mod tests {
         assert!(confirm(refused(LockError::NoLocks)).is_err());
     }
 
+    fn two_thousand_owners() -> RecordedLocks {
+        let blocked = owner(0, &[(range(0, 9), LockType::Write)]);
+        let of_file = || (0..1000).map(|number| (WireOwner(number), blocked.clone())).collect();
+        RecordedLocks((0..2).map(|number| (FileHandle::new(&[number]).unwrap(), of_file())).collect())
+    }
+
+    // SEMANTICS: lock-14.
+    #[test]
+    fn a_refused_unlock_of_a_killed_mount_keeps_no_other_lock() {
+        let refused = FileHandle::new(&[1]).unwrap();
+        let unlocked = Mutex::new(0);
+        let result = two_thousand_owners().unlock_all(&|old: OldOwner<'_>, request| {
+            if *old.file == refused {
+                return Ok(LockReply::Refused(LockError::NoLocks));
+            }
+            *unlocked.lock() += u32::from(request == OldLockRequest::Unlock);
+            Ok(LockReply::Granted)
+        });
+        assert!(result.is_err_and(|error| !is_silence(&error)), "it is tried again");
+        // Each has two: before its CANCEL and after it.
+        assert_eq!(*unlocked.lock(), 2 * 1000);
+    }
+
+    #[test]
+    fn a_server_that_does_not_respond_is_not_asked_for_each_old_lock() {
+        let asked = Mutex::new(0);
+        let result = two_thousand_owners().unlock_all(&|_: OldOwner<'_>, _| {
+            *asked.lock() += 1;
+            Err(CallError::TimedOut { softerr: false })
+        });
+        assert!(result.is_err_and(|error| is_silence(&error)));
+        assert!(*asked.lock() <= UNLOCKERS, "{}", asked.lock());
+    }
+
+    // SEMANTICS: lock-14.
+    #[test]
+    fn what_a_killed_mount_holds_is_unlocked_before_its_blocked_requests_are_cancelled() {
+        let (sent, together) = (Mutex::new(Vec::new()), std::sync::Barrier::new(UNLOCKERS));
+        let count = two_thousand_owners().unlock_all(&|old: OldOwner<'_>, request| {
+            let number = {
+                let mut sent = sent.lock();
+                sent.push((old.file.clone(), old.owner, request));
+                sent.len()
+            };
+            if number <= UNLOCKERS {
+                together.wait();
+            }
+            Ok(LockReply::Granted)
+        });
+        assert_eq!(count.unwrap(), 2000);
+        let sent = sent.into_inner();
+        let (held, rest) = sent.split_at(2000);
+        assert!(held.iter().all(|(_, _, request)| *request == OldLockRequest::Unlock));
+        for (file, owner, _) in held {
+            let own = rest.iter().filter(|sent| (&sent.0, &sent.1) == (file, owner));
+            let requests: Vec<_> = own.map(|(_, _, request)| *request).collect();
+            let cancel = OldLockRequest::Cancel(range(0, 9), LockType::Write);
+            assert_eq!(requests, [cancel, OldLockRequest::Unlock]);
+        }
+    }
+
     #[test]
     fn a_record_that_was_cut_anywhere_is_read_as_far_as_it_goes() {
-        let text = "+ 5 10 11 01ff\n+ 6 20 21 02\nb 6 1 2 r 02\n- 01ff\nx 6\n";
+        let text = "+ 5 10 11,12 01ff\n+ 6 20 21 02\nb 6 1 2 r 02\n- 01ff\nx 6\n";
         for cut in 0..=text.len() {
             let count = RecordedLocks::parse(&text[..cut]).0.len();
             assert!(count <= 2, "{cut}");
         }
         assert_eq!(RecordedLocks::parse(text), RecordedLocks::default());
-        let nonsense = "+ 5 10 11 0\n+ x 1 2 00\n+ 1 2 00\nb 5 1 2 w 00\nb 5 2 1 w 00\nb 6 1 2 w 00\nx\n";
-        let expected = owner((10, 11), &[(range(1, 2), LockType::Write)]);
-        let text = format!("+ 5 10 11 00\n{nonsense}");
+        let nonsense = "+ 5 10 11 x0\n+ 5 10 11,x 00\n+ 5 10 , 00\n+ x 1 2 00\n+ 1 2 00\nb 5 1 2 w 00\nb 5 2 1 w 00\nb 6 1 2 w 00\nx\n";
+        let expected = owner(10, &[(range(1, 2), LockType::Write)]);
+        let text = format!("+ 5 10 11,12,13 00\n{nonsense}");
         let file = FileHandle::new(&[0]).unwrap();
         let expected = RecordedLocks(HashMap::from([(file, BTreeMap::from([(WireOwner(5), expected)]))]));
         assert_eq!(RecordedLocks::parse(&text), expected);

@@ -423,14 +423,13 @@ impl LockAgent {
     /// All owners that the server may know, or that a request names.
     #[must_use]
     pub fn owners(&self) -> BTreeSet<LocalLockOwner> {
-        let of_table = |table: &FileLockTable| {
-            let holders = table.holders.keys().copied();
-            let waiters = table.waiters.iter().flat_map(|waiter| [waiter.request.owner, waiter.wire_owner]);
-            let releases = table.releases.iter().flat_map(|release| [release.id.owner, release.wire_owner]);
-            let adopted = table.adopted.iter().flat_map(|(owner, wire_owner)| [*owner, *wire_owner]);
-            holders.chain(waiters).chain(releases).chain(adopted).collect::<Vec<_>>()
-        };
-        self.files.values().flat_map(of_table).collect()
+        self.files.values().flat_map(FileLockTable::owners).collect()
+    }
+
+    /// As [`Self::owners`], of one file.
+    #[must_use]
+    pub fn owners_of(&self, file: LockFileId) -> BTreeSet<LocalLockOwner> {
+        self.files.get(&file).into_iter().flat_map(FileLockTable::owners).collect()
     }
 
     pub(super) fn answer(&mut self, caller: impl Into<Option<LockRequestId>>, result: Result<(), LockError>) {

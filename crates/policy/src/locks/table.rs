@@ -223,6 +223,15 @@ impl FileLockTable {
             && self.reclaim.is_none()
     }
 
+    /// All owners that the server may know, or that a request names; some of them more than once.
+    pub(super) fn owners(&self) -> impl Iterator<Item = LocalLockOwner> {
+        let holders = self.holders.keys().copied();
+        let waiters = self.waiters.iter().flat_map(|waiter| [waiter.request.owner, waiter.wire_owner]);
+        let releases = self.releases.iter().flat_map(|release| [release.id.owner, release.wire_owner]);
+        let adopted = self.adopted.iter().flat_map(|(owner, wire_owner)| [*owner, *wire_owner]);
+        holders.chain(waiters).chain(releases).chain(adopted)
+    }
+
     /// The owner that the server knows for `owner`.
     pub(super) fn wire_owner(&self, owner: LocalLockOwner) -> LocalLockOwner {
         self.adopted.get(&owner).copied().unwrap_or(owner)

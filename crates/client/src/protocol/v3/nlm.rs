@@ -314,32 +314,36 @@ impl NlmClient {
     /// The server is in no grace period, so that a lock cannot be reclaimed. It was not restarted,
     /// or that is too long ago. If another owner could have the lock, it is lost. If not, it is
     /// this owner's if the server grants it once more: knfsd does not name the holder. A server
-    /// that does would have named this owner of a write lock, so it was another's before.
+    /// that does would have named this owner of a write lock, so it was another's before. The TEST
+    /// of a lock for reading is refused if its user may not write the file (knfsd on a read-only
+    /// export, `curt serve`): then only the second LOCK counts.
     fn is_still_held(&self, calls: NlmCalls<'_>, file: &FileHandle, lock: &WireLock) -> LockAnswer {
         let wanted = WireLock { owner: TESTER, lock_type: LockType::Write, ..*lock };
         let lost = LockReply::Refused(LockError::NoLocks);
-        match self.find_holder(calls, file, &wanted)? {
-            (LockTestReply::Held(_), holder) if holder == Some(self.owner(lock.owner).svid) => {
-                Ok(LockReply::Granted)
+        let (found, before) = self.find_holder(calls, file, &wanted)?;
+        match found {
+            LockTestReply::Held(_) if before == Some(self.owner(lock.owner).svid) => {
+                return Ok(LockReply::Granted);
             }
-            (LockTestReply::Held(_), before) => match self.lock(calls, file, lock, LockMode::Try)? {
-                LockReply::Denied | LockReply::Kept | LockReply::Blocked => Ok(lost),
-                LockReply::Granted if lock.lock_type == LockType::Write => {
-                    match self.find_holder(calls, file, &wanted) {
-                        Ok((LockTestReply::Held(_), holder)) if holder == before => Ok(LockReply::Granted),
-                        Ok((LockTestReply::Grace, _)) => Ok(LockReply::Grace),
-                        // Not asked again: this owner would be named now.
-                        _ => {
-                            let _ = self.unlock(calls, file, lock.owner, lock.range);
-                            Ok(lost)
-                        }
+            LockTestReply::Held(_) | LockTestReply::Refused(_) => {}
+            LockTestReply::Free => return Ok(lost),
+            // It is reclaimed once more.
+            LockTestReply::Grace => return Ok(LockReply::Grace),
+        }
+        match self.lock(calls, file, lock, LockMode::Try)? {
+            LockReply::Denied | LockReply::Kept | LockReply::Blocked => Ok(lost),
+            LockReply::Granted if lock.lock_type == LockType::Write => {
+                match self.find_holder(calls, file, &wanted) {
+                    Ok((LockTestReply::Held(_), holder)) if holder == before => Ok(LockReply::Granted),
+                    Ok((LockTestReply::Grace, _)) => Ok(LockReply::Grace),
+                    // Not asked again: this owner would be named now.
+                    _ => {
+                        let _ = self.unlock(calls, file, lock.owner, lock.range);
+                        Ok(lost)
                     }
                 }
-                reply => Ok(reply),
-            },
-            (LockTestReply::Free | LockTestReply::Refused(_), _) => Ok(lost),
-            // It is reclaimed once more.
-            (LockTestReply::Grace, _) => Ok(LockReply::Grace),
+            }
+            reply => Ok(reply),
         }
     }
 
@@ -580,6 +584,9 @@ fn call_alone(
         retrans: 0,
         recovery: RecoveryMode::Soft,
         connect_timeout: timeout,
+        // Other users could free this host's locks, so servers ignore notices from other ports.
+        // Each connection occupies its port for a minute, so nothing else uses these.
+        reserved_port: kind == ServiceKind::StatusMonitor && rustix::process::geteuid().is_root(),
         ..TcpOptions::new(ServerName::Address(address), PortSource::Fixed(port))
     };
     let transport = TcpTransport::connect(options, Arc::new(NoTransportEvents), &never).map_err(failed)?;

@@ -16,6 +16,7 @@ use curt_proto::nlm4::{
     self, NlmCancelArguments, NlmHolder, NlmLock, NlmLockArguments, NlmProcedure, NlmResult, NlmStat4,
     NlmTestArguments, NlmTestReply, NlmTestResult, NlmUnlockArguments, REPEATED_COOKIE,
 };
+use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_types::{ByteRange, FileHandle, LockType};
 use curt_xdr::{Decode, Decoder, Encode, Opaque};
@@ -43,6 +44,10 @@ struct State {
     /// TEST names nobody, as at knfsd.
     hides_holders: bool,
     calls: Vec<String>,
+    /// The users of `calls`.
+    users: Vec<u32>,
+    /// The only user that may write the files, and the status of others.
+    writer: Option<(u32, NlmStat4)>,
     /// The file that another client unlocks after the next TEST.
     freed: Option<Vec<u8>>,
     /// Calls of this procedure wait.
@@ -60,7 +65,19 @@ struct State {
 impl LockManager {
     /// The calls since the last time, such as "LOCK wait w 0..=9".
     pub(crate) fn calls(&self) -> Vec<String> {
-        std::mem::take(&mut self.state.lock().calls)
+        let mut state = self.state.lock();
+        state.users.clear();
+        std::mem::take(&mut state.calls)
+    }
+
+    /// The users of the calls that [`Self::calls`] would return.
+    pub(crate) fn users(&self) -> Vec<u32> {
+        self.state.lock().users.clone()
+    }
+
+    /// Nobody else may write the files from now on: LOCKs and TESTs of write locks get this status.
+    pub(crate) fn forbid_writing_except(&self, user: u32, status: NlmStat4) {
+        self.state.lock().writer = Some((user, status));
     }
 
     /// The next LOCKs and TESTs get these statuses.
@@ -192,8 +209,15 @@ impl State {
         ranges.set(lock.range().unwrap(), lock_type);
     }
 
-    fn lock(&mut self, arguments: &NlmLockArguments<'_>) -> NlmStat4 {
+    fn refusal(&self, user: u32, exclusive: bool) -> Option<NlmStat4> {
+        self.writer.filter(|(writer, _)| exclusive && *writer != user).map(|(_, status)| status)
+    }
+
+    fn lock(&mut self, user: u32, arguments: &NlmLockArguments<'_>) -> NlmStat4 {
         let lock_type = nlm4::lock_type(arguments.exclusive);
+        if let Some(status) = self.refusal(user, arguments.exclusive) {
+            return status;
+        }
         if let Some(status) = self.refused_reclaims.filter(|_| arguments.reclaim) {
             return status;
         }
@@ -229,6 +253,10 @@ impl Transport for LockManager {
         let mut bytes = Vec::new();
         request.copy_arguments(&mut bytes);
         let procedure = NlmProcedure::from_number(request.procedure).unwrap();
+        let user = match request.credential {
+            RpcCredential::Sys(sys) => sys.uid,
+            RpcCredential::None | RpcCredential::Context(_) => u32::MAX,
+        };
         let mut state = self.state.lock();
         state.waiting += 1;
         while state.stuck == Some(procedure) && !interrupt.is_raised() {
@@ -239,7 +267,7 @@ impl Transport for LockManager {
         let (cookie, status, call) = match procedure {
             NlmProcedure::Lock => {
                 let arguments: NlmLockArguments<'_> = decode(&bytes);
-                let status = state.lock(&arguments);
+                let status = state.lock(user, &arguments);
                 let how = if arguments.reclaim { "RECLAIM" } else { "LOCK" };
                 let wait = match arguments.block {
                     true => " wait",
@@ -273,7 +301,8 @@ impl Transport for LockManager {
                     state.held.remove(&(file, OTHER));
                 }
                 let mut results = Vec::new();
-                let reply = match (state.script.pop_front(), found) {
+                let refusal = state.refusal(user, arguments.exclusive);
+                let reply = match (refusal.or_else(|| state.script.pop_front()), found) {
                     (Some(status), _) => NlmTestReply::Other(status),
                     (None, Some((svid, range, lock_type))) => {
                         let svid = if state.hides_holders { OTHER } else { svid };
@@ -286,6 +315,7 @@ impl Transport for LockManager {
                 };
                 NlmTestResult { cookie: arguments.cookie, reply }.encode(&mut results);
                 state.calls.push("TEST".to_owned());
+                state.users.push(user);
                 self.changed.notify_all();
                 return Ok(CallReply::from_results(results));
             }
@@ -293,6 +323,7 @@ impl Transport for LockManager {
             other => panic!("{other:?}"),
         };
         state.calls.push(call);
+        state.users.push(user);
         self.changed.notify_all();
         let mut results = Vec::new();
         let cookie = if state.wrong_cookie { Opaque::new(b"12345678").unwrap() } else { cookie };

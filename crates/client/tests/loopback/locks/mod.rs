@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use self::lock_manager::{LockManager, SOON};
 use crate::failures::{Kind, Trouble};
-use crate::world::{BenchMount, World, root};
+use crate::world::{BenchMount, World, root, user};
 
 /// A mount whose locks are those of a lock manager, and one open file.
 struct LockingMount {
@@ -98,8 +98,12 @@ impl LockingMount {
 }
 
 fn open(mounted: &BenchMount, name: &str, flags: OpenFlags) -> Arc<OpenFile> {
-    let found = mounted.lookup(&root(), mounted.client.root(), name).unwrap();
-    ops::open(&mounted.client.op(&root()), found.id, flags).unwrap().file
+    open_as(&root(), mounted, name, flags)
+}
+
+fn open_as(caller: &Caller, mounted: &BenchMount, name: &str, flags: OpenFlags) -> Arc<OpenFile> {
+    let found = mounted.lookup(caller, mounted.client.root(), name).unwrap();
+    ops::open(&mounted.client.op(caller), found.id, flags).unwrap().file
 }
 
 const W: LockType = LockType::Write;
@@ -627,6 +631,38 @@ fn locks_are_reclaimed_after_a_restart_and_what_is_lost_fails_once() {
 
 // SEMANTICS: lock-10.
 #[test]
+fn a_lock_is_reclaimed_and_unlocked_as_its_owner_whoever_else_tries_to_lock_the_file() {
+    let mount = LockingMount::new();
+    let mounted = &mount.mounted;
+    let (alice, bob) = (user(1000), user(1001));
+    let lock = |caller, file, arguments| ops::lock_and_wait(&mounted.client.op(caller), file, arguments);
+    let alices = open_as(&alice, mounted, "f", OpenFlags::writing());
+    let bobs = open_as(&bob, mounted, "f", OpenFlags::reading());
+    assert_eq!(lock(&bob, &bobs, want(2, range(20, 29), R, false)), Ok(()));
+    assert_eq!(lock(&alice, &alices, want(1, range(0, 9), W, false)), Ok(()));
+    assert_eq!(lock(&bob, &bobs, want(2, range(0, 9), R, false)), Err(Errno::AGAIN));
+    // Another process of his.
+    assert_eq!(lock(&bob, &bobs, want(3, range(0, 9), R, false)), Err(Errno::AGAIN));
+    mount.manager.forbid_writing_except(alice.uid, NlmStat4::Failed);
+    mount.manager.calls();
+    mount.manager.restart();
+    mount.manager.wait_for_calls(2);
+    assert_eq!(mount.manager.users(), [alice.uid, bob.uid]);
+    assert_eq!(mount.manager.calls(), ["RECLAIM w 0..=9", "RECLAIM r 20..=29"]);
+    while mounted.counter(ClientCounter::LockReclaimed) < 2 {
+        std::thread::yield_now();
+    }
+    assert_eq!(mounted.counter(ClientCounter::LockLost), 0);
+    // No process waits for these.
+    for (file, caller) in [(&alices, &alice), (&bobs, &bob)] {
+        ops::release(&mounted.client, file);
+        assert_eq!(mount.manager.users(), [caller.uid]);
+        assert_eq!(mount.manager.calls().len(), 1);
+    }
+}
+
+// SEMANTICS: lock-10.
+#[test]
 fn many_notices_of_a_restart_delay_no_lock() {
     let mount = LockingMount::new();
     let file = mount.handle();
@@ -690,6 +726,36 @@ fn locks_of_a_server_that_was_not_restarted_are_kept_and_those_that_others_took_
     mount.manager.other(&file, range(10, 15), Some(W));
     suspect(1, 3);
     assert_eq!(mount.unlock(1, ByteRange::WHOLE), Err(Errno::IO));
+}
+
+// SEMANTICS: lock-10.
+#[test]
+fn a_lock_for_reading_is_kept_without_a_restart_where_its_user_may_not_write() {
+    for status in [NlmStat4::Failed, NlmStat4::Rofs] {
+        let mount = LockingMount::new();
+        let (file, mounted, alice) = (mount.handle(), &mount.mounted, user(1000));
+        let alices = open_as(&alice, mounted, "f", OpenFlags::reading());
+        let op = mounted.client.op(&alice);
+        assert_eq!(ops::lock_and_wait(&op, &alices, want(1, range(0, 9), R, true)), Ok(()));
+        mount.manager.forbid_writing_except(0, status);
+        mount.manager.refuse_reclaims(NlmStat4::DeniedGracePeriod);
+        mount.manager.calls();
+        mount.manager.say_that_it_restarted();
+        while mounted.counter(ClientCounter::LockReclaimed) == 0 {
+            assert_eq!(mounted.counter(ClientCounter::LockLost), 0);
+            std::thread::yield_now();
+        }
+        assert_eq!(mount.manager.calls(), ["RECLAIM r 0..=9", "TEST", "LOCK r 0..=9"]);
+        assert_eq!(ops::fsync(&op, &alices, false), Ok(()));
+        // Another client has it now.
+        mount.manager.forget_all_but_others();
+        mount.manager.other(&file, range(0, 9), Some(W));
+        mount.manager.say_that_it_restarted();
+        while mounted.counter(ClientCounter::LockLost) == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(ops::fsync(&op, &alices, false), Err(Errno::IO));
+    }
 }
 
 // SEMANTICS: lock-10.
