@@ -34,7 +34,7 @@ impl InFlightRequests {
     /// The caller of request `unique` got a signal.
     pub(crate) fn interrupt(self: &Arc<Self>, unique: u64) {
         self.store_early_interrupt(unique);
-        let flight = self.all.lock().iter().find(|flight| flight.state.lock().unique == unique).cloned();
+        let flight = self.all.lock().values().find(|flight| flight.state.lock().unique == unique).cloned();
         if let Some(flight) = flight {
             self.take_early_interrupt(unique);
             self.interrupt_flight(&flight, unique);
@@ -71,7 +71,7 @@ impl InFlightRequests {
 
     /// Ends the wait of all requests in progress.
     pub(crate) fn interrupt_all(&self) {
-        for flight in self.all.lock().iter() {
+        for flight in self.all.lock().values() {
             flight.state.lock().interruption.raise();
         }
     }
@@ -133,7 +133,7 @@ impl InFlightRequests {
         let flagged: Vec<_> = self
             .all
             .lock()
-            .iter()
+            .values()
             .filter_map(|flight| Some((flight.caller_check()?, flight.clone())))
             .collect();
         if flagged.is_empty() {

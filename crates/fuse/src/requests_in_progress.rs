@@ -14,12 +14,12 @@
 //! the request that it belongs to.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     fmt, fs,
     os::fd::OwnedFd,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
@@ -40,6 +40,8 @@ pub(crate) const STACK_BYTES: usize = 512 * 1024;
 /// The current request of one thread.
 #[derive(Debug)]
 pub(crate) struct InFlightRequest {
+    /// Its key among all.
+    key: u64,
     pub(crate) state: Mutex<InFlightRequestState>,
 }
 
@@ -59,7 +61,9 @@ pub(crate) struct InFlightRequestState {
 
 /// All requests in progress.
 pub(crate) struct InFlightRequests {
-    pub(crate) all: Mutex<Vec<Arc<InFlightRequest>>>,
+    /// Thousands may wait for locks, each of which comes and goes.
+    pub(crate) all: Mutex<HashMap<u64, Arc<InFlightRequest>>>,
+    last_key: AtomicU64,
     /// INTERRUPTs of requests that are not registered yet, or no longer, and their number.
     pub(crate) early: Mutex<VecDeque<u64>>,
     pub(crate) early_count: AtomicUsize,
@@ -74,6 +78,7 @@ impl InFlightRequests {
     pub(crate) fn new(silent_for: impl Fn() -> Option<Duration> + Send + Sync + 'static) -> Self {
         Self {
             all: Mutex::default(),
+            last_key: AtomicU64::new(0),
             early: Mutex::default(),
             early_count: AtomicUsize::new(0),
             is_checking: AtomicBool::new(false),
@@ -83,7 +88,10 @@ impl InFlightRequests {
 
     /// Registers one more thread.
     pub(crate) fn join(&self) -> Arc<InFlightRequest> {
+        // Relaxed: the number only has to be unique.
+        let key = self.last_key.fetch_add(1, Ordering::Relaxed);
         let flight = Arc::new(InFlightRequest {
+            key,
             state: Mutex::new(InFlightRequestState {
                 unique: 0,
                 waits_for_lock: false,
@@ -94,12 +102,12 @@ impl InFlightRequests {
                 interruption: Interrupt::new(),
             }),
         });
-        self.all.lock().push(flight.clone());
+        self.all.lock().insert(key, flight.clone());
         flight
     }
 
     pub(crate) fn leave(&self, flight: &Arc<InFlightRequest>) {
-        self.all.lock().retain(|other| !Arc::ptr_eq(other, flight));
+        self.all.lock().remove(&flight.key);
     }
 
     /// `flight` begins to handle the request of `header`.

@@ -16,9 +16,9 @@ use super::{
     intervals::{BLOCKED_INTERVAL, DENIALS_MAX, REPEATS_MAX, poll_interval, repeat_interval},
     ranges::LockRanges,
     table::{
-        FileLockTable, LocalWaiterState, LockReclaim, LockRelease, LockWaiter, ReleasePhase, RequestStatus,
-        conflict, whole_for_flock,
+        FileLockTable, LockReclaim, LockRelease, ReleasePhase, RequestStatus, conflict, whole_for_flock,
     },
+    waiters::{LocalWaiterState, LockWaiter},
 };
 use crate::time::MonotonicTime;
 
@@ -59,7 +59,7 @@ impl LockAgent {
             self.answer(request.id, Err(LockError::NoLocks));
             return self.take_actions();
         }
-        table.waiters.push_back(LockWaiter::new(request));
+        table.waiters.push(LockWaiter::new(request));
         let index = table.waiters.len() - 1;
         self.waits.entry(request.owner).or_default().push(request.file);
         let awaited = self.graph().awaited(&request, WaitEdges::Locks);
@@ -153,10 +153,9 @@ impl LockAgent {
         let files: Vec<_> = self.files.keys().copied().collect();
         for file in files {
             let blocked = |(index, waiter): (usize, &LockWaiter)| {
-                (waiter.state == LocalWaiterState::Blocked).then_some(index)
+                (waiter.state() == LocalWaiterState::Blocked).then_some(index)
             };
-            let waiters =
-                self.files.get(&file).into_iter().flat_map(|table| table.waiters.iter().enumerate());
+            let waiters = self.files.get(&file).into_iter().flat_map(|table| table.waiters.started());
             let blocked: Vec<_> = waiters.filter_map(blocked).collect();
             blocked.into_iter().for_each(|index| self.ask_again(file, index));
         }
@@ -188,7 +187,7 @@ impl LockAgent {
         let awaited = |waiter: &LockWaiter| waiter.request.id == id && waiter.is_awaited;
         if let Some(index) = table.waiters.iter().position(awaited) {
             let waiter = &table.waiters[index];
-            let piece = waiter.pieces.front().filter(|_| waiter.state == LocalWaiterState::Asking);
+            let piece = waiter.pieces.front().filter(|_| waiter.state() == LocalWaiterState::Asking);
             if piece.is_some_and(|piece| table.is_downgrade(&waiter.request, *piece)) {
                 // Others may already have locked what was given up: it cannot be taken back.
                 table.waiters[index].is_awaited = false;
@@ -209,12 +208,15 @@ impl LockAgent {
         let is_sent = |release: &LockRelease| {
             release.id == call && release.phase != ReleasePhase::Queued && !release.is_delayed
         };
-        let asks = |waiter: &LockWaiter| waiter.call() == call && waiter.state == LocalWaiterState::Asking;
+        let asks = |(index, waiter): (usize, &LockWaiter)| {
+            (waiter.call() == call && waiter.state() == LocalWaiterState::Asking).then_some(index)
+        };
+        let asked = table.waiters.started().find_map(asks);
         if self.is_reclaim(call) {
             self.reclaim_replied(call, reply);
         } else if let Some(index) = table.releases.iter().position(is_sent) {
             self.release_replied(call.file, index, reply);
-        } else if let Some(index) = table.waiters.iter().position(asks) {
+        } else if let Some(index) = asked {
             self.lock_replied(call.file, index, reply);
         }
         self.take_actions()
@@ -250,7 +252,7 @@ impl LockAgent {
         let mut is_confirmed = true;
         if let Some(index) = table.waiters.iter().position(waits) {
             let waiter = &mut table.waiters[index];
-            match (waiter.state, is_repeated || self.cancelled.contains((file, wire_owner))) {
+            match (waiter.state(), is_repeated || self.cancelled.contains((file, wire_owner))) {
                 (LocalWaiterState::Blocked, false) => self.lock_replied(file, index, LockReply::Granted),
                 // It may be the callback of an earlier LOCK: only a reply decides.
                 (LocalWaiterState::Blocked, true) => self.send_piece(file, index),
@@ -284,14 +286,14 @@ impl LockAgent {
         let count = self.files.get(&file).map_or(0, |table| table.waiters.len());
         for index in 0..count {
             let Some(table) = self.files.get_mut(&file) else { break };
-            let Some(waiter) = table.waiters.get_mut(index) else { break };
+            let Some(waiter) = table.waiters.get(index) else { break };
             if waiter.wire_owner != wire_owner || !waiter.is_awaited {
                 continue;
             }
-            match waiter.state {
+            match waiter.state() {
                 LocalWaiterState::Blocked => self.send_piece(file, index),
                 // The reply on its way is that of before.
-                LocalWaiterState::Asking => waiter.was_called_back = true,
+                LocalWaiterState::Asking => table.waiters[index].was_called_back = true,
                 LocalWaiterState::Queued | LocalWaiterState::Polling => continue,
             }
             is_awaited = true;
@@ -342,11 +344,10 @@ impl LockAgent {
             table.releases[index].is_delayed = false;
             self.send_step(call.file, index);
         } else if let Some(index) = table.waiters.iter().position(waits) {
-            let waiter = &mut table.waiters[index];
-            match waiter.state {
+            match table.waiters[index].state() {
                 LocalWaiterState::Polling => {
-                    waiter.state = LocalWaiterState::Queued;
-                    let range = waiter.request.range;
+                    table.waiters.set_state(index, LocalWaiterState::Queued);
+                    let range = table.waiters[index].request.range;
                     self.changed.push_back((call.file, range));
                 }
                 LocalWaiterState::Blocked => self.ask_again(call.file, index),
@@ -466,7 +467,7 @@ impl LockAgent {
     fn let_pass(&mut self, request: &LocalLockRequest, awaited: &BTreeSet<LocalLockOwner>) {
         let Some(table) = self.files.get(&request.file) else { return };
         let waits = |waiter: &LockWaiter| {
-            waiter.request.id == request.id && waiter.state == LocalWaiterState::Queued && request.wait
+            waiter.request.id == request.id && waiter.state() == LocalWaiterState::Queued && request.wait
         };
         if !table.waiters.iter().rev().any(waits) {
             return;
@@ -543,18 +544,22 @@ impl LockAgent {
         {
             let count = table.waiters.len();
             let request = &waiter.request;
-            let is_due = waiter.state == LocalWaiterState::Queued && request.range.overlaps(changed);
-            if is_due && !last.as_mut().is_some_and(|last| last.precedes(request, &self.graph())) {
+            let is_due = waiter.state() == LocalWaiterState::Queued && request.range.overlaps(changed);
+            let is_first = is_due && !last.as_mut().is_some_and(|last| last.precedes(request, &self.graph()));
+            if is_first {
                 let first = QueuedBefore { request: *request, awaited: None };
                 self.start_waiter(file, index);
                 last = self.options.is_local_first().then_some(first);
             }
-            let is_gone = self.files.get(&file).is_none_or(|table| table.waiters.len() < count);
-            if is_gone {
+            if self.files.get(&file).is_none_or(|table| table.waiters.len() < count) {
                 last = None;
-            } else {
-                index += 1;
+                continue;
             }
+            let last = last.as_mut().filter(|_| is_first);
+            if last.is_some_and(|last| last.precedes_rest(index, changed, &self.graph())) {
+                return;
+            }
+            index += 1;
         }
     }
 
@@ -617,10 +622,10 @@ impl LockAgent {
             (true, false) => LockWait::Repeat,
             (true, true) => LockWait::Block,
         };
-        let waiter = &mut table.waiters[index];
-        waiter.state = LocalWaiterState::Asking;
+        table.waiters.set_state(index, LocalWaiterState::Asking);
         let procedure = LockProcedure::Lock { lock_type: request.lock_type, wait };
-        let call = LockServerCall { id: waiter.call(), wire_owner, range, procedure, is_undo: false };
+        let call =
+            LockServerCall { id: table.waiters[index].call(), wire_owner, range, procedure, is_undo: false };
         self.actions.push(LockAction::Send(call));
     }
 
@@ -635,8 +640,8 @@ impl LockAgent {
             LockReply::Granted if !is_awaited => {
                 let piece = waiter.pieces.pop_front();
                 waiter.acquired.extend(piece);
-                waiter.state = LocalWaiterState::Polling;
                 let owner = waiter.wire_owner;
+                table.waiters.set_state(index, LocalWaiterState::Polling);
                 piece.into_iter().for_each(|piece| table.downgrade(owner, piece));
                 LockError::Interrupted
             }
@@ -656,7 +661,8 @@ impl LockAgent {
                 return self.send_piece(file, index);
             }
             LockReply::Blocked if is_awaited && wait => {
-                waiter.state = LocalWaiterState::Blocked;
+                table.waiters.set_state(index, LocalWaiterState::Blocked);
+                let waiter = &mut table.waiters[index];
                 waiter.denials = waiter.denials.max(1);
                 if mem::take(&mut waiter.was_called_back) {
                     return self.send_piece(file, index);
@@ -671,20 +677,20 @@ impl LockAgent {
             }
             LockReply::Grace if is_awaited => return self.poll(file, index, reply),
             LockReply::Blocked => {
-                waiter.state = LocalWaiterState::Blocked;
+                table.waiters.set_state(index, LocalWaiterState::Blocked);
                 LockError::Held
             }
             LockReply::Denied | LockReply::Kept | LockReply::Grace => {
-                waiter.state = LocalWaiterState::Polling;
+                table.waiters.set_state(index, LocalWaiterState::Polling);
                 LockError::Held
             }
             LockReply::Refused(error) => {
-                waiter.state = LocalWaiterState::Polling;
+                table.waiters.set_state(index, LocalWaiterState::Polling);
                 error
             }
             LockReply::Unknown(error) => {
                 waiter.acquired.extend(waiter.pieces.pop_front());
-                waiter.state = LocalWaiterState::Polling;
+                table.waiters.set_state(index, LocalWaiterState::Polling);
                 error
             }
         };
@@ -698,15 +704,15 @@ impl LockAgent {
     /// of it, so that clients never wait for each other's parts.
     fn poll(&mut self, file: LockFileId, index: usize, reply: LockReply) {
         let Some(table) = self.files.get_mut(&file) else { return };
+        table.waiters.set_state(index, LocalWaiterState::Polling);
         let waiter = &mut table.waiters[index];
-        waiter.state = LocalWaiterState::Polling;
         let (after, denials_max) = match reply {
             LockReply::Kept => (repeat_interval(waiter.denials), REPEATS_MAX),
             _ => (poll_interval(waiter.denials), DENIALS_MAX),
         };
         waiter.denials = (waiter.denials + 1).min(denials_max);
         let (timer, range) = (waiter.next_timer(), waiter.request.range);
-        let release = waiter.cancel();
+        let release = table.waiters.cancel(index);
         self.actions.push(LockAction::SetTimer { timer, after });
         release.into_iter().for_each(|release| self.push_release(release));
         self.changed.push_back((file, range));
@@ -715,21 +721,20 @@ impl LockAgent {
     /// Blocked waiters make way for other requests of their owners: the server could grant their
     /// locks in the middle of those. They poll from now on.
     fn pause_blocked(&mut self, file: LockFileId, changed: ByteRange) {
-        let mut index = 0;
-        while let Some(table) = self.files.get_mut(&file)
-            && let Some(waiter) = table.waiters.get(index)
-        {
-            let is_paused = waiter.state == LocalWaiterState::Blocked
+        let Some(table) = self.files.get(&file) else { return };
+        let paused = table.waiters.started().filter(|(_, waiter)| {
+            waiter.state() == LocalWaiterState::Blocked
                 && waiter.request.range.overlaps(changed)
-                && table.is_in_the_way(waiter);
-            if is_paused {
-                let waiter = &mut table.waiters[index];
-                waiter.only_polls = true;
-                let (timer, release) = (waiter.next_timer(), waiter.cancel());
-                self.actions.push(LockAction::SetTimer { timer, after: poll_interval(0) });
-                release.into_iter().for_each(|release| self.push_release(release));
-            }
-            index += 1;
+                && table.is_in_the_way(waiter)
+        });
+        let paused: Vec<_> = paused.map(|(index, _)| index).collect();
+        for index in paused {
+            let Some(table) = self.files.get_mut(&file) else { return };
+            let waiter = &mut table.waiters[index];
+            waiter.only_polls = true;
+            let (timer, release) = (waiter.next_timer(), table.waiters.cancel(index));
+            self.actions.push(LockAction::SetTimer { timer, after: poll_interval(0) });
+            release.into_iter().for_each(|release| self.push_release(release));
         }
     }
 

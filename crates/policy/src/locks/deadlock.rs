@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use curt_types::{ByteRange, LockType};
+
 use super::{
     events::{LocalLockOwner, LocalLockRequest, LockFileId},
     table::{FileLockTable, conflict},
@@ -104,6 +106,23 @@ impl QueuedBefore {
         later.wait && first.range.overlaps(later.range) && conflict(later, first.owner, first.lock_type) && {
             let awaited = || graph.awaited(first, WaitEdges::LocksAndWaiters);
             !self.awaited.get_or_insert_with(awaited).contains(&later.owner)
+        }
+    }
+
+    /// Whether it precedes all later requests for bytes of `changed`; its place is `index`.
+    pub(super) fn precedes_rest(&mut self, index: usize, changed: ByteRange, graph: &WaitGraph<'_>) -> bool {
+        let first = &self.request;
+        let Some(table) = graph.files.get(&first.file) else { return true };
+        let excludes_all = first.lock_type == LockType::Write && first.range.common(changed) == Some(changed);
+        excludes_all && table.waiters.all_wait() && {
+            let awaited = || graph.awaited(first, WaitEdges::LocksAndWaiters);
+            let awaited = self.awaited.get_or_insert_with(awaited);
+            let passes = |owner: &LocalLockOwner| *owner == first.owner || awaited.contains(owner);
+            let others = awaited.iter().filter(|owner| **owner != first.owner);
+            let waits = others.chain([&first.owner]).flat_map(|owner| graph.waits.get(owner)).flatten();
+            let earlier = table.waiters.iter().take(index + 1);
+            waits.filter(|file| **file == first.file).count()
+                == earlier.filter(|waiter| passes(&waiter.request.owner)).count()
         }
     }
 }

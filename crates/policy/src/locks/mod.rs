@@ -28,6 +28,7 @@ mod ranges;
 mod reclaim;
 mod releasing;
 mod table;
+mod waiters;
 
 pub use agent::{LockAgent, RELEASES_MAX, WAITERS_MAX};
 pub use events::{

@@ -16,7 +16,8 @@ use super::{
     },
     intervals::{DENIALS_MAX, poll_interval},
     ranges::LockRanges,
-    table::{FileLockTable, LocalWaiterState, LockReclaim, LockRelease, LockWaiter, ReleasePhase},
+    table::{FileLockTable, LockReclaim, LockRelease, ReleasePhase},
+    waiters::{LocalWaiterState, LockWaiter},
 };
 
 impl FileLockTable {
@@ -44,15 +45,16 @@ impl LockAgent {
     /// earlier replies may still be on their way. `id` is used for the requests.
     pub fn server_restarted(&mut self, id: LockRequestId) -> Vec<LockAction> {
         for (file, table) in &mut self.files {
-            for waiter in &mut table.waiters {
+            for index in 0..table.waiters.len() {
+                let waiter = &mut table.waiters[index];
                 if waiter.is_at_server() {
                     self.cancelled.note((*file, waiter.wire_owner));
                 }
-                match waiter.state {
+                match waiter.state() {
                     LocalWaiterState::Blocked => {
                         waiter.pieces.clear();
                         waiter.acquired.clear();
-                        waiter.state = LocalWaiterState::Queued;
+                        table.waiters.set_state(index, LocalWaiterState::Queued);
                     }
                     LocalWaiterState::Asking => waiter.is_stale = true,
                     LocalWaiterState::Queued | LocalWaiterState::Polling => {}
@@ -114,7 +116,7 @@ impl LockAgent {
         let id = LockCallId { file, request: reclaim.id, owner };
         let wire_owner = *table.adopted.get(&owner).unwrap_or(&owner);
         // What was on its way to the server may be executed after the reclaim.
-        let waits = |waiter: &LockWaiter| {
+        let waits = |(_, waiter): (usize, &LockWaiter)| {
             waiter.is_at_server() && waiter.wire_owner == wire_owner && waiter.request.range.overlaps(range)
         };
         let releases = |release: &LockRelease| {
@@ -122,7 +124,7 @@ impl LockAgent {
                 && release.wire_owner == wire_owner
                 && release.ranges.overlapping(range).next().is_some()
         };
-        reclaim.is_delayed = table.waiters.iter().any(waits) || table.releases.iter().any(releases);
+        reclaim.is_delayed = table.waiters.started().any(waits) || table.releases.iter().any(releases);
         if reclaim.is_delayed {
             let (timer, after) = (LockTimer::of_repeated(id), poll_interval(0));
             self.actions.push(LockAction::SetTimer { timer, after });

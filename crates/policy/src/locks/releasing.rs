@@ -12,7 +12,8 @@ use super::{
         LockServerCall, LockTimer, LockWait,
     },
     intervals::{DENIALS_MAX, poll_interval},
-    table::{LocalWaiterState, LockRelease, ReleasePhase},
+    table::{LockRelease, ReleasePhase},
+    waiters::LocalWaiterState,
 };
 use crate::time::MonotonicTime;
 
@@ -101,7 +102,7 @@ impl LockAgent {
         let waiter = &table.waiters[index];
         let request = &waiter.request;
         let is_alike = (request.range, request.lock_type) == (lock, lock_type)
-            && waiter.state == LocalWaiterState::Queued;
+            && waiter.state() == LocalWaiterState::Queued;
         let wire_owner = table.wire_owner(id.owner);
         let is_next = table.conflicts(request).all(|(owner, ..)| owner == id.owner)
             && !table.is_being_released(request)
@@ -238,13 +239,14 @@ impl LockAgent {
         table.forget_adopted(release.id.owner);
         for (range, _) in release.ranges.iter() {
             // The server may have denied these because of what is free now.
-            for waiter in table.waiters.iter_mut().filter(|waiter| waiter.request.range.overlaps(range)) {
-                if waiter.state == LocalWaiterState::Polling
+            let denied = table.waiters.started().filter(|(_, waiter)| {
+                waiter.state() == LocalWaiterState::Polling
+                    && waiter.request.range.overlaps(range)
                     && waiter.request.owner != release.id.owner
                     && self.options.is_local_first()
-                {
-                    waiter.state = LocalWaiterState::Queued;
-                }
+            });
+            for index in denied.map(|(index, _)| index).collect::<Vec<_>>() {
+                table.waiters.set_state(index, LocalWaiterState::Queued);
             }
             self.changed.push_back((file, range));
         }

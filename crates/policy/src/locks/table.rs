@@ -7,9 +7,9 @@ use curt_types::{ByteRange, LockType};
 use super::{
     events::{
         LocalLockOwner, LocalLockRequest, LockCallId, LockOpenId, LockOptions, LockOrder, LockRequestId,
-        LockTimer,
     },
     ranges::LockRanges,
+    waiters::{LocalWaiterState, LockWaiter, LockWaiters},
 };
 use crate::time::MonotonicTime;
 
@@ -17,8 +17,7 @@ use crate::time::MonotonicTime;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct FileLockTable {
     pub(super) holders: BTreeMap<LocalLockOwner, LocalLockHolder>,
-    /// In the order of their arrival.
-    pub(super) waiters: VecDeque<LockWaiter>,
+    pub(super) waiters: LockWaiters,
     pub(super) releases: Vec<LockRelease>,
     /// The owner that the server knows, of owners to whom another one's lock was passed; as long as
     /// they have anything here.
@@ -39,43 +38,6 @@ pub(super) struct LocalLockHolder {
     /// The server had denied its lock before it granted it: other clients use these bytes, too, and
     /// wait if their server is fair. Its lock is not passed on without a request.
     pub(super) is_contended: bool,
-}
-
-/// A request that is not answered yet, or is not finished.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct LockWaiter {
-    pub(super) request: LocalLockRequest,
-    pub(super) state: LocalWaiterState,
-    /// Whether the caller still waits for the answer.
-    pub(super) is_awaited: bool,
-    /// Polls instead of blocking at the server: another request of its owner has to pass it.
-    pub(super) only_polls: bool,
-    /// The server called back before it replied.
-    pub(super) was_called_back: bool,
-    /// The server was restarted after the LOCK was sent: a grant may be that of the server before.
-    pub(super) is_stale: bool,
-    /// How often the server denied it.
-    pub(super) denials: u8,
-    /// The number of its last timer. Earlier ones have no effect: each would set another.
-    pub(super) timer: u64,
-    /// Ranges still to be locked, that of the call in progress first.
-    pub(super) pieces: VecDeque<ByteRange>,
-    /// Ranges that are locked.
-    pub(super) acquired: Vec<ByteRange>,
-    pub(super) wire_owner: LocalLockOwner,
-}
-
-/// The event that a waiter waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum LocalWaiterState {
-    /// For its turn.
-    Queued,
-    /// For the reply to a LOCK.
-    Asking,
-    /// For a callback of the server.
-    Blocked,
-    /// For a timer.
-    Polling,
 }
 
 /// Locks that are not held any more (or not yet), and that the server may still hold.
@@ -148,59 +110,6 @@ impl LockOptions {
 /// Whether a request conflicts with a lock of this type of `owner` on bytes of its range.
 pub(super) fn conflict(request: &LocalLockRequest, owner: LocalLockOwner, lock_type: LockType) -> bool {
     owner != request.owner && request.lock_type.conflicts(lock_type)
-}
-
-impl LockWaiter {
-    pub(super) fn new(request: LocalLockRequest) -> Self {
-        Self {
-            request,
-            state: LocalWaiterState::Queued,
-            is_awaited: true,
-            only_polls: false,
-            was_called_back: false,
-            is_stale: false,
-            denials: 0,
-            timer: 0,
-            pieces: VecDeque::new(),
-            acquired: Vec::new(),
-            wire_owner: request.owner,
-        }
-    }
-
-    pub(super) const fn call(&self) -> LockCallId {
-        LockCallId { file: self.request.file, request: self.request.id, owner: self.request.owner }
-    }
-
-    /// Its next timer, instead of those before.
-    pub(super) const fn next_timer(&mut self) -> LockTimer {
-        self.timer += 1;
-        LockTimer { call: self.call(), number: self.timer }
-    }
-
-    /// Whether the server has its LOCK, or will have it.
-    pub(super) const fn is_at_server(&self) -> bool {
-        matches!(self.state, LocalWaiterState::Asking | LocalWaiterState::Blocked)
-    }
-
-    /// Takes the waiter back: it waits for a timer, and whatever it has at the server has to be
-    /// released.
-    pub(super) fn cancel(&mut self) -> Option<LockRelease> {
-        let (state, piece) = (self.state, self.pieces.front().copied());
-        let phase = match (state, piece) {
-            (LocalWaiterState::Asking, Some(piece)) => ReleasePhase::AwaitsLock(piece),
-            (LocalWaiterState::Blocked, Some(piece)) => ReleasePhase::Cancels(piece),
-            _ => ReleasePhase::Queued,
-        };
-        let mut ranges = LockRanges::default();
-        let at_server = piece.filter(|_| self.is_at_server());
-        for range in self.acquired.drain(..).chain(at_server) {
-            ranges.set(range, Some(self.request.lock_type));
-        }
-        self.pieces.clear();
-        self.state = LocalWaiterState::Polling;
-        let release = LockRelease::new(self.call(), self.wire_owner, ranges, None);
-        (!release.ranges.is_empty()).then_some(LockRelease { phase, is_undo: true, ..release })
-    }
 }
 
 impl LockRelease {
@@ -295,7 +204,7 @@ impl FileLockTable {
         let mut releases = self.releases.iter().enumerate().filter(is_first);
         reclaimed
             || releases.any(|(_, release)| release.ranges.overlapping(range).next().is_some())
-            || self.waiters.iter().any(|waiter| {
+            || self.waiters.started().any(|(_, waiter)| {
                 waiter.is_at_server()
                     && waiter.wire_owner == wire_owner
                     && waiter.request.range.overlaps(range)
@@ -305,7 +214,7 @@ impl FileLockTable {
     /// Whether a waiter that is blocked at the server keeps another request of its owner waiting.
     pub(super) fn is_in_the_way(&self, blocked: &LockWaiter) -> bool {
         let range = blocked.request.range;
-        let mut waiters = self.waiters.iter().filter(|waiter| waiter.state == LocalWaiterState::Queued);
+        let mut waiters = self.waiters.iter().filter(|waiter| waiter.state() == LocalWaiterState::Queued);
         waiters.any(|waiter| {
             waiter.request.range.overlaps(range)
                 && self.wire_owner(waiter.request.owner) == blocked.wire_owner
