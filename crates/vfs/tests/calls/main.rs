@@ -1,6 +1,6 @@
-//! Number of system calls of listings, of a lease and the read after it, and of names that are looked
-//! up and removed. Needs only a
-//! directory; without permission to trace it prints this and ends.
+//! Number of system calls of listings, of a lease and the read after it, and of names that are
+//! looked up and removed. Needs only a directory; without permission to trace it prints this and
+//! ends.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
