@@ -275,20 +275,28 @@ pub struct OpenReadBenefit {
     used: u32,
     /// Opens without a read since the last with one.
     passed: u32,
+    /// Reads that were tried since the last use.
+    tried: u32,
 }
 
 impl OpenReadBenefit {
     /// Results that decide; older ones are halved at twice this number.
     const ENDED_MIN: u32 = 32;
 
-    /// Of these opens one is tried if reads are not expected.
+    /// Of these opens one is tried if reads are not expected. Each try without a use doubles the
+    /// number, [`Self::DOUBLED_MAX`] times at most.
     const TRIED_OF: u32 = 32;
+
+    const DOUBLED_MAX: u32 = 4;
 
     /// Whether a file that is opened now is expected to be read. A read that is not used costs its
     /// bytes and the server's work, and one that is not sent costs a request.
     pub const fn is_expected(&mut self) -> bool {
         let is_used = self.ended < Self::ENDED_MIN || self.used >= self.ended / 4;
-        if is_used || self.passed + 1 >= Self::TRIED_OF {
+        if is_used || self.passed + 1 >= Self::TRIED_OF << self.tried {
+            if !is_used && self.tried < Self::DOUBLED_MAX {
+                self.tried += 1;
+            }
             self.passed = 0;
             return true;
         }
@@ -302,7 +310,9 @@ impl OpenReadBenefit {
             (self.ended, self.used) = (self.ended / 2, self.used / 2);
         }
         self.ended += 1;
-        self.used += was_used as u32;
+        if was_used {
+            (self.used, self.tried) = (self.used + 1, 0);
+        }
     }
 
     /// Records that data were used whose use was not expected any more ([`Self::ended`]).
@@ -310,6 +320,7 @@ impl OpenReadBenefit {
         if self.used < self.ended {
             self.used += 1;
         }
+        self.tried = 0;
     }
 }
 
@@ -431,17 +442,35 @@ mod tests {
             assert!(reads.is_expected());
             reads.ended(number % 4 == 0);
         }
-        let mut expected = 0;
-        for _ in 0..3200 {
-            if reads.is_expected() {
-                expected += 1;
-                reads.ended(false);
-            }
-        }
-        assert!((3200 / OpenReadBenefit::TRIED_OF..200).contains(&expected), "{expected}");
+        let none_is_used = |reads: &mut OpenReadBenefit, opens: u32| {
+            let is_tried = |reads: &mut OpenReadBenefit| {
+                let is_expected = reads.is_expected();
+                if is_expected {
+                    reads.ended(false);
+                }
+                is_expected
+            };
+            (0..opens).filter(|_| is_tried(reads)).count()
+        };
+        let most = 2 * OpenReadBenefit::ENDED_MIN as usize;
+        assert!((8..most).contains(&none_is_used(&mut reads, 3200)));
+        let tried_of = OpenReadBenefit::TRIED_OF << OpenReadBenefit::DOUBLED_MAX;
+        assert_eq!(none_is_used(&mut reads, 10 * tried_of), 10, "each try doubles the distance, up to this");
         while !(reads.is_expected() && reads.is_expected()) {
             reads.ended(true);
         }
         assert!(reads.used >= reads.ended / 4);
+    }
+
+    #[test]
+    fn a_use_ends_the_pauses_between_tries() {
+        let mut reads = OpenReadBenefit::default();
+        let next_try = |reads: &mut OpenReadBenefit| (1..).find(|_| reads.is_expected());
+        (0..OpenReadBenefit::ENDED_MIN).for_each(|_| reads.ended(false));
+        assert_eq!([0; 6].map(|_| next_try(&mut reads)), [32, 64, 128, 256, 512, 512].map(Some));
+        reads.used_late();
+        assert_eq!([0; 2].map(|_| next_try(&mut reads)), [32, 64].map(Some));
+        reads.ended(true);
+        assert_eq!(next_try(&mut reads), Some(32));
     }
 }

@@ -161,7 +161,7 @@ mod tests {
                 benefit.ended(false);
             }
         }
-        assert!((100..200).contains(&ahead), "{ahead}");
+        assert!((32..64).contains(&ahead), "{ahead}");
     }
 
     #[test]

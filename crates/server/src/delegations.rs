@@ -18,7 +18,7 @@ use curt_proto::nfs4::Clientid;
 use curt_rpc::clock::TimeSource;
 use curt_rpc::server::DeferredCall;
 use curt_types::{Access, Fault};
-use curt_vfs::{Error, NodeHandle};
+use curt_vfs::{Error, LookupUse, NodeHandle};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
@@ -339,11 +339,17 @@ impl<'r> NfsRequest<'r, '_> {
         if let Some(change) = self.service.held.delegations.begin_change_of_any(self.service.uptime()) {
             return Ok(Some(change));
         }
-        // What cannot be looked up is not changed either.
-        let Ok(found) = ops::find_object(self, directory, name).value else { return Ok(None) };
-        let file = FileKey { node: found.handle, ..directory.file_key() };
+        let child = match self.found_child(directory, name) {
+            Some(child) => child,
+            None => match ops::find_object(self, directory, name, LookupUse::Object, false).value {
+                Ok(found) => found.handle,
+                // What cannot be looked up is not changed either.
+                Err(_) => return Ok(None),
+            },
+        };
+        let file = FileKey { node: child, ..directory.file_key() };
         let node = match kind {
-            ChangeKind::Data | ChangeKind::Local(_) => &found.handle,
+            ChangeKind::Data | ChangeKind::Local(_) => &child,
             ChangeKind::Attributes => &directory.node,
         };
         self.begin_change_of(&file, kind, Modified { target: directory, node }).map(Some)

@@ -64,6 +64,15 @@ pub(crate) struct NfsRequest<'r, 'c> {
     pub(crate) deadline: Option<Instant>,
     /// The NLM request that its host can give up, if it has waited or is about to.
     pub(crate) deferred: Option<Arc<DeferredRequest>>,
+    /// The name that a LOOKUP of this compound has found last, if nothing was changed since.
+    pub(crate) found: Option<FoundChild<'r>>,
+}
+
+/// A name that was found.
+pub(crate) struct FoundChild<'r> {
+    directory: FileKey,
+    name: &'r [u8],
+    child: NodeHandle,
 }
 
 impl<'r, 'c> NfsRequest<'r, 'c> {
@@ -81,7 +90,26 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
             recall: None,
             deadline: None,
             deferred: None,
+            found: None,
         }
+    }
+
+    /// Records what a name refers to, for an operation on it that follows in the same compound.
+    pub(crate) fn note_found(
+        &mut self,
+        directory: &VerifiedHandle<'r>,
+        name: &'r [u8],
+        child: &VerifiedHandle<'r>,
+    ) {
+        let is_within = directory.export().id == child.export().id;
+        let found = || FoundChild { directory: directory.file_key(), name, child: child.node };
+        self.found = is_within.then(found);
+    }
+
+    /// The object of a name, if it was found by this compound.
+    pub(crate) fn found_child(&self, directory: &VerifiedHandle<'r>, name: &[u8]) -> Option<NodeHandle> {
+        let found = self.found.as_ref()?;
+        (found.name == name && found.directory == directory.file_key()).then_some(found.child)
     }
 }
 
@@ -262,6 +290,21 @@ impl<'r> VerifiedHandle<'r> {
             attributes: self.exported_wcc(Wcc { before: result.before, after: result.after }),
             value: result.value.map_err(Fault::from),
         }
+    }
+
+    /// An object that was found or created in this directory, for the same caller: what its request
+    /// would be granted is what this one was. `None` if a request would be checked in another way.
+    pub(crate) fn authorised_child(&self, node: &VfsNode, found: &FoundObject) -> Option<Self> {
+        let Authorisation { generation, who, signed, export, rules, identity, .. } = &*self.authorisation;
+        if rules.subtree_check {
+            return None;
+        }
+        let (handle, signed) =
+            (found.handle.clone(), HandleContents { node: node.handle, parent: None, ..*signed });
+        let (export, identity) = (Arc::clone(export), Arc::clone(identity));
+        let (generation, who, rules) = (*generation, *who, *rules);
+        let child = Authorisation { generation, handle, who, signed, export, rules, identity };
+        Some(Self::new(self.service, Arc::new(child)))
     }
 
     /// An object that was found or created in this directory with the name `name`.

@@ -132,6 +132,16 @@ pub enum MayBlock {
     Always,
 }
 
+/// The use of an object that is looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookupUse {
+    /// Its handle is used next, if it is. The look-up does not wait.
+    Object,
+    /// Only its attributes are used, and its name is changed next. The look-up may wait, as that
+    /// does.
+    Name,
+}
+
 /// The details that READDIR returns for each entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReaddirDetail {
@@ -203,11 +213,22 @@ pub trait Vfs: Send + Sync {
         (self.may_block() == MayBlock::Never).then(|| self.lookup(caller, directory, name))
     }
 
-    /// The object of a name that the tree remembers, as [`Vfs::lookup`] would return it now. This
-    /// does not wait, and costs less than a look-up. `None`: the name has to be looked up.
-    fn lookup_remembered(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> Option<VfsNode> {
-        let _ = (caller, directory, name);
-        None
+    /// Looks up a name other than `.` and `..` as [`Vfs::lookup`]. The attributes of the directory
+    /// may be missing if the name is found, or if `directory` is known to be one
+    /// (`is_directory`). `None`: use [`Vfs::lookup`].
+    fn lookup_child(
+        &self,
+        caller: &FsCred<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        wanted: LookupUse,
+        is_directory: bool,
+    ) -> Option<PostOpResult<VfsNode>> {
+        let _ = is_directory;
+        match wanted {
+            LookupUse::Object => self.lookup_nowait(caller, directory, name),
+            LookupUse::Name => Some(self.lookup(caller, directory, name)),
+        }
     }
 
     /// The rights in `asked` that the caller has. Rights that do not apply to the type of `node`

@@ -1,6 +1,6 @@
 //! LOOKUP (RFC 1813 section 3.3.3).
 
-use curt_vfs::{PostOpResult, VfsNode};
+use curt_vfs::{LookupUse, PostOpResult, VfsNode};
 
 use super::export_crossing;
 use super::name::{NamePurpose, check_name};
@@ -29,17 +29,21 @@ pub(crate) fn lookup(
     current.post_op(found).map(|node| current.child(&node, name))
 }
 
-/// As [`find`], for callers that need no attributes of the directory if the name is found: they may
-/// be missing.
+/// As [`find`], for callers that need no attributes of the directory if the name is found, or if
+/// `is_directory`: they may be missing.
 pub(crate) fn find_object(
     request: &mut NfsRequest<'_, '_>,
     current: &VerifiedHandle<'_>,
     name: &[u8],
+    wanted: LookupUse,
+    is_directory: bool,
 ) -> PostOpResult<VfsNode> {
-    match current.vfs().lookup_remembered(&current.caller(), &current.node, name) {
-        Some(found) => PostOpResult { attributes: None, value: Ok(found) },
-        None => find(request, current, name),
+    if wanted == LookupUse::Name {
+        request.may_block(current);
     }
+    let (vfs, caller) = (current.vfs(), current.caller());
+    let found = vfs.lookup_child(&caller, &current.node, name, wanted, is_directory);
+    found.unwrap_or_else(|| find(request, current, name))
 }
 
 /// Looks up `name` within the current target's tree.

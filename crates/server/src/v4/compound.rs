@@ -152,8 +152,8 @@ const fn is_auxiliary(operation: Nfs4Operation) -> bool {
 /// while the operations in between change nothing, do not wait for a disk or a client, and promise
 /// nothing about later changes, as OPEN does with a delegation. Everything else queries anew.
 const fn keeps_attributes(operation: Nfs4Operation) -> bool {
-    use Nfs4Operation::{Getattr, Getfh, Nverify, Savefh, Verify};
-    matches!(operation, Getattr | Getfh | Nverify | Savefh | Verify)
+    use Nfs4Operation::{Getattr, Getfh, Lookup, Nverify, Savefh, Verify};
+    matches!(operation, Getattr | Getfh | Lookup | Nverify | Savefh | Verify)
 }
 
 /// Ends the result of an operation that has failed. It begins at `at`, with its header.
@@ -199,7 +199,10 @@ impl<'r> Compound<'r, '_> {
                 self.waits = true;
                 return (status, 0);
             }
-            self.has_changed |= operation.is_some_and(|operation| operation.properties().changes);
+            if operation.is_some_and(|operation| operation.properties().changes) {
+                self.has_changed = true;
+                self.request.found = None;
+            }
             probe!(NfsdCompoundStatus {
                 xid: self.xid,
                 procedure: operation.unwrap_or(Nfs4Operation::Illegal).name(),
@@ -369,6 +372,13 @@ impl<'r> Compound<'r, '_> {
     /// The size of the reply so far, as the limits of a session count it.
     pub(super) const fn used(&self, reply: &[u8]) -> usize {
         REPLY_HEADER + reply.len() - self.start + self.attached
+    }
+
+    /// The operation that follows the one that is executed, whose arguments are decoded.
+    pub(super) fn next_operation(&self, arguments: &Decoder<'_>) -> Option<Nfs4Operation> {
+        let is_last = self.position + 1 >= self.operations;
+        let number = arguments.clone().u32().ok().filter(|_| !is_last)?;
+        Nfs4Operation::from_number(number)
     }
 
     /// The least size of the result of the operation that follows: that of its failure.

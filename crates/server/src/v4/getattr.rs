@@ -4,7 +4,7 @@ use curt_proto::nfs4::GetattrArgs4;
 use curt_xdr::Decoder;
 
 use super::attributes::{self, RequestedAttributes};
-use super::{Compound, Outcome, decoded};
+use super::{Compound, Outcome, decoded, names};
 
 pub(super) fn getattr<'r>(
     compound: &mut Compound<'r, '_>,
@@ -14,6 +14,10 @@ pub(super) fn getattr<'r>(
     let GetattrArgs4 { attributes } = decoded(arguments)?;
     let object = compound.current()?;
     let wanted = RequestedAttributes::new(attributes, compound.minor_version)?;
-    let known = compound.kept_attributes();
-    attributes::append(&mut compound.request, &object, known, wanted, reply)
+    let known = match compound.kept_attributes() {
+        Some(known) => known,
+        None => names::attributes(&mut compound.request, &object)?,
+    };
+    compound.keep_attributes(Some(known));
+    attributes::append(&mut compound.request, &object, Some(known), wanted, reply)
 }

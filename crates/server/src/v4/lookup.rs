@@ -1,6 +1,7 @@
 //! LOOKUP and LOOKUPP (RFC 8881 sections 18.13 and 18.14).
 
-use curt_proto::nfs4::{LookupArgs4, NfsStat4};
+use curt_proto::nfs4::{LookupArgs4, Nfs4Operation, NfsStat4};
+use curt_vfs::LookupUse;
 use curt_xdr::Decoder;
 
 use super::names::FoundName;
@@ -13,7 +14,17 @@ pub(super) fn lookup<'r>(
 ) -> Outcome {
     let LookupArgs4 { name } = decoded(arguments)?;
     let directory = compound.current()?;
-    let FoundName { object, attributes } = names::find(&mut compound.request, &directory, name.bytes())?;
+    let is_directory = compound.kept_attributes().is_some_and(|known| names::is_directory(&known));
+    // Before a removal the type is compared.
+    let wanted = match compound.next_operation(arguments) {
+        Some(Nfs4Operation::Verify | Nfs4Operation::Nverify) => LookupUse::Name,
+        _ => LookupUse::Object,
+    };
+    let found = names::find(&mut compound.request, &directory, name.bytes(), wanted, is_directory)?;
+    let FoundName { object, attributes } = found;
+    if let (Object::Exported(directory), Object::Exported(child)) = (&directory, &object) {
+        compound.request.note_found(directory, name.bytes(), child);
+    }
     enter(compound, object)?;
     compound.keep_attributes(attributes);
     Ok(())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use curt_proto::nfs4::NfsStat4;
 use curt_rpc::server::CallFailure;
 use curt_types::{Attributes, Fault, FileHandle, FileKind};
-use curt_vfs::FsCred;
+use curt_vfs::{FsCred, LookupUse};
 
 use super::object::Object;
 use super::operation_outcome::{OpFailure, Outcome};
@@ -152,14 +152,17 @@ pub(super) fn lookup<'r>(
     directory: &Object<'r>,
     name: &[u8],
 ) -> Result<Object<'r>, OpFailure> {
-    find(request, directory, name).map(|found| found.object)
+    find(request, directory, name, LookupUse::Object, false).map(|found| found.object)
 }
 
-/// As [`lookup`], with the attributes that are known then.
+/// As [`lookup`] for this use, with the attributes that are known then. `is_directory`: the
+/// directory has just been found to be one.
 pub(super) fn find<'r>(
     request: &mut NfsRequest<'r, '_>,
     directory: &Object<'r>,
     name: &[u8],
+    wanted: LookupUse,
+    is_directory: bool,
 ) -> Result<FoundName<'r>, OpFailure> {
     check(name)?;
     let crossed = match directory {
@@ -172,7 +175,7 @@ pub(super) fn find<'r>(
             visible(request, node, id)?.ok_or(OpFailure::Status(NfsStat4::Noent))?
         }
         Object::Exported(target) => {
-            let found = ops::find_object(request, target, name);
+            let found = ops::find_object(request, target, name, wanted, is_directory);
             let node = found
                 .value
                 .map_err(|error| not_a_directory(Fault::from(error), found.attributes.as_ref()))?;
@@ -226,7 +229,10 @@ pub(super) fn child<'r>(
     name: &[u8],
 ) -> Result<Object<'r>, OpFailure> {
     let found = directory.child(node, name);
-    Ok(Object::Exported(request.resolve(found.handle.as_bytes())?))
+    Ok(Object::Exported(match directory.authorised_child(node, &found) {
+        Some(child) => child,
+        None => request.resolve(found.handle.as_bytes())?,
+    }))
 }
 
 /// The parent of a directory, across the roots of exports.

@@ -408,9 +408,9 @@ fn count_names(wire: &mut Wire, count: &Count) -> bool {
 }
 
 /// Maximum number of system calls of a REMOVE over NFSv4.1 that first compares the type of what a
-/// listing has returned: the name's status in LOOKUP; its handle and status, stat of the directory
+/// listing has returned: the name's status in LOOKUP; its status again, stat of the directory
 /// before and after, and unlink in REMOVE. NVERIFY and GETATTR use what these have returned.
-const COMPARED_AND_REMOVED: usize = 1 + 5;
+const COMPARED_AND_REMOVED: usize = 1 + 4;
 
 /// A session of NFSv4.1 with one slot.
 struct Session {

@@ -86,6 +86,11 @@ struct ObservedName {
 }
 
 impl LocalVfs {
+    /// Whether an object is on the tree's mount, and not a mount point.
+    pub(super) fn is_here(&self, found: &Statx) -> bool {
+        found.stx_mask & StatxFlags::MNT_ID.bits() != 0 && Some(found.stx_mnt_id) == self.mount
+    }
+
     pub(super) fn list(
         &self,
         fd: BorrowedFd<'_>,
@@ -248,7 +253,7 @@ impl<'a> ReaddirPlusListing<'a> {
         let status = StatxResult::of(&found);
         let attributes = status.attributes;
         let is_child =
-            self.is_here(&found) && attributes.fsid == self.attributes.fsid && attributes.nlink > 0;
+            self.vfs.is_here(&found) && attributes.fsid == self.attributes.fsid && attributes.nlink > 0;
         if self.have_inode_numbers {
             if !is_child || !handles.is_same_object(self.fd, name, &handle, &status, self.clock) {
                 return None;
@@ -275,15 +280,10 @@ impl<'a> ReaddirPlusListing<'a> {
         let remembered = self.vfs.lookup_cache.find(NameSource::Listing, self.directory, name.to_bytes())?;
         let found = status_of_name(self.fd, name).ok()?;
         let status = StatxResult::of(&found);
-        if !self.is_here(&found) || status.attributes.nlink == 0 {
+        if !self.vfs.is_here(&found) || status.attributes.nlink == 0 {
             return None;
         }
         Some(VfsNode { handle: remembered.handle(&status)?, attributes: status.attributes })
-    }
-
-    /// Whether the object is on the same mount as the directory, and not a mount point.
-    fn is_here(&self, found: &Statx) -> bool {
-        found.stx_mask & StatxFlags::MNT_ID.bits() != 0 && Some(found.stx_mnt_id) == self.vfs.mount
     }
 
     /// The object, by opening it.

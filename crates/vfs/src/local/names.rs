@@ -1,5 +1,6 @@
 //! Looking up and creating names.
 
+use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -89,20 +90,30 @@ impl LocalVfs {
         }
     }
 
-    /// The cached object of a name, if it is still valid and this does not block.
-    pub(super) fn find_remembered(
+    /// The object of a name other than `.` and `..`, without opening it, as a listing finds it;
+    /// `None` if it has to be opened.
+    pub(super) fn find_unopened(
         &self,
-        caller: &FsCred<'_>,
+        fd: BorrowedFd<'_>,
         directory: &NodeHandle,
         name: &[u8],
     ) -> Option<VfsNode> {
-        let remembered = self.lookup_cache.find(NameSource::Lookup, directory, name)?;
-        if !self.is_inode_in_memory(directory) || !self.is_inode_in_memory(remembered.object()) {
+        if let Some(remembered) = self.lookup_cache.find(NameSource::Lookup, directory, name) {
+            return remembered.now(&status(fd, name).ok()?);
+        }
+        if self.handle_scheme() != HandleScheme::Kernel || !self.handles.have_inode_numbers() {
             return None;
         }
-        let fd = self.resolve(directory).ok()?;
-        self.identity.switch_to(caller).ok()?;
-        remembered.now(&status(fd.as_fd(), name).ok()?)
+        let (clock, path) = (now(), CString::new(name).ok()?);
+        let (handle, found) = self.handles.of_name(fd, &path).ok()?;
+        let seen = StatxResult::of(&found);
+        let StatxResult { attributes, .. } = seen;
+        let is_child = self.is_here(&found) && attributes.fsid == self.root_fsid && attributes.nlink > 0;
+        if !is_child || !self.handles.is_same_object(fd, &path, &handle, &seen, clock) {
+            return None;
+        }
+        self.lookup_cache.insert(NameSource::Lookup, directory, name, &handle, &seen, clock);
+        Some(VfsNode { handle, attributes })
     }
 
     /// Looks up a name other than `.` and `..`: the cached object if it is still valid, otherwise

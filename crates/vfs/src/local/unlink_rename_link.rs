@@ -17,6 +17,8 @@ use rustix::path::Arg;
 
 use super::data::proc_path;
 use super::handles::status_of_name;
+use super::lookup_cache::NameSource;
+use super::stat::status;
 use super::{LocalVfs, attributes_of};
 use crate::caller::FsCred;
 use crate::error::Error;
@@ -34,14 +36,19 @@ const NAME_TRIES_MAX: usize = 16;
 
 impl LocalVfs {
     /// The object of a name, for a caller who may search the directory.
-    fn resolve_name(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Option<NamedObject> {
-        let handle = name.into_with_c_str(|name| self.handles.handle_of_name(directory, name));
-        let handle = handle.ok()?;
+    fn resolve_name(&self, fd: BorrowedFd<'_>, directory: &NodeHandle, name: &[u8]) -> Option<NamedObject> {
+        let remembered = self.lookup_cache.find(NameSource::Lookup, directory, name).and_then(|known| {
+            let seen = status(fd, name).ok()?;
+            Some((known.handle(&seen)?, seen.attributes.used >= HELD_OPEN_MIN))
+        });
+        let handle = match remembered {
+            Some((handle, _)) => handle,
+            None => name.into_with_c_str(|name| self.handles.handle_of_name(fd, name)).ok()?,
+        };
+        let is_large = || remembered.map_or_else(|| self.is_large(fd, name), |(_, is_large)| is_large);
         let is_pinned = self.open_caches.pins.contains(&handle);
         let opened = match self.open_caches.opath_cache.find(&handle) {
-            None if is_pinned || self.is_large(directory, name) => {
-                self.open_name(directory, name).ok().map(Arc::new)
-            }
+            None if is_pinned || is_large() => self.open_name(fd, name).ok().map(Arc::new),
             opened => opened,
         };
         if let Some(opened) = opened.as_ref().filter(|_| is_pinned) {
@@ -102,7 +109,7 @@ impl LocalVfs {
         check_new_name(name).ok()?;
         let parent = self.resolve(directory).ok()?;
         self.identity.switch_to(caller).ok()?;
-        self.resolve_name(parent.as_fd(), name)
+        self.resolve_name(parent.as_fd(), directory, name)
     }
 
     /// Releases cached state of an object that had this name.
@@ -182,7 +189,7 @@ impl LocalVfs {
                 }
                 // If something failed above, the kernel returns the same error, in its own order.
                 rustix::fs::renameat(source, from_name, target, to_name)?;
-                let moved = moved.or_else(|| self.resolve_name(target.as_fd(), to_name));
+                let moved = moved.or_else(|| self.resolve_name(target.as_fd(), to, to_name));
                 Ok(Some((moved, replaced)))
             });
             let after = [&source, &target].map(attributes_if_open);

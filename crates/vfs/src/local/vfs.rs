@@ -21,7 +21,7 @@ use crate::result::{
     CreatedNode, FetchOptions, FetchResult, FileSystemSpace, Limits, LinkResult, PostOpResult, RenameResult,
     VfsDirEntry, VfsNode, WccResult, WriteResult,
 };
-use crate::{MayBlock, NewNode, NodePin, ReaddirDetail, Vfs};
+use crate::{LookupUse, MayBlock, NewNode, NodePin, ReaddirDetail, Vfs};
 
 impl Vfs for LocalVfs {
     fn root(&self) -> NodeHandle {
@@ -108,8 +108,45 @@ impl Vfs for LocalVfs {
         }
     }
 
-    fn lookup_remembered(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> Option<VfsNode> {
-        self.find_remembered(caller, directory, name)
+    fn lookup_child(
+        &self,
+        caller: &FsCred<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        wanted: LookupUse,
+        is_directory: bool,
+    ) -> Option<PostOpResult<VfsNode>> {
+        let reach = match (wanted, self.write_latency.may_block) {
+            (LookupUse::Name, _) => LookupWait::MayBlock,
+            // As for `lookup_nowait`.
+            _ if self.handle_scheme() == HandleScheme::Table => return None,
+            (_, MayBlock::Never) => LookupWait::MayBlock,
+            (_, MayBlock::Data) if self.is_inode_in_memory(directory) => LookupWait::NoWait,
+            (_, MayBlock::Data | MayBlock::Always) => return None,
+        };
+        let failed = |error| Some(PostOpResult { attributes: None, value: Err(error) });
+        let fd = match self.resolve(directory) {
+            Ok(fd) => fd,
+            Err(error) => return failed(error),
+        };
+        let find = || {
+            check_name(name)?;
+            self.identity.switch_to(caller)?;
+            let unopened = match wanted {
+                LookupUse::Name => self.find_unopened(fd.as_fd(), directory, name),
+                LookupUse::Object => None,
+            };
+            unopened.map_or_else(|| self.find_child(fd.as_fd(), directory, name, reach), Ok)
+        };
+        match find() {
+            Err(Error::Os(Errno::AGAIN)) => None,
+            // A removed directory has no names, and only directories have any.
+            Err(error) if !is_directory => match self.getattr(directory, &fd) {
+                Ok(attributes) => Some(PostOpResult { attributes: Some(attributes), value: Err(error) }),
+                Err(error) => failed(error),
+            },
+            value => Some(PostOpResult { attributes: None, value }),
+        }
     }
 
     fn access(&self, caller: &FsCred<'_>, node: &NodeHandle, asked: Access) -> PostOpResult<Access> {

@@ -1,5 +1,6 @@
-//! Number of system calls of listings, and of a lease and the read after it. Needs only a
-//! directory; without permission to trace it prints this and ends.
+//! Number of system calls of listings, of a lease and the read after it, and of names that are
+//! looked up and removed. Needs only a directory; without permission to trace it prints this and
+//! ends.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
@@ -10,7 +11,9 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use curt_vfs::{FetchOptions, FsCred, LeaseWatcher, LocalOptions, LocalVfs, NodeHandle, ReaddirDetail, Vfs};
+use curt_vfs::{
+    FetchOptions, FsCred, LeaseWatcher, LocalOptions, LocalVfs, LookupUse, NodeHandle, ReaddirDetail, Vfs,
+};
 
 /// Marks the process whose calls are counted.
 const COUNTED: &str = "CURT_COUNTED";
@@ -44,7 +47,8 @@ fn main() -> ExitCode {
         counted => counted.unwrap(),
     };
     assert!(succeeded, "the process that was counted failed");
-    let &[first, again, changing, first_changing, plain, below, leased] = counts.as_slice() else {
+    let &[first, again, changing, first_changing, plain, below, leased, missing, removed] = counts.as_slice()
+    else {
         panic!("{counts:?}");
     };
     // Additional calls of each reply: stat of the directory, open, two reads, close (a debug build
@@ -58,6 +62,9 @@ fn main() -> ExitCode {
         ("a directory of 100 names once more", below, 1.1, NAMES_BELOW),
         // Stat, open, inotify_add_watch and three of fcntl; stat and pread. Nothing else is opened.
         ("a lease and a read of each file", leased, 8.0, NAMES_BELOW),
+        ("a missing name in what is a directory", missing, 1.0, NAMES_BELOW),
+        // The handle and the status; the status, and unlinkat between two stats of the directory.
+        ("a name that is looked up and removed", removed, 6.0, NAMES_BELOW),
     ];
     for (what, count, most, names) in rows {
         let each = count as f64 / names as f64;
@@ -103,6 +110,39 @@ fn list(directory: &Path) {
     list_below();
     mark();
     lease_and_read(mark);
+    look_up_and_remove(mark);
+}
+
+/// Looks up missing names, and names that are then removed.
+fn look_up_and_remove(mark: impl Fn()) {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let vfs = LocalVfs::open(directory.path(), &LocalOptions::default()).unwrap();
+    let names: Vec<_> = (0..=NAMES_BELOW).map(|number| number.to_string()).collect();
+    let look_up = |name: &String, wanted| {
+        vfs.lookup_child(&FsCred::ROOT, &vfs.root(), name.as_bytes(), wanted, true).unwrap().value
+    };
+    let look_for_missing = |name| assert!(look_up(name, LookupUse::Object).is_err());
+    // One-time calls are not part of a name's cost.
+    look_for_missing(&names[0]);
+    mark();
+    names[1..].iter().for_each(look_for_missing);
+    mark();
+    names.iter().for_each(|name| std::fs::write(directory.path().join(name), "data").unwrap());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while directory.path().metadata().unwrap().modified().unwrap().elapsed().unwrap()
+        < Duration::from_millis(50)
+    {
+        assert!(Instant::now() < deadline, "it is being changed");
+        std::thread::yield_now();
+    }
+    let remove = |name: &String| {
+        look_up(name, LookupUse::Name).unwrap();
+        vfs.remove(&FsCred::ROOT, &vfs.root(), name.as_bytes()).value.unwrap();
+    };
+    remove(&names[0]);
+    mark();
+    names[1..].iter().for_each(remove);
+    mark();
 }
 
 /// Takes a lease on files that were looked up, and reads them.

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use curt_types::{Access, Attributes, FileKind, SetAttributes, SetTime, Stability};
 use curt_vfs::{
-    CreateMode, Error, FsCred, HandleChoice, NewNode, NodeHandle, ReaddirDetail, SpecialFile, Vfs,
+    CreateMode, Error, FsCred, HandleChoice, LookupUse, NewNode, NodeHandle, ReaddirDetail, SpecialFile, Vfs,
+    VfsNode,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
@@ -187,6 +188,9 @@ impl Side {
             }
             Operation::Lookup(directory, name) => {
                 let found = self.vfs.lookup(caller, &self.at(directory), name_of(*name));
+                if !matches!(name_of(*name), b"." | b"..") {
+                    self.compare_children(caller, &self.at(directory), name_of(*name), &found.value);
+                }
                 let mut after = vec![found.attributes.as_ref().map(Shown::of)];
                 let value = found.value.map(|node| {
                     self.see(node.handle);
@@ -204,6 +208,23 @@ impl Side {
             Told::Made(created.new)
         });
         Answer { value, after }
+    }
+
+    /// The other ways to look a name up must find the same.
+    fn compare_children(
+        &self,
+        caller: &FsCred<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        expected: &Result<VfsNode, Error>,
+    ) {
+        let handle =
+            |found: &Result<VfsNode, Error>| found.as_ref().map(|node| node.handle).map_err(|error| *error);
+        for wanted in [LookupUse::Object, LookupUse::Name] {
+            if let Some(found) = self.vfs.lookup_child(caller, directory, name, wanted, false) {
+                assert_eq!(handle(&found.value), handle(expected), "{wanted:?}");
+            }
+        }
     }
 
     fn name(&self, caller: &FsCred<'_>, operation: &Operation) -> Answer {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use curt_types::{SetAttributes, SetTime, Stability, Timestamp};
-use curt_vfs::{CreateMode, Error, HandleChoice, NewNode, SpecialFile};
+use curt_vfs::{CreateMode, Error, HandleChoice, LookupUse, NewNode, SpecialFile, VfsNode};
 use rustix::io::Errno;
 
 use crate::trees::{OTHER, OWNER, ROOT, disk, errno, everywhere, local, tmpfs};
@@ -290,6 +290,43 @@ fn what_is_no_directory_has_no_names() {
             ),
         ];
         assert_eq!(answers, [Some(Errno::NOTDIR); 10]);
+    });
+}
+
+#[test]
+fn a_child_is_what_a_look_up_of_its_name_finds() {
+    everywhere(|tree| {
+        let root = tree.root();
+        let file = tree.file(&root, "file", 0o644).handle;
+        let inner = tree.directory(&root, "inner", 0o755).handle;
+        let closed = tree.directory(&root, "closed", 0o700).handle;
+        tree.file(&closed, "file", 0o644);
+        let gone = tree.directory(&root, "gone", 0o755).handle;
+        let set = SetAttributes::with_mode(0o777);
+        let link = tree.vfs.make(&ROOT, &root, b"link", NewNode::Symlink(b"inner", &set)).value.unwrap();
+        tree.vfs.remove_directory(&ROOT, &root, b"gone").value.unwrap();
+        let long = [b'n'; 256];
+        let names: [&[u8]; 7] = [b"file", b"inner", b"link", b"missing", b"", b"a/b", &long];
+        let whole = |node: VfsNode| (node.handle, node.attributes);
+        for directory in [root, inner, closed, gone, file, link.node.handle] {
+            for (caller, name) in [&ROOT, &OTHER].into_iter().flat_map(|who| names.map(|name| (who, name))) {
+                let expected = tree.vfs.lookup(caller, &directory, name);
+                let is_directory = [root, inner, closed].contains(&directory);
+                let expected = expected.value.map(whole);
+                for (wanted, is_known) in [
+                    (LookupUse::Object, false),
+                    (LookupUse::Object, is_directory),
+                    (LookupUse::Name, false),
+                    (LookupUse::Name, is_directory),
+                ] {
+                    let found = tree.vfs.lookup_child(caller, &directory, name, wanted, is_known);
+                    let Some(found) = found else { continue };
+                    let is_stale = matches!(found.value, Err(Error::STALE));
+                    assert!(found.attributes.is_some() || found.value.is_ok() || is_known || is_stale);
+                    assert_eq!(found.value.map(whole), expected, "{wanted:?}: {}", name.escape_ascii());
+                }
+            }
+        }
     });
 }
 

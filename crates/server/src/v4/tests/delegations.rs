@@ -245,7 +245,11 @@ fn v3(server: &Server, uid: u32, xid: u32, procedure: NfsProcedure, arguments: &
 // SEMANTICS: stateful-11.
 #[test]
 fn every_change_by_another_client_recalls_first() {
-    let changes: [Change<'_>; 11] = [
+    let directory = AttributeValues { kind: Some(Ftype4::Directory), ..AttributeValues::default() };
+    let mut directory_type = Vec::new();
+    directory.encode_values(directory.present(), &mut directory_type);
+    let directory = Fattr4 { mask: directory.present(), values: Opaque::new(&directory_type).unwrap() };
+    let changes: [Change<'_>; 12] = [
         ("OPEN for writing", &|client| status(client.open(&client.files(), &opening("file", "o", WRITE, 0)))),
         ("OPEN that denies", &|client| {
             status(client.open(&client.files(), &opening("file", "o", READ, READ)))
@@ -267,6 +271,15 @@ fn every_change_by_another_client_recalls_first() {
         ("SETATTR", &|client| set_mode(client, &client.walk(&["srv", "files", "file"]).unwrap(), 0o600)),
         ("REMOVE", &|client| {
             client.at(&client.files(), &|compound| compound.push(&RemoveArgs4 { name: component("file") }))
+        }),
+        ("REMOVE of what was found", &|client| {
+            client.at(&client.files(), &|compound| {
+                compound.bare(Nfs4Operation::Savefh);
+                compound.push(&LookupArgs4 { name: component("file") });
+                compound.push(&NverifyArgs4 { attributes: directory });
+                compound.bare(Nfs4Operation::Restorefh);
+                compound.push(&RemoveArgs4 { name: component("file") });
+            })
         }),
         ("RENAME of it", &|client| rename(client, "file", "elsewhere")),
         ("RENAME over it", &|client| rename(client, "other", "file")),
