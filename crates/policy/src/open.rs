@@ -17,6 +17,7 @@ use crate::{
     attributes::Freshness,
     attributes::{Delegation, LockingState},
     options::CacheOptions,
+    speculation::{SpeculationBenefit, SpeculationBenefits},
 };
 
 /// The intent of an open.
@@ -133,7 +134,7 @@ const KEPT_MAX: usize = 8;
 pub struct IdleOpen {
     /// For how long; `None`: the mount ends.
     pub since: Option<Duration>,
-    /// It is for writing, which others can see.
+    /// The open is for writing, which others can see.
     pub writes: bool,
     /// How many there are.
     pub others: usize,
@@ -169,20 +170,10 @@ const LOOKUP_READ_MAX: u32 = 64 << 10;
 pub enum SpeculativeOpen {
     /// Nothing.
     Nothing,
-    /// It reads up to this number of bytes.
+    /// A READ of up to this number of bytes.
     Read(u32),
-    /// It opens the file for reading, to get a delegation, and reads up to this number of bytes.
+    /// An OPEN for reading, to get a delegation, and a READ of up to this number of bytes.
     Open(u32),
-}
-
-/// The measured benefits on which a [`SpeculativeOpen`] depends.
-#[derive(Debug)]
-pub struct LookupBenefits<'a> {
-    /// The benefit of opens together with look-ups; `None` if the server is not expected to
-    /// delegate.
-    pub opens: Option<&'a mut OpenReadBenefit>,
-    /// The benefit of reads.
-    pub reads: &'a mut OpenReadBenefit,
 }
 
 /// Decides on the additional operations of a LOOKUP of an unknown name. With a delegation, the open
@@ -191,16 +182,14 @@ pub struct LookupBenefits<'a> {
 /// to open and read a file.
 pub const fn decide_speculative_open(
     options: &CacheOptions,
-    benefits: LookupBenefits<'_>,
+    is_delegated_by_open: bool,
+    benefits: &mut SpeculationBenefits,
 ) -> SpeculativeOpen {
-    if options.uses_delegations()
-        && let Some(opens) = benefits.opens
-        && opens.is_expected()
-    {
+    if is_delegated_by_open && benefits.lookup_opens.should_try() {
         return SpeculativeOpen::Open(LOOKUP_READ_MAX);
     }
     let asks_at_open = options.close_to_open && options.sloppy_window().is_zero();
-    if asks_at_open || !options.attribute_cache || !benefits.reads.is_expected() {
+    if asks_at_open || !options.attribute_cache || !benefits.lookup_reads.should_try() {
         return SpeculativeOpen::Nothing;
     }
     SpeculativeOpen::Read(LOOKUP_READ_MAX)
@@ -241,7 +230,7 @@ pub fn decide_open_time(
     decision: OpenDecision,
     intent: OpenIntent,
     file: FileAtOpen,
-    reads: &mut OpenReadBenefit,
+    reads: &mut SpeculationBenefit,
 ) -> OpenTime {
     if intent.write || intent.truncate || intent.create {
         return OpenTime::Now;
@@ -250,7 +239,7 @@ pub fn decide_open_time(
         OpenDecision::Serve(_) | OpenDecision::Deny => OpenTime::Later,
         OpenDecision::Revalidate | OpenDecision::Ask(_) => {
             let is_small = (1..=OPEN_READ_MAX.min(file.read_max as u64)).contains(&file.size);
-            let expects_read = is_small && !file.has_data && !intent.direct && reads.is_expected();
+            let expects_read = is_small && !file.has_data && !intent.direct && reads.should_try();
             if expects_read {
                 OpenTime::WithRead(file.size)
             } else if file.is_delegated_by_open {
@@ -258,52 +247,6 @@ pub fn decide_open_time(
             } else {
                 OpenTime::Later
             }
-        }
-    }
-}
-
-/// The benefit of reading files together with their opens or look-ups, on a mount.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct OpenReadBenefit {
-    /// Such opens whose outcome is known, and those after which the data were used.
-    ended: u32,
-    used: u32,
-    /// Opens without a read since the last with one.
-    passed: u32,
-}
-
-impl OpenReadBenefit {
-    /// Results that decide; older ones are halved at twice this number.
-    const ENDED_MIN: u32 = 32;
-
-    /// Of these opens one is tried if reads are not expected.
-    const TRIED_OF: u32 = 32;
-
-    /// Whether a file that is opened now is expected to be read. A read that is not used costs its
-    /// bytes and the server's work, and one that is not sent costs a request.
-    pub const fn is_expected(&mut self) -> bool {
-        let is_used = self.ended < Self::ENDED_MIN || self.used >= self.ended / 4;
-        if is_used || self.passed + 1 >= Self::TRIED_OF {
-            self.passed = 0;
-            return true;
-        }
-        self.passed += 1;
-        false
-    }
-
-    /// Records whether the data of such an open were used before it was closed.
-    pub const fn ended(&mut self, was_used: bool) {
-        if self.ended >= 2 * Self::ENDED_MIN {
-            (self.ended, self.used) = (self.ended / 2, self.used / 2);
-        }
-        self.ended += 1;
-        self.used += was_used as u32;
-    }
-
-    /// Records that data were used whose use was not expected any more ([`Self::ended`]).
-    pub const fn used_late(&mut self) {
-        if self.used < self.ended {
-            self.used += 1;
         }
     }
 }
@@ -353,7 +296,7 @@ mod tests {
         FileAtOpen { size: 100, read_max: 2 << 20, has_data: false, is_delegated_by_open: false };
 
     fn time(decision: OpenDecision, intent: OpenIntent, file: FileAtOpen) -> OpenTime {
-        decide_open_time(decision, intent, file, &mut OpenReadBenefit::default())
+        decide_open_time(decision, intent, file, &mut SpeculationBenefit::default())
     }
 
     #[test]
@@ -402,26 +345,5 @@ mod tests {
         }
         let served = OpenDecision::Serve(OpenServed::Delegated);
         assert_eq!(time(served, read, with_data), OpenTime::Later);
-    }
-
-    #[test]
-    fn reads_are_expected_as_long_as_every_fourth_is_used() {
-        let mut reads = OpenReadBenefit::default();
-        for number in 0..1000 {
-            assert!(reads.is_expected());
-            reads.ended(number % 4 == 0);
-        }
-        let mut expected = 0;
-        for _ in 0..3200 {
-            if reads.is_expected() {
-                expected += 1;
-                reads.ended(false);
-            }
-        }
-        assert!((3200 / OpenReadBenefit::TRIED_OF..200).contains(&expected), "{expected}");
-        while !(reads.is_expected() && reads.is_expected()) {
-            reads.ended(true);
-        }
-        assert!(reads.used >= reads.ended / 4);
     }
 }

@@ -668,12 +668,7 @@ fn decide_speculative_open(op: &Op<'_>, name: &[u8], former: Option<&CachedDentr
         return SpeculativeOpen::Nothing;
     }
     let delegates = op.options.uses_delegations() && op.protocol().expects_delegations();
-    op.sb.core.lookup_opens(|opens| {
-        let opens = delegates.then_some(opens);
-        op.sb.core.lookup_reads(|reads| {
-            rules::decide_speculative_open(&op.options, rules::LookupBenefits { opens, reads })
-        })
-    })
+    op.sb.core.speculations(|benefits| rules::decide_speculative_open(&op.options, delegates, benefits))
 }
 
 fn is_file(resolved: &ResolvedName) -> bool {
@@ -774,7 +769,7 @@ fn absorb_found(
     }
     if was_opened {
         inode.lock().by_type.file().opened_ahead.set(OpenedWith::Lookup);
-        op.sb.core.lookup_opens(|opens| opens.ended(false));
+        op.sb.core.speculations(|benefits| benefits.lookup_opens.record(false));
         op.sb.count(ClientCounter::LookupOpen);
     }
     if let Some(data) = data.filter(|_| is_adopted && attributes.kind == FileKind::Regular) {
@@ -788,7 +783,7 @@ fn enter_data(op: &Op<'_>, inode: &Arc<Inode>, data: ReadData, sent_at: Instant)
     let owner = Arc::clone(inode) as Arc<dyn DataOwner>;
     inode.lock().by_type.file().first_user.get_or_insert(op.identity.number);
     let is_whole = op.sb.core.data.enter_untouched(&owner, data, sent_at);
-    op.sb.core.lookup_reads(|reads| reads.ended(false));
+    op.sb.core.speculations(|benefits| benefits.lookup_reads.record(false));
     if is_whole {
         op.sb.count(ClientCounter::LookupRead);
     }
