@@ -81,7 +81,7 @@ struct Client {
     returning: Option<u8>,
     early_recall: Option<u8>,
     threads: [Thread; 2],
-    /// Nobody has used the open for a second.
+    /// The open was not used for a second.
     is_long_idle: bool,
 }
 
