@@ -62,9 +62,9 @@ const PROMPT_END_MAX: Duration = Duration::from_secs(1);
 
 /// The life of a server, by the monotonic clock.
 struct ServerLife {
-    /// It was started after this time.
+    /// The server was started after this time.
     started: Duration,
-    /// It was killed, and its connections were closed, before this time.
+    /// The server was killed, and its connections were closed, before this time.
     dead: Duration,
 }
 

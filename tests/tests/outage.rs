@@ -39,7 +39,7 @@ struct Far {
 /// A host's treatment of packets for an unreachable one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lost {
-    /// It sends them without an error: the other host is behind a router.
+    /// The host sends them without an error: the other host is behind a router.
     Silently,
     /// Address resolution fails, with an error (EHOSTUNREACH).
     Unreachable,

@@ -12,7 +12,7 @@ use curt_policy::{MonotonicTime, kernel_cache::with_expiry_delay};
 pub(crate) struct KernelCaches {
     /// The user of the library is a kernel (FUSE).
     pub(crate) is_there: AtomicBool,
-    /// It caches the targets of symbolic links until it is notified.
+    /// The kernel caches the targets of symbolic links until it is notified.
     pub(crate) keeps_targets: AtomicBool,
     /// The [`MonotonicTime`] until which it is to keep no name; zero: now it may.
     names_withheld_until: AtomicU64,
@@ -36,7 +36,7 @@ impl KernelCaches {
         until != 0 && MonotonicTime::from_nanoseconds(until) > now()
     }
 
-    /// It was granted a lifetime of a name.
+    /// Records that the kernel was granted a lifetime of a name.
     pub(crate) fn note_name_lifetime(&self, end: MonotonicTime) {
         self.names_end.fetch_max(end.nanoseconds(), Relaxed);
     }

@@ -33,9 +33,10 @@
 //! requests and replies, [`data`] file data, [`mounting`] what is mounted. Decisions are made
 //! in curt-policy.
 //!
-//! Lock order: a name table or an inode's state, never both, and never the states of two inodes;
-//! below the state the locks of [`data`]. The inode registry, the clocks, the open counts and the
-//! name locks are leaves. No lock is held across a request.
+//! Lock order: one inode's state, then a name table or a lock of [`data`]. The states of two inodes
+//! are never locked at once. The name tables, the inode registry, the locks of the mount's core
+//! (clocks, options, benefits) and the open counts are leaves: no lock is taken under them, and no
+//! inode is dropped. No lock is held across a request.
 
 #[cfg(test)]
 extern crate self as curt_client;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use curt_observe::{ClientCounter, ClientCounters};
-use curt_policy::{CacheOptions, MonotonicTime, open::OpenReadBenefit, prefetch::PrefetchBenefit};
+use curt_policy::{CacheOptions, MonotonicTime, prefetch::PrefetchBenefit, speculation::SpeculationBenefits};
 use curt_rpc::client::Interrupt;
 use curt_types::WriteVerifier;
 use parking_lot::{Mutex, RwLock};
@@ -45,17 +45,8 @@ pub(crate) struct MountCore {
     start: Instant,
     options: RwLock<CacheOptions>,
     server_life: Mutex<ServerBoot>,
-    /// The measured benefit of reading files together with their opens.
-    open_reads: Mutex<OpenReadBenefit>,
-    /// The measured benefit of reading files together with the look-ups of their names.
-    lookup_reads: Mutex<OpenReadBenefit>,
-    /// The measured benefit of opening files together with the look-ups of their names.
-    lookup_opens: Mutex<OpenReadBenefit>,
-    /// The measured benefit of opening files together with opens of files that are listed beside
-    /// them.
-    sibling_opens: Mutex<OpenReadBenefit>,
-    /// The measured benefit of listing directories together with their opens.
-    open_lists: Mutex<OpenReadBenefit>,
+    /// The measured benefits of speculative requests.
+    speculations: Mutex<SpeculationBenefits>,
     /// The measured benefit of prefetching attributes with listings.
     prefetch_benefit: Mutex<PrefetchBenefit>,
     /// The file system of the mount's root, and its largest file size.
@@ -106,11 +97,7 @@ impl MountCore {
             clock,
             options: RwLock::new(behaviour.cache),
             server_life: Mutex::default(),
-            open_reads: Mutex::default(),
-            lookup_reads: Mutex::default(),
-            lookup_opens: Mutex::default(),
-            sibling_opens: Mutex::default(),
-            open_lists: Mutex::default(),
+            speculations: Mutex::default(),
             prefetch_benefit: Mutex::default(),
             root_fsid,
             file_size_max: limits.file_size_max,
@@ -172,32 +159,9 @@ impl MountCore {
         learn(&mut self.prefetch_benefit.lock());
     }
 
-    /// Reads or updates the measured benefit of reading files together with their opens.
-    pub(crate) fn open_reads<T>(&self, with: impl FnOnce(&mut OpenReadBenefit) -> T) -> T {
-        with(&mut self.open_reads.lock())
-    }
-
-    /// Reads or updates the measured benefit of reading files together with the look-ups of their
-    /// names.
-    pub(crate) fn lookup_reads<T>(&self, with: impl FnOnce(&mut OpenReadBenefit) -> T) -> T {
-        with(&mut self.lookup_reads.lock())
-    }
-
-    /// Reads or updates the measured benefit of opening files together with the look-ups of their
-    /// names.
-    pub(crate) fn lookup_opens<T>(&self, with: impl FnOnce(&mut OpenReadBenefit) -> T) -> T {
-        with(&mut self.lookup_opens.lock())
-    }
-
-    /// Reads or updates the measured benefit of opening files together with opens of files that are
-    /// listed beside them.
-    pub(crate) fn sibling_opens<T>(&self, with: impl FnOnce(&mut OpenReadBenefit) -> T) -> T {
-        with(&mut self.sibling_opens.lock())
-    }
-
-    /// Reads or updates the measured benefit of listing directories together with their opens.
-    pub(crate) fn open_lists<T>(&self, with: impl FnOnce(&mut OpenReadBenefit) -> T) -> T {
-        with(&mut self.open_lists.lock())
+    /// Reads or updates the measured benefits of speculative requests.
+    pub(crate) fn speculations<T>(&self, with: impl FnOnce(&mut SpeculationBenefits) -> T) -> T {
+        with(&mut self.speculations.lock())
     }
 
     /// Records the write verifier of a reply; a different one means that the server has restarted.

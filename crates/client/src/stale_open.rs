@@ -49,7 +49,7 @@ pub(crate) struct StaleOpenRetries {
 #[derive(Debug)]
 pub(crate) struct StaleOpenRetry {
     since: MonotonicTime,
-    /// It was an open.
+    /// The failed operation was an open.
     opens: bool,
     pub(crate) held: Option<Arc<Inode>>,
     /// If the open failed because of the file's size: the count of invalidations of the kernel's

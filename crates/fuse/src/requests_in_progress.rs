@@ -229,9 +229,9 @@ const POLLS_MAX: u32 = 5000;
 
 /// In read(2), or just before or after it.
 const READING: u8 = 0;
-/// It has a request that the file system has not counted.
+/// The thread has a request that the file system has not counted.
 const RECEIVED: u8 = 1;
-/// It has no request, or the file system has counted it.
+/// The thread has no request, or the file system has counted it.
 const IDLE: u8 = 2;
 
 /// The stage of one thread.

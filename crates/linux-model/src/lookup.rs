@@ -49,7 +49,7 @@ impl Linux {
             // The server decides whether it exists.
             return;
         }
-        if !self.is_dentry_valid(directory, dentry, now) {
+        if !self.revalidate_dentry(directory, dentry, now) {
             self.names.remove(&key);
             let was = match (dentry.leads, found) {
                 (LinuxDentryTarget::Inode(id), Some(seen)) => id == seen.id,
@@ -132,8 +132,9 @@ impl Linux {
         self.names.insert((directory, Box::from(name)), LinuxDentry { contents, leads });
     }
 
-    /// Whether a cached name is valid: its directory has not changed, by fresh attributes.
-    fn is_dentry_valid(&mut self, directory: ObjectId, dentry: LinuxDentry, now: MonotonicTime) -> bool {
+    /// Returns whether a cached name is valid: its directory has not changed, by fresh attributes.
+    /// Sends GETATTR for them if necessary.
+    fn revalidate_dentry(&mut self, directory: ObjectId, dentry: LinuxDentry, now: MonotonicTime) -> bool {
         match (self.options.cache.names, dentry.leads) {
             (LookupCache::None, _) | (LookupCache::Positive, LinuxDentryTarget::Negative) => return false,
             (LookupCache::All | LookupCache::Positive, _) => {}

@@ -34,7 +34,7 @@ pub(super) struct LinuxInode {
     /// The state of the contents for which the link's target, or the whole listing, is cached.
     pub(super) cached: Option<u64>,
     pub(super) opens: u32,
-    /// It was removed while it was open.
+    /// The file was removed while it was open.
     pub(super) silly: bool,
     /// The directory in which its name was last found.
     pub(super) parent: Option<ObjectId>,

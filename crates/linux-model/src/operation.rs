@@ -77,10 +77,10 @@ pub struct OperationContext {
 /// How a file is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Writing {
-    /// It was opened with O_SYNC or O_DSYNC.
+    /// The file was opened with O_SYNC or O_DSYNC.
     pub durable: bool,
-    /// It was opened with O_DIRECT.
+    /// The file was opened with O_DIRECT.
     pub direct: bool,
-    /// It is also open for reading: partly written pages are read before.
+    /// The file is also open for reading: partly written pages are read before.
     pub reads: bool,
 }

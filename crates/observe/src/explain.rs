@@ -92,9 +92,9 @@ pub struct ProcessRow {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UnlistedRequests {
-    /// Their number, at least.
+    /// The number of entries, at least.
     pub count: u64,
-    /// Their requests.
+    /// The requests of the entries.
     #[serde(flatten)]
     pub requests: RequestTally,
 }

@@ -105,7 +105,8 @@ impl Epoch {
 /// The validity of attributes for the current operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Freshness {
-    /// Their request was sent after the operation began: a further request is not needed.
+    /// The request for the attributes was sent after the operation began: a further request is not
+    /// needed.
     Confirmed,
     /// Within their lifetime.
     Fresh,
@@ -159,7 +160,7 @@ pub struct Mutation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Absorbed {
-    /// They are the newest known attributes and replace the earlier ones.
+    /// The attributes are the newest known ones and replace the earlier ones.
     pub adopted: bool,
     /// Another client may have changed the object since its contents were cached. Pages and names
     /// of the former epoch are invalid, and the kernel's caches must be invalidated.

@@ -27,10 +27,10 @@ pub struct PagesLabel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum PagesDecision {
-    /// They are valid: the kernel may keep its own pages as well.
+    /// The data are valid: the kernel may keep its own pages as well.
     Keep,
-    /// They may be invalid: drop them, invalidate the kernel's pages, then complete the open. Pages
-    /// with unsent data of this client stay.
+    /// The data may be invalid: drop them, invalidate the kernel's pages, then complete the open.
+    /// Pages with unsent data of this client stay.
     Drop,
 }
 

@@ -51,11 +51,12 @@ impl DelegationConditions {
 /// A delegation in the reply to an OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DelegationOffer {
-    /// It was asked for.
+    /// The client has asked for the delegation.
     pub was_wanted: bool,
-    /// It is for reading.
+    /// The delegation is for reading.
     pub is_read: bool,
-    /// It is being recalled already: by its own flag, or by a recall that came before the reply.
+    /// The delegation is being recalled already: by its own flag, or by a recall that came before
+    /// the reply.
     pub is_recalled: bool,
     /// The client has another delegation of the file.
     pub has_another: bool,

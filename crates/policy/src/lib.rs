@@ -32,6 +32,7 @@ pub mod prefetch;
 pub mod readdir;
 pub mod retransmitted;
 pub mod setattr;
+pub mod speculation;
 pub mod time;
 
 pub use access::{AccessDecision, AccessEntry, AccessReason, AccessView, UnixCredential};

@@ -17,6 +17,7 @@ use crate::{
     attributes::Freshness,
     attributes::{Delegation, LockingState},
     options::CacheOptions,
+    speculation::{SpeculationBenefit, SpeculationBenefits},
 };
 
 /// The intent of an open.
@@ -133,7 +134,7 @@ const KEPT_MAX: usize = 8;
 pub struct IdleOpen {
     /// For how long; `None`: the mount ends.
     pub since: Option<Duration>,
-    /// It is for writing, which others can see.
+    /// The open is for writing, which others can see.
     pub writes: bool,
     /// How many there are.
     pub others: usize,
@@ -169,20 +170,10 @@ const LOOKUP_READ_MAX: u32 = 64 << 10;
 pub enum SpeculativeOpen {
     /// Nothing.
     Nothing,
-    /// It reads up to this number of bytes.
+    /// A READ of up to this number of bytes.
     Read(u32),
-    /// It opens the file for reading, to get a delegation, and reads up to this number of bytes.
+    /// An OPEN for reading, to get a delegation, and a READ of up to this number of bytes.
     Open(u32),
-}
-
-/// The measured benefits on which a [`SpeculativeOpen`] depends.
-#[derive(Debug)]
-pub struct LookupBenefits<'a> {
-    /// The benefit of opens together with look-ups; `None` if the server is not expected to
-    /// delegate.
-    pub opens: Option<&'a mut OpenReadBenefit>,
-    /// The benefit of reads.
-    pub reads: &'a mut OpenReadBenefit,
 }
 
 /// Decides on the additional operations of a LOOKUP of an unknown name. With a delegation, the open
@@ -191,16 +182,14 @@ pub struct LookupBenefits<'a> {
 /// to open and read a file.
 pub const fn decide_speculative_open(
     options: &CacheOptions,
-    benefits: LookupBenefits<'_>,
+    is_delegated_by_open: bool,
+    benefits: &mut SpeculationBenefits,
 ) -> SpeculativeOpen {
-    if options.uses_delegations()
-        && let Some(opens) = benefits.opens
-        && opens.is_expected()
-    {
+    if is_delegated_by_open && benefits.lookup_opens.should_try() {
         return SpeculativeOpen::Open(LOOKUP_READ_MAX);
     }
     let asks_at_open = options.close_to_open && options.sloppy_window().is_zero();
-    if asks_at_open || !options.attribute_cache || !benefits.reads.is_expected() {
+    if asks_at_open || !options.attribute_cache || !benefits.lookup_reads.should_try() {
         return SpeculativeOpen::Nothing;
     }
     SpeculativeOpen::Read(LOOKUP_READ_MAX)
@@ -242,7 +231,7 @@ pub fn decide_open_time(
     decision: OpenDecision,
     intent: OpenIntent,
     file: FileAtOpen,
-    reads: &mut OpenReadBenefit,
+    reads: &mut SpeculationBenefit,
 ) -> OpenTime {
     if intent.write || intent.truncate || intent.create {
         return OpenTime::Now;
@@ -257,70 +246,13 @@ pub fn decide_open_time(
         return OpenTime::Later;
     }
     let is_small = (1..=OPEN_READ_MAX.min(file.read_max as u64)).contains(&file.size);
-    let expects_read = is_small && !file.has_data && !intent.direct && reads.is_expected();
+    let expects_read = is_small && !file.has_data && !intent.direct && reads.should_try();
     if expects_read {
         OpenTime::WithRead(file.size)
     } else if has_request && file.is_delegated_by_open {
         OpenTime::Now
     } else {
         OpenTime::Later
-    }
-}
-
-/// The benefit of reading files together with their opens or look-ups, on a mount.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct OpenReadBenefit {
-    /// Such opens whose outcome is known, and those after which the data were used.
-    ended: u32,
-    used: u32,
-    /// Opens without a read since the last with one.
-    passed: u32,
-    /// Reads that were tried since the last use.
-    tried: u32,
-}
-
-impl OpenReadBenefit {
-    /// Results that decide; older ones are halved at twice this number.
-    const ENDED_MIN: u32 = 32;
-
-    /// Of these opens one is tried if reads are not expected. Each try without a use doubles the
-    /// number, [`Self::DOUBLED_MAX`] times at most.
-    const TRIED_OF: u32 = 32;
-
-    const DOUBLED_MAX: u32 = 4;
-
-    /// Whether a file that is opened now is expected to be read. A read that is not used costs its
-    /// bytes and the server's work, and one that is not sent costs a request.
-    pub const fn is_expected(&mut self) -> bool {
-        let is_used = self.ended < Self::ENDED_MIN || self.used >= self.ended / 4;
-        if is_used || self.passed + 1 >= Self::TRIED_OF << self.tried {
-            if !is_used && self.tried < Self::DOUBLED_MAX {
-                self.tried += 1;
-            }
-            self.passed = 0;
-            return true;
-        }
-        self.passed += 1;
-        false
-    }
-
-    /// Records whether the data of such an open were used before it was closed.
-    pub const fn ended(&mut self, was_used: bool) {
-        if self.ended >= 2 * Self::ENDED_MIN {
-            (self.ended, self.used) = (self.ended / 2, self.used / 2);
-        }
-        self.ended += 1;
-        if was_used {
-            (self.used, self.tried) = (self.used + 1, 0);
-        }
-    }
-
-    /// Records that data were used whose use was not expected any more ([`Self::ended`]).
-    pub const fn used_late(&mut self) {
-        if self.used < self.ended {
-            self.used += 1;
-        }
-        self.tried = 0;
     }
 }
 
@@ -369,7 +301,7 @@ mod tests {
         FileAtOpen { size: 100, read_max: 2 << 20, has_data: false, is_delegated_by_open: false };
 
     fn time(decision: OpenDecision, intent: OpenIntent, file: FileAtOpen) -> OpenTime {
-        decide_open_time(decision, intent, file, &mut OpenReadBenefit::default())
+        decide_open_time(decision, intent, file, &mut SpeculationBenefit::default())
     }
 
     #[test]
@@ -433,44 +365,5 @@ mod tests {
         }
         let of_delegation = OpenDecision::Serve(OpenServed::Delegated);
         assert_eq!(time(of_delegation, read, delegated), OpenTime::Later);
-    }
-
-    #[test]
-    fn reads_are_expected_as_long_as_every_fourth_is_used() {
-        let mut reads = OpenReadBenefit::default();
-        for number in 0..1000 {
-            assert!(reads.is_expected());
-            reads.ended(number % 4 == 0);
-        }
-        let none_is_used = |reads: &mut OpenReadBenefit, opens: u32| {
-            let is_tried = |reads: &mut OpenReadBenefit| {
-                let is_expected = reads.is_expected();
-                if is_expected {
-                    reads.ended(false);
-                }
-                is_expected
-            };
-            (0..opens).filter(|_| is_tried(reads)).count()
-        };
-        let most = 2 * OpenReadBenefit::ENDED_MIN as usize;
-        assert!((8..most).contains(&none_is_used(&mut reads, 3200)));
-        let tried_of = OpenReadBenefit::TRIED_OF << OpenReadBenefit::DOUBLED_MAX;
-        assert_eq!(none_is_used(&mut reads, 10 * tried_of), 10, "each try doubles the distance, up to this");
-        while !(reads.is_expected() && reads.is_expected()) {
-            reads.ended(true);
-        }
-        assert!(reads.used >= reads.ended / 4);
-    }
-
-    #[test]
-    fn a_use_ends_the_pauses_between_tries() {
-        let mut reads = OpenReadBenefit::default();
-        let next_try = |reads: &mut OpenReadBenefit| (1..).find(|_| reads.is_expected());
-        (0..OpenReadBenefit::ENDED_MIN).for_each(|_| reads.ended(false));
-        assert_eq!([0; 6].map(|_| next_try(&mut reads)), [32, 64, 128, 256, 512, 512].map(Some));
-        reads.used_late();
-        assert_eq!([0; 2].map(|_| next_try(&mut reads)), [32, 64].map(Some));
-        reads.ended(true);
-        assert_eq!(next_try(&mut reads), Some(32));
     }
 }

@@ -6,7 +6,7 @@
 //! expected next. As with all that is done ahead, the measured benefit decides whether that goes
 //! on.
 
-use crate::open::OpenReadBenefit;
+use crate::speculation::SpeculationBenefit;
 
 /// The most files that are opened together with another.
 pub const SIBLINGS_MAX: usize = 7;
@@ -63,7 +63,7 @@ pub struct OpenOrder {
 impl OpenOrder {
     /// Records that the file at `place` of the order is opened. Returns the direction in which
     /// the next ones are expected, if they are.
-    pub fn opened(&mut self, place: u32, benefit: &mut OpenReadBenefit) -> Option<ListingDirection> {
+    pub fn opened(&mut self, place: u32, benefit: &mut SpeculationBenefit) -> Option<ListingDirection> {
         let last = self.last.replace(place)?;
         let direction = match place {
             _ if place == last || place.abs_diff(last) > WINDOW => {
@@ -76,7 +76,7 @@ impl OpenOrder {
         let former = self.run.filter(|(former, _)| *former == direction);
         let length = former.map_or(1, |(_, length)| length).saturating_add(1);
         self.run = Some((direction, length));
-        (length >= RUN_MIN && benefit.is_expected()).then_some(direction)
+        (length >= RUN_MIN && benefit.should_try()).then_some(direction)
     }
 
     /// Records that files up to `place` were opened together with the last one.
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     fn directions(places: &[u32]) -> Vec<Option<ListingDirection>> {
-        let (mut order, mut benefit) = (OpenOrder::default(), OpenReadBenefit::default());
+        let (mut order, mut benefit) = (OpenOrder::default(), SpeculationBenefit::default());
         places.iter().map(|place| order.opened(*place, &mut benefit)).collect()
     }
 
@@ -142,8 +142,9 @@ mod tests {
 
     #[test]
     fn those_that_were_opened_together_do_not_interrupt_the_order() {
-        let (mut order, mut benefit) = (OpenOrder::default(), OpenReadBenefit::default());
-        let open = |order: &mut OpenOrder, benefit: &mut OpenReadBenefit, place| order.opened(place, benefit);
+        let (mut order, mut benefit) = (OpenOrder::default(), SpeculationBenefit::default());
+        let open =
+            |order: &mut OpenOrder, benefit: &mut SpeculationBenefit, place| order.opened(place, benefit);
         for place in 0..4 {
             let _ = open(&mut order, &mut benefit, place);
         }
@@ -153,12 +154,12 @@ mod tests {
 
     #[test]
     fn what_is_not_used_is_not_opened_ahead_any_more() {
-        let (mut order, mut benefit) = (OpenOrder::default(), OpenReadBenefit::default());
+        let (mut order, mut benefit) = (OpenOrder::default(), SpeculationBenefit::default());
         let mut ahead = 0;
         for place in 0..3200 {
             if order.opened(place, &mut benefit).is_some() {
                 ahead += 1;
-                benefit.ended(false);
+                benefit.record(false);
             }
         }
         assert!((32..64).contains(&ahead), "{ahead}");

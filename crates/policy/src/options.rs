@@ -62,7 +62,7 @@ pub enum ReaddirplusMode {
 /// (`readdir=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ListingMode {
-    /// It continues at its cookie.
+    /// The listing continues at its cookie.
     Continue,
     /// `restart`: all names are requested again from the beginning up to its position, as older
     /// clients did. A listing that takes longer than the directory stays unchanged never ends. For

@@ -73,9 +73,9 @@ pub struct MonArguments<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Xdr)]
 #[repr(u32)]
 pub enum MonitorResult {
-    /// It is (`STAT_SUCC`).
+    /// The host is monitored (`STAT_SUCC`).
     Success = 0,
-    /// It is not (`STAT_FAIL`).
+    /// The host is not monitored (`STAT_FAIL`).
     Failure = 1,
 }
 

@@ -1,9 +1,10 @@
 //! File systems that the server exports: the [`Vfs`] trait, local directories, and trees in memory.
 //!
-//! The operations are those of NFS version 3 (RFC 1813) without its wire types: a [`NodeHandle`]
-//! identifies an object and survives a restart, an [`FsCred`] is the caller after squashing, and
-//! each result has the attributes that NFS replies need, obtained in the same step as the
-//! operation. This crate does not depend on exports, requests or signatures.
+//! The operations are those of NFS version 3 (RFC 1813) without its wire types, and what NFSv4 and
+//! locks need besides: pins of open files, leases, and locks in the server's kernel. A
+//! [`NodeHandle`] identifies an object and survives a restart, an [`FsCred`] is the caller after
+//! squashing, and each result has the attributes that NFS replies need, obtained in the same step
+//! as the operation. This crate does not depend on exports, requests or signatures.
 //!
 //! Invariants: the attributes before a change are obtained under this crate's per-file lock, so
 //! they are atomic with respect to all other requests through the same `Vfs`; symbolic links are
@@ -124,8 +125,8 @@ impl NewNode<'_> {
 pub enum MayBlock {
     /// None: it is in memory.
     Never,
-    /// Those that need a local disk: for data, and for the inodes of objects not used recently
-    /// ([`Vfs::is_in_memory`]).
+    /// The operations that need a local disk: for data, and for the inodes of objects not used
+    /// recently ([`Vfs::is_in_memory`]).
     Data,
     /// All may take milliseconds, even reading attributes: the tree is on a network file system or
     /// FUSE.

@@ -28,7 +28,7 @@ const BY_SIGNAL: i32 = 128;
 pub(super) enum CommandOutcome {
     /// The exit status.
     Ended(u8),
-    /// It was not run; the exit status for this, and the error.
+    /// The command was not run; the exit status for this, and the error.
     NotRun(u8, io::Error),
 }
 

@@ -246,7 +246,7 @@ impl RpcbindClient {
             return Ok(true);
         }
         // Left by a killed server, unless the address accepts connections.
-        if self.is_answered(answered)? || !self.unset(answered)? {
+        if self.probe_registered(answered)? || !self.unset(answered)? {
             return Ok(false);
         }
         self.ask(PortmapProcedure::Set, answered)
@@ -256,8 +256,8 @@ impl RpcbindClient {
         self.ask(PortmapProcedure::Unset, answered)
     }
 
-    /// Whether the registered address of the same service accepts connections.
-    fn is_answered(&mut self, answered: RegisteredService) -> Result<bool, RpcbindError> {
+    /// Asks for the registered address of the same service. Returns whether it accepts connections.
+    fn probe_registered(&mut self, answered: RegisteredService) -> Result<bool, RpcbindError> {
         let port = match self {
             Self::Portmap(_) => {
                 let results = self.call(PortmapProcedure::Lookup as u32, answered)?;

@@ -18,12 +18,12 @@ enum MountRowState {
     SinceMount,
     /// Since the last report.
     SinceReport,
-    /// It was mounted since the last report.
+    /// The file system was mounted since the last report.
     New,
-    /// It was unmounted and mounted again since the last report, or has another daemon: its
-    /// counters began at 0.
+    /// The file system was unmounted and mounted again since the last report, or has another
+    /// daemon: its counters began at 0.
     Restarted,
-    /// It is no longer mounted.
+    /// The file system is no longer mounted.
     Gone,
 }
 

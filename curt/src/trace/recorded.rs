@@ -80,19 +80,23 @@ fn shown(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control()).collect()
 }
 
-/// The ring of an ended process.
+/// Summary of the ring that an ended process has left.
 #[derive(serde::Serialize)]
-struct LeftRing {
+struct RingSummary {
     origin: RecordedProcess,
     events: u64,
     overwritten: u64,
     last_time_ns: Option<u64>,
 }
 
-fn read(path: &Path) -> Result<LeftRing, RecordingError> {
+fn read(path: &Path) -> Result<RingSummary, RecordingError> {
     let mut recording = RecordingReader::open(File::open(path)?)?;
-    let mut left =
-        LeftRing { origin: recording.head().origin.clone(), events: 0, overwritten: 0, last_time_ns: None };
+    let mut left = RingSummary {
+        origin: recording.head().origin.clone(),
+        events: 0,
+        overwritten: 0,
+        last_time_ns: None,
+    };
     while let Some(item) = recording.next_item()? {
         match item {
             RecordingItem::Event(record) => {

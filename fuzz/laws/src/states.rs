@@ -124,12 +124,12 @@ struct Client {
     locks: HashMap<(u8, usize), HeldLocks>,
     /// By the file.
     delegations: HashMap<usize, HeldDelegation>,
-    /// It may have lost its session for another reason than its lease.
+    /// The client may have lost its session for another reason than its lease.
     may_be_gone: bool,
-    /// It has opened something, or was denied that, and has not lost its state since, as far as the
-    /// model knows: the server records a client before its first open.
+    /// The client has opened something, or was denied that, and has not lost its state since, as
+    /// far as the model knows: the server records a client before its first open.
     had_state: bool,
-    /// It had state when the server restarted.
+    /// The client had state when the server restarted.
     may_reclaim: bool,
     has_completed: bool,
 }

@@ -36,7 +36,7 @@ const FOR_EVER: Duration = Duration::from_secs(3600);
 /// The behaviour of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BareBehaviour {
-    /// It replies at once, and the kernel caches everything.
+    /// The file system replies at once, and the kernel caches everything.
     Quick,
     /// READ and FSYNC take this time, and the kernel caches nothing.
     Slow(Duration),

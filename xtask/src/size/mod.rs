@@ -41,6 +41,14 @@ pub(crate) fn run(root: &Path, base: Option<&str>, as_json: bool) -> Result<()> 
     Ok(())
 }
 
+/// The lines of all packages below `root`.
+///
+/// # Errors
+/// git fails, or a source is not valid Rust.
+pub(crate) fn total(root: &Path) -> Result<usize> {
+    Ok(sizes(&sources_now(root)?)?.values().sum())
+}
+
 /// The result.
 struct Report {
     now: Sizes,

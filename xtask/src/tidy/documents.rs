@@ -9,6 +9,10 @@ use super::{Complaints, RepositoryFile};
 
 /// The document with the reasons of the dependencies.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
+/// The document with the lines of code.
+const SIZE: &str = "docs/decisions/size.md";
+/// The text before the number of files of a look-up, whose table follows.
+const FILES_OF_A_LOOKUP: &str = "It executes code of these ";
 /// The manifest without workspace dependencies, because another compiler builds it.
 const FUZZ: &str = "fuzz/Cargo.toml";
 /// Minimum number of underscores of a test's name: shorter words may be options or functions.
@@ -39,6 +43,7 @@ pub(super) fn check(root: &Path, files: &[RepositoryFile], complaints: &mut Comp
     if let (Some(workspace), Some(architecture)) = (text("Cargo.toml"), text(ARCHITECTURE)) {
         let fuzz = text(FUZZ).map_or("", |file| &file.text);
         check_dependencies(&[&workspace.text, fuzz], architecture, complaints);
+        check_file_table(architecture, files, complaints);
     }
     let tests = test_names(files);
     for file in files.iter().filter(|file| file.has_ending("md")) {
@@ -47,6 +52,40 @@ pub(super) fn check(root: &Path, files: &[RepositoryFile], complaints: &mut Comp
         }
         check_paths(root, file, complaints);
         check_items(file, files, complaints);
+    }
+}
+
+/// The page that states the total of `cargo xtask size` must be within 1 % of `total`.
+pub(super) fn check_size(files: &[RepositoryFile], total: usize, complaints: &mut Complaints) {
+    let Some(page) = files.iter().find(|file| file.path.as_os_str() == SIZE) else { return };
+    let stated = page.text.split("**State:** ").nth(1).and_then(|rest| rest.split(' ').next());
+    let stated = stated.and_then(|number| number.replace(',', "").parse::<usize>().ok());
+    if stated.is_none_or(|stated| stated.abs_diff(total) > total / 100) {
+        complaints.add(&page.path, 1, format!("states {stated:?} lines; there are {total}"));
+    }
+}
+
+/// The table of files of ARCHITECTURE.md has as many files as its introduction says, each exists,
+/// and none is listed twice.
+fn check_file_table(architecture: &RepositoryFile, files: &[RepositoryFile], complaints: &mut Complaints) {
+    let Some((before, behind)) = architecture.text.split_once(FILES_OF_A_LOOKUP) else { return };
+    let line = before.lines().count();
+    let count = behind.split(' ').next().and_then(|number| number.parse().ok());
+    let table: Vec<_> = behind.lines().skip(1).skip_while(|line| !line.starts_with('|')).collect();
+    let rows = table.iter().take_while(|line| line.starts_with('|'));
+    let mut named = BTreeSet::new();
+    for name in rows.flat_map(|row| row.split('`').skip(1).step_by(2)) {
+        let path = name.split_once('/').map(|(crate_name, path)| format!("crates/{crate_name}/src/{path}"));
+        if !files.iter().any(|file| path.as_ref().is_some_and(|path| file.path.as_os_str() == path.as_str()))
+        {
+            complaints.add(&architecture.path, line, format!("there is no {name}"));
+        }
+        if !named.insert(name) {
+            complaints.add(&architecture.path, line, format!("{name} is listed twice"));
+        }
+    }
+    if count != Some(named.len()) {
+        complaints.add(&architecture.path, line, format!("the table has {} files", named.len()));
     }
 }
 
@@ -206,6 +245,31 @@ mod tests {
         check_tests(&document, &test_names(&files), &mut complaints);
         assert_eq!(complaints.0.len(), 1, "{:?}", complaints.0);
         assert!(complaints.0[0].contains("it_is_not_a_test"));
+    }
+
+    #[test]
+    fn the_table_of_files_has_the_number_that_is_stated_and_each_once() {
+        let files = [file("crates/a/src/b.rs", ""), file("crates/a/src/c/d.rs", "")];
+        let complaints = |text: &str| {
+            let mut complaints = Complaints::default();
+            check_file_table(&file(ARCHITECTURE, text), &files, &mut complaints);
+            complaints.0.len()
+        };
+        let text = "It executes code of these 2 files:\n\n| x | y |\n|---|---|\n| `a/b.rs` | `a/c/d.rs` |\n\n`a/e.rs`\n";
+        assert_eq!(complaints(text), 0);
+        assert_eq!(complaints(&text.replace("these 2", "these 3")), 1);
+        assert_eq!(complaints(&text.replace("a/b.rs", "a/c/d.rs")), 2);
+        assert_eq!(complaints(&text.replace("a/b.rs", "a/f.rs")), 1);
+    }
+
+    #[test]
+    fn the_stated_size_is_within_a_hundredth() {
+        let page = [file(SIZE, "# Size\n\n**State:** 10,000 lines of code\n")];
+        for (total, count) in [(9_910, 0), (10_000, 0), (10_100, 0), (9_900, 1), (10_200, 1)] {
+            let mut complaints = Complaints::default();
+            check_size(&page, total, &mut complaints);
+            assert_eq!(complaints.0.len(), count, "{total}");
+        }
     }
 
     #[test]

@@ -12,6 +12,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::size;
+
 /// A file of the repository.
 pub(crate) struct RepositoryFile {
     /// Its path in the repository.
@@ -57,6 +59,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     imports::check(&files, &mut complaints);
     manifests::check(&files, &mut complaints);
     documents::check(root, &files, &mut complaints);
+    documents::check_size(&files, size::total(root)?, &mut complaints);
     semantics::check(&files, &mut complaints);
     for complaint in &complaints.0 {
         println!("{complaint}");

@@ -8,20 +8,10 @@ const FILE_LINES_MAX: usize = 1000;
 const COMMENT_COLUMNS_MAX: usize = 100;
 /// Beginnings of documentation that name no subject, or cannot be understood without the text above
 /// it: rustdoc shows each item alone.
-const RELATIVE_BEGINNINGS: [&str; 12] = [
-    "What ",
-    "Who ",
-    "Whose ",
-    "The same",
-    "That of ",
-    "Those of ",
-    "It does.",
-    "It does not.",
-    "It is.",
-    "It is not.",
-    "It may.",
-    "It has.",
-];
+const RELATIVE_BEGINNINGS: [&str; 6] = ["What ", "Who ", "Whose ", "The same", "That of ", "Those of "];
+/// Beginnings of an item's documentation that name no subject. A paragraph behind the first may
+/// begin so.
+const BEGINNINGS_WITHOUT_SUBJECT: [&str; 6] = ["It ", "They ", "Their ", "Does what ", "Nobody ", "Whoever "];
 /// The only file that may contain the words below: this one.
 const OWN_PATH: &str = "xtask/src/tidy/sources.rs";
 /// File names without meaning.
@@ -61,10 +51,14 @@ pub(super) fn check(file: &RepositoryFile, complaints: &mut Complaints) {
 
 /// Documentation stands alone: no paragraph begins with a reference to another item's.
 fn check_beginnings(file: &RepositoryFile, complaints: &mut Complaints) {
-    let mut is_within = false;
+    let (mut is_within, mut is_documentation) = (false, false);
     for (number, line) in file.text.lines().enumerate() {
-        let text = line.trim_start().strip_prefix("///").map(str::trim).unwrap_or_default();
-        let found = RELATIVE_BEGINNINGS.iter().find(|beginning| text.starts_with(*beginning));
+        let documentation = line.trim_start().strip_prefix("///").map(str::trim);
+        let text = documentation.unwrap_or_default();
+        let without_subject = BEGINNINGS_WITHOUT_SUBJECT.iter().filter(|_| !is_documentation);
+        let mut refused = RELATIVE_BEGINNINGS.iter().chain(without_subject);
+        let found = refused.find(|beginning| text.starts_with(**beginning));
+        is_documentation = documentation.is_some();
         if let Some(beginning) = found.filter(|_| !is_within) {
             complaints.add(
                 &file.path,
@@ -137,6 +131,8 @@ mod tests {
             ("/// A limit.\n///\n/// # Errors\n/// Those of READ.\nfn f() {}", 1),
             ("/// What is limited.\nfn f() {}", 1),
             ("/// Who is limited.\nfn f() {}", 1),
+            ("/// It is limited.\nfn f() {}", 1),
+            ("/// A limit.\n///\n/// It is small.\n///\n/// # Errors\n/// It is reached.\nfn f() {}", 0),
             ("/// A limit.\n/// What is limited is not said.\nfn f() {}", 0),
             ("/// A limit of these and of\n/// The same.\nfn f() {}", 0),
             ("// The same.\nfn f() {}", 0),

@@ -356,7 +356,7 @@ const INVALID_DATA: u32 = 1 << 1;
 const INVALID_CHANGE: u32 = 1 << 8;
 /// The handle is stale (Linux: NFS_INO_STALE).
 const STALE: u32 = 1;
-/// It was removed and exists until its last close (Linux: NFS_INO_PRESERVE_UNLINKED).
+/// The file was removed and exists until its last close (Linux: NFS_INO_PRESERVE_UNLINKED).
 const PRESERVE_UNLINKED: u32 = 1 << 4;
 
 impl Inode {

@@ -8,22 +8,13 @@
 use std::{sync::Arc, time::Instant};
 
 use curt_observe::{ClientCounter, events::handle_hash, probe};
-use curt_policy::{Delegation, LockingState, MonotonicTime, MutationTicket};
+use curt_policy::{MonotonicTime, MutationTicket};
 use curt_types::{Attributes, FileHandle};
 
 use super::{Inode, InodeState, TypeState, registry::InodeRegistry, type_state::FileDelegation};
 use crate::protocol::{DelegationEnd, DelegationEvents, HeldDelegation};
 
 impl InodeState {
-    /// The locks and the delegation that this client holds at `now`. Locks give no right to cache:
-    /// see [`crate::locks`].
-    pub(crate) fn locking(&self, now: MonotonicTime) -> LockingState {
-        let file = self.by_type.file_if_any().and_then(|file| file.delegation.as_ref());
-        let valid = file.filter(|delegation| delegation.held.is_valid(now));
-        let delegation = valid.map(|delegation| Delegation { write: false, since: delegation.since });
-        LockingState { locked_at: None, delegation }
-    }
-
     /// Records that the delegation has saved a request.
     pub(crate) fn note_delegation_use(&self) {
         if let Some(delegation) = self.by_type.file_if_any().and_then(|file| file.delegation.as_ref()) {

@@ -4,8 +4,8 @@
 //! link or open file, and its data. Policy decides how cached rights are used, and how long a
 //! lifetime of a name is. Invariants: attributes from replies enter through [`Inode::absorb`] or
 //! [`Inode::end_mutation`] only, which decide what they invalidate; the lock of the state is never
-//! held across a request or a callback, nor while another inode's is taken; under it only the locks
-//! of the data half are taken.
+//! held across a request or a callback, nor while another inode's is taken. `lib.rs` has the order
+//! of the locks.
 
 mod absorb;
 mod delegation;
@@ -23,8 +23,8 @@ use std::{
 };
 
 use curt_policy::{
-    AccessEntry, AttributeState, CacheOptions, CachingAttributes, Epoch, Freshness, MonotonicTime,
-    MountUsers, ServerClock, UnixCredential,
+    AccessEntry, AttributeState, CacheOptions, CachingAttributes, Delegation, Epoch, Freshness, LockingState,
+    MonotonicTime, MountUsers, ServerClock, UnixCredential,
     access::{self, AccessView},
     attributes::{GetattrDecision, across_restart, decide_getattr},
     kernel_cache::{DirectoryView, NameLifetimes, everybody_may_search},
@@ -201,6 +201,15 @@ impl InodeState {
         }
     }
 
+    /// The locks and the delegation that this client holds at `now`. Locks give no right to cache:
+    /// see [`crate::locks`].
+    pub(crate) fn locking(&self, now: MonotonicTime) -> LockingState {
+        let file = self.by_type.file_if_any().and_then(|file| file.delegation.as_ref());
+        let valid = file.filter(|delegation| delegation.held.is_valid(now));
+        let delegation = valid.map(|delegation| Delegation { write: false, since: delegation.since });
+        LockingState { locked_at: None, delegation }
+    }
+
     /// Whether the attributes may be served to such an operation, provided there are no unsent
     /// data.
     pub(crate) fn can_be_served(&self, time: OpTime, options: &CacheOptions) -> bool {
@@ -309,6 +318,13 @@ pub(crate) struct SavedRequest {
 }
 
 impl InodeState {
+    /// Records in this directory a request about a child: listings with attributes are useful.
+    pub(crate) fn note_stat(&mut self) {
+        if let TypeState::Directory(directory) = &mut self.by_type {
+            directory.names_since_stat = 0;
+        }
+    }
+
     /// Records in this directory that a prefetched name of it was used; `None` if its names did not
     /// come from a fill.
     pub(crate) fn note_saved(&mut self) -> Option<SavedRequest> {
@@ -339,14 +355,14 @@ pub(crate) enum InodeFlag {
     /// Its name was prefetched with another name, was not cached before, and has not been used
     /// since: the first use saves a request.
     Primed = 1,
-    /// It was used since its attributes were last fetched together with those of siblings.
+    /// The inode was used since its attributes were last fetched together with those of siblings.
     UsedSinceRefresh = 2,
     /// The server reported the handle as stale.
     Stale = 4,
     /// The server's decision differed from the mode bits: they no longer decide about access to
     /// this inode.
     BitsDisputed = 8,
-    /// It was looked up, and no other operation has used it since.
+    /// The inode was looked up, and no other operation has used it since.
     LookedUp = 16,
     /// Its size has decreased, and it is not certain that the kernel knows the smaller size.
     Shrunk = 32,
@@ -374,26 +390,21 @@ impl Inode {
 }
 
 impl Inode {
-    /// Records a use: an operation requested it or was answered from the cache. Returns whether
-    /// this is the first use of a prefetched name, which saves a request.
-    pub(crate) fn note_use(&self) -> bool {
+    /// Records a use: an operation requested the inode or was answered from the cache.
+    pub(crate) fn note_use(&self) {
+        let home = self.unused_in();
         if !self.set(InodeFlag::UsedSinceRefresh)
-            && let Some(home) = self.listed_in()
+            && let Some(home) = home
         {
             home.lock().by_type.directory().prefetch.used();
         }
-        self.clear(InodeFlag::Primed)
+        self.clear(InodeFlag::Primed);
     }
 
-    /// Records that a prefetched name of this directory was used, which saved a request. Returns
-    /// whether the name came from a fill.
-    pub(crate) fn note_saved(&self) -> bool {
-        let saved = self.lock().note_saved();
-        let is_saved = saved.is_some();
-        if let Some(saved) = saved {
-            saved.note_elsewhere(self.core());
-        }
-        is_saved
+    /// The directory that counts the next use of the inode: the one in whose listing it was last
+    /// returned, unless it has been used since its attributes were fetched with those of siblings.
+    pub(crate) fn unused_in(&self) -> Option<Arc<Self>> {
+        if self.has(InodeFlag::UsedSinceRefresh) { None } else { self.listed_in() }
     }
 
     /// The parent directory, if known. Its state is locked after those of this inode are released,

@@ -53,7 +53,7 @@ pub(crate) struct DirectoryState {
     pub(crate) prefetch: PrefetchRecord,
     /// When its names were last fetched together because one was needed.
     pub(crate) filled_at: MonotonicTime,
-    /// It contains names that the server does not list: its listings are not complete.
+    /// The directory contains names that the server does not list: its listings are not complete.
     pub(crate) hides_names: bool,
     /// The last child whose attributes were requested alone.
     pub(crate) last_getattr_alone: Option<InodeId>,

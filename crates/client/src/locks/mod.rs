@@ -482,7 +482,7 @@ impl MountLocks {
         }
     }
 
-    /// Does what follows from an event; sends on this thread.
+    /// Executes the effects of an event; requests are sent by this thread.
     fn perform(self: &Arc<Self>, effects: LockEffects) {
         self.perform_on(None, effects);
     }

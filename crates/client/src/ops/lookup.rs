@@ -27,7 +27,7 @@ use crate::{
     data::DataOwner,
     dentry_cache::{CachedDentry, NameInDirectory, ResolvedName},
     errno,
-    inode::{Inode, InodeFlag, InodeState, TypeState, type_state::OpenedWith},
+    inode::{Inode, InodeFlag, InodeState, SavedRequest, type_state::OpenedWith},
     ops::{close::OpenGuard, getattr, kernel_names, open_retry, permission, readlink},
     protocol::{LookupOpenReply, LookupOpenRequest, NfsReply, OpenOwner, ReadData},
     readdir::{
@@ -103,13 +103,6 @@ impl InodeState {
                 Ok(())
             }
             Some(_) => Err(Errno::NOTDIR),
-        }
-    }
-
-    /// Records a request about a child: listings with attributes are useful.
-    pub(crate) fn note_stat(&mut self) {
-        if let TypeState::Directory(directory) = &mut self.by_type {
-            directory.names_since_stat = 0;
         }
     }
 }
@@ -445,6 +438,7 @@ fn next_step(op: &Op<'_>, name: NameInDirectory<'_>, round: LookupRound) -> Resu
     let cached = if is_parent { None } else { op.sb.dentries.cached_name(directory, bytes) };
     // Read first, because no two inodes are locked at once.
     let child = cached.as_ref().and_then(|cached| cached.child.as_ref());
+    let counted_in = child.and_then(|child| child.unused_in());
     let child = child.filter(|_| is_user).and_then(|child| ready_child(op, child));
     let mut locked = directory.lock();
     if is_user && round.is_first {
@@ -454,8 +448,10 @@ fn next_step(op: &Op<'_>, name: NameInDirectory<'_>, round: LookupRound) -> Resu
     let decision = decide_name(op, name, &locked, cached.as_ref(), round.by, child);
     let LookupDecision::Lookup(reason) = decision else {
         let reply = hit_reply(op, &mut locked, name, round.by, decision, cached.as_ref(), child);
+        let used = note_hit(op.sb, &mut locked, name, decision, cached.as_ref(), counted_in.as_ref());
         drop(locked);
-        return Ok(step(op.sb, name, decision, cached, reply));
+        used.note_elsewhere(op.sb);
+        return Ok(step(decision, cached, reply));
     };
     let Some(absence) = names::negative_under_lock(op.sb, &mut locked, bytes) else {
         return Ok(LookupStep::Lookup(reason, cached));
@@ -469,19 +465,18 @@ fn next_step(op: &Op<'_>, name: NameInDirectory<'_>, round: LookupRound) -> Resu
     {
         return Ok(LookupStep::Confirm(served.allowed_by, reason, former.clone()));
     }
-    let (mut reply, mut saved, mut dropped) = (None, None, Vec::new());
+    let (mut reply, mut dropped) = (None, Vec::new());
+    let mut used = note_hit(op.sb, &mut locked, name, decision, Some(&absence), None);
     if let LookupDecision::Serve(_) = decision {
         dropped = op.sb.dentries.keep_missing(name, absence.label);
         op.sb.count(ClientCounter::DirFillMissing);
         reply = hit_reply(op, &mut locked, name, round.by, decision, Some(&absence), None);
-        saved = if round.filled == FillOutcome::Sent { None } else { locked.note_saved() };
+        used.saved = if round.filled == FillOutcome::Sent { None } else { locked.note_saved() };
     }
     drop(locked);
     drop(dropped);
-    if let Some(saved) = saved {
-        saved.note_elsewhere(&op.sb.core);
-    }
-    Ok(step(op.sb, name, decision, Some(absence), reply))
+    used.note_elsewhere(op.sb);
+    Ok(step(decision, Some(absence), reply))
 }
 
 /// The reply to a user from a cached entry, if it can be sent at once: the lifetime of the name is
@@ -517,16 +512,9 @@ fn hit_reply(
     })
 }
 
-fn step(
-    sb: &Superblock,
-    name: NameInDirectory<'_>,
-    decision: LookupDecision,
-    cached: Option<CachedDentry>,
-    reply: Option<LookupResult>,
-) -> LookupStep {
+fn step(decision: LookupDecision, cached: Option<CachedDentry>, reply: Option<LookupResult>) -> LookupStep {
     match (decision, cached) {
         (LookupDecision::Serve(served), Some(cached)) => {
-            note_hit(sb, name, served.hit, &cached);
             let resolved = match cached.child {
                 Some(child) => ResolvedName::Object(child, Some(cached.label)),
                 None => ResolvedName::Missing(Some(cached.label)),
@@ -534,7 +522,6 @@ fn step(
             LookupStep::Serve(served.allowed_by, (resolved, reply))
         }
         (LookupDecision::Confirm(served), Some(cached)) => {
-            note_hit(sb, name, served.hit, &cached);
             LookupStep::Confirm(served.allowed_by, LookupReason::Unknown, cached)
         }
         (LookupDecision::Serve(_) | LookupDecision::Confirm(_), None) => {
@@ -573,18 +560,59 @@ fn decide_name(
     decide_cached_lookup(&view, &op.options)
 }
 
-fn note_hit(sb: &Superblock, name: NameInDirectory<'_>, hit: LookupHit, cached: &CachedDentry) {
-    sb.count(match hit {
+/// The use of a cached name, as far as it is recorded outside the name's directory.
+#[derive(Default)]
+struct NameUse {
+    saved: Option<SavedRequest>,
+    /// The object, if its use is not recorded yet.
+    child: Option<Arc<Inode>>,
+}
+
+impl NameUse {
+    /// Records it there. Called with no inode locked.
+    fn note_elsewhere(self, sb: &Superblock) {
+        if let Some(child) = self.child {
+            child.note_use();
+        }
+        if let Some(saved) = self.saved {
+            saved.note_elsewhere(&sb.core);
+        }
+    }
+}
+
+/// Records in the directory that a cached name of it is used. `counted_in`: [`Inode::unused_in`] of
+/// its object.
+fn note_hit(
+    sb: &Superblock,
+    locked: &mut InodeState,
+    name: NameInDirectory<'_>,
+    decision: LookupDecision,
+    cached: Option<&CachedDentry>,
+    counted_in: Option<&Arc<Inode>>,
+) -> NameUse {
+    let mut used = NameUse::default();
+    let (LookupDecision::Serve(served) | LookupDecision::Confirm(served), Some(cached)) = (decision, cached)
+    else {
+        return used;
+    };
+    sb.count(match served.hit {
         LookupHit::Parent => ClientCounter::DotdotHit,
         LookupHit::Positive => ClientCounter::PosHit,
         LookupHit::Negative => ClientCounter::NegHit,
     });
-    if let Some(child) = &cached.child
-        && child.note_use()
-        && name.directory.note_saved()
-    {
-        sb.count(ClientCounter::DirFillUsed);
+    let Some(child) = &cached.child else { return used };
+    if child.clear(InodeFlag::Primed) {
+        used.saved = locked.note_saved();
+        if used.saved.is_some() {
+            sb.count(ClientCounter::DirFillUsed);
+        }
     }
+    if counted_in.is_none_or(|home| !Arc::ptr_eq(home, name.directory)) {
+        used.child = Some(child).filter(|child| !child.has(InodeFlag::UsedSinceRefresh)).cloned();
+    } else if !child.set(InodeFlag::UsedSinceRefresh) {
+        locked.by_type.directory().prefetch.used();
+    }
+    used
 }
 
 fn count_lookup(sb: &Superblock, why: LookupReason, former: Option<&CachedDentry>) {
@@ -640,12 +668,7 @@ fn decide_speculative_open(op: &Op<'_>, name: &[u8], former: Option<&CachedDentr
         return SpeculativeOpen::Nothing;
     }
     let delegates = op.options.uses_delegations() && op.protocol().expects_delegations();
-    op.sb.core.lookup_opens(|opens| {
-        let opens = delegates.then_some(opens);
-        op.sb.core.lookup_reads(|reads| {
-            rules::decide_speculative_open(&op.options, rules::LookupBenefits { opens, reads })
-        })
-    })
+    op.sb.core.speculations(|benefits| rules::decide_speculative_open(&op.options, delegates, benefits))
 }
 
 fn is_file(resolved: &ResolvedName) -> bool {
@@ -746,7 +769,7 @@ fn absorb_found(
     }
     if was_opened {
         inode.lock().by_type.file().opened_ahead.set(OpenedWith::Lookup);
-        op.sb.core.lookup_opens(|opens| opens.ended(false));
+        op.sb.core.speculations(|benefits| benefits.lookup_opens.record(false));
         op.sb.count(ClientCounter::LookupOpen);
     }
     if let Some(data) = data.filter(|_| is_adopted && attributes.kind == FileKind::Regular) {
@@ -760,7 +783,7 @@ fn enter_data(op: &Op<'_>, inode: &Arc<Inode>, data: ReadData, sent_at: Instant)
     let owner = Arc::clone(inode) as Arc<dyn DataOwner>;
     inode.lock().by_type.file().first_user.get_or_insert(op.identity.number);
     let is_whole = op.sb.core.data.enter_untouched(&owner, data, sent_at);
-    op.sb.core.lookup_reads(|reads| reads.ended(false));
+    op.sb.core.speculations(|benefits| benefits.lookup_reads.record(false));
     if is_whole {
         op.sb.count(ClientCounter::LookupRead);
     }

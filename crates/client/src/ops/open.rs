@@ -16,7 +16,7 @@ use curt_observe::{Cause, ClientCounter, scope};
 use curt_policy::{
     AccessReason, AccessView, OpenDecision, OpenIntent, OpenView,
     data::{PagesDecision, PagesLabel, decide_pages, decide_written_pages},
-    open::{self as rules, FileAtOpen, OpenReadBenefit, OpenServed, OpenTime},
+    open::{self as rules, FileAtOpen, OpenServed, OpenTime},
 };
 use curt_rpc::client::Interrupt;
 use curt_types::{FileKind, SetAttributes};
@@ -135,11 +135,11 @@ pub(crate) fn opened(
         }
         match file.opened_ahead.take().filter(|_| !flags.write) {
             Some(OpenedWith::Lookup) => {
-                op.sb.core.lookup_opens(OpenReadBenefit::used_late);
+                op.sb.core.speculations(|benefits| benefits.lookup_opens.record_use());
                 op.sb.count(ClientCounter::LookupOpenUsed);
             }
             Some(OpenedWith::Sibling) => {
-                op.sb.core.sibling_opens(OpenReadBenefit::used_late);
+                op.sb.core.speculations(|benefits| benefits.sibling_opens.record_use());
                 op.sb.count(ClientCounter::SiblingOpenUsed);
             }
             None => {}
@@ -220,7 +220,9 @@ fn open_time(op: &Op<'_>, inode: &Inode, flags: OpenFlags) -> OpenTime {
             && op.protocol().expects_delegations(),
     };
     let (intent, decision) = (intent(flags), open_decision(op, inode, intent(flags)));
-    op.sb.core.open_reads(|reads| rules::decide_open_time(decision, intent, file, reads))
+    op.sb
+        .core
+        .speculations(|benefits| rules::decide_open_time(decision, intent, file, &mut benefits.open_reads))
 }
 
 pub(crate) fn open_decision(op: &Op<'_>, inode: &Inode, intent: OpenIntent) -> OpenDecision {

@@ -3,7 +3,6 @@
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use curt_observe::ClientCounter;
-use curt_policy::open::OpenReadBenefit;
 use curt_types::Access;
 use rustix::io::Errno;
 
@@ -50,7 +49,7 @@ fn begin_read(op: &Op<'_>, file: &OpenFile) -> Result<(), Errno> {
     file.locks.check_lost()?;
     note_read_at_open(op.sb, file, true);
     if file.owner.data().take_read_at_lookup() {
-        op.sb.core.lookup_reads(OpenReadBenefit::used_late);
+        op.sb.core.speculations(|benefits| benefits.lookup_reads.record_use());
         op.sb.count(ClientCounter::LookupReadUsed);
     }
     if !(file.flags.read || file.flags.execute || file.flags.write) {
@@ -65,7 +64,7 @@ fn begin_read(op: &Op<'_>, file: &OpenFile) -> Result<(), Errno> {
 /// Records whether what was read with the open is used.
 pub(crate) fn note_read_at_open(sb: &Superblock, file: &OpenFile, is_used: bool) {
     if file.read_at_open.load(Relaxed) && file.read_at_open.swap(false, Relaxed) {
-        sb.core.open_reads(|reads| reads.ended(is_used));
+        sb.core.speculations(|benefits| benefits.open_reads.record(is_used));
         if is_used {
             sb.count(ClientCounter::OpenReadUsed);
         }

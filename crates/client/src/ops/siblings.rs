@@ -76,11 +76,11 @@ fn next_in_order(
     let places = NameOrder::ALL.map(|order| (order, listing.place_in(order, ordinal)));
     let mut locked = home.lock();
     let orders = &mut locked.by_type.directory().open_orders;
-    op.sb.core.sibling_opens(|benefit| {
+    op.sb.core.speculations(|benefits| {
         let mut next = None;
         for (order, place) in places {
             let Some(place) = place else { continue };
-            if let Some(direction) = orders[order as usize].opened(place, benefit) {
+            if let Some(direction) = orders[order as usize].opened(place, &mut benefits.sibling_opens) {
                 next.get_or_insert((order, place, direction));
             }
         }
@@ -130,7 +130,7 @@ fn absorb_one(op: &Op<'_>, sibling: &Sibling, found: LookupOpenReply, sent_at: I
         inode.absorb_answer(&op.identity, rights, granted.common(rights), dated);
     }
     inode.lock().by_type.file().opened_ahead.set(OpenedWith::Sibling);
-    op.sb.core.sibling_opens(|opens| opens.ended(false));
+    op.sb.core.speculations(|benefits| benefits.sibling_opens.record(false));
     op.sb.count(ClientCounter::SiblingOpen);
     if let Some(data) = found.data.filter(|_| is_adopted) {
         let owner = Arc::clone(inode) as Arc<dyn DataOwner>;

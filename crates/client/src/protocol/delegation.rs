@@ -96,12 +96,12 @@ impl HeldDelegation {
         self.is_held.load(Ordering::Acquire)
     }
 
-    /// It ends: nothing is served by it any more.
+    /// Ends the delegation: no cached state is valid by it any more.
     pub fn end(&self) {
         self.is_held.store(false, Ordering::Release);
     }
 
-    /// It has saved a request. Relaxed: no other data depend on it.
+    /// Records that the delegation has saved a request. Relaxed: no other data depend on it.
     pub fn note_use(&self) {
         if !self.was_used.load(Ordering::Relaxed) {
             self.was_used.store(true, Ordering::Relaxed);

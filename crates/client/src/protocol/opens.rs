@@ -141,7 +141,7 @@ pub struct LookupOpenReply {
     pub granted: Option<Access>,
     /// The file's first bytes.
     pub data: Option<ReadData>,
-    /// It was opened.
+    /// The file was opened.
     pub was_opened: bool,
     /// The delegation, before the attributes, the rights and the data were read.
     pub delegation: Option<Arc<HeldDelegation>>,

@@ -94,7 +94,7 @@ pub(super) enum ReaddirError {
     Refused(Fault, MonotonicTime),
     /// The server did not reply, or the reply could not be decoded.
     Failed(CallError),
-    /// It returned neither a name nor the end, twice.
+    /// The server returned neither a name nor the end, twice.
     Stuck,
 }
 

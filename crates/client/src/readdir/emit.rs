@@ -9,7 +9,6 @@ use curt_observe::{Cause, ClientCounter, probe, scope};
 use curt_policy::{
     NameDecision, NameView, OpenDecision, OpenIntent,
     names::{DentryState, LookupTime, decide_lookup},
-    open::OpenReadBenefit,
     prefetch::{PrefetchReason, decide},
     readdir::{ListingContinuation, decide_continuation, names_between_decisions},
 };
@@ -235,7 +234,7 @@ impl ReaddirCall<'_> {
 fn begin_reading(op: &Op<'_>, directory: &OpenDirectory) -> Result<(), Errno> {
     if directory.was_listed.swap(false, Relaxed) {
         op.sb.count(ClientCounter::OpenListUsed);
-        op.sb.core.open_lists(OpenReadBenefit::used_late);
+        op.sb.core.speculations(|benefits| benefits.open_lists.record_use());
     }
     let cached = fresh_listing(op, &directory.inode)?;
     probe!(NfsReaddirPass { dir: directory.inode.event_fileid(), hit: cached.is_some() });
@@ -351,13 +350,13 @@ fn list_at_open(
         return Ok(None);
     }
     let is_known = inode.lock().by_type.directory().current_listing().is_some();
-    if is_known || !op.sb.core.open_lists(OpenReadBenefit::is_expected) {
+    if is_known || !op.sb.core.speculations(|benefits| benefits.open_lists.should_try()) {
         return Ok(None);
     }
     let listed = list_with_rights(op, inode)?;
     if listed.is_some() {
         op.sb.count(ClientCounter::OpenList);
-        op.sb.core.open_lists(|lists| lists.ended(false));
+        op.sb.core.speculations(|benefits| benefits.open_lists.record(false));
     }
     Ok(listed)
 }

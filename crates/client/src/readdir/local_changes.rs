@@ -17,9 +17,9 @@ use super::cache::{ChunkBuilder, DirectoryListing, LOCAL_COOKIE_FIRST, LOCAL_NAM
 /// The result of a change of this client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LocalChange<'a> {
-    /// It succeeded: the name, its cache update, and the fileid and type of its object.
+    /// The change succeeded: the name, its cache update, and the fileid and type of its object.
     Made(&'a [u8], DentryUpdate, Option<(u64, FileKind)>),
-    /// It failed and changed nothing.
+    /// The change failed and changed nothing.
     Refused {
         name: &'a [u8],
         /// The server returned EEXIST.

@@ -47,7 +47,7 @@ use crate::{api::InodeId, caller::InternedCaller, inode::Inode};
 pub struct OpenDirectory {
     inode: Arc<Inode>,
     identity: Arc<InternedCaller>,
-    /// It was listed together with its open, and not read since.
+    /// The directory was listed together with its open, and not read since.
     was_listed: AtomicBool,
     cursor: Mutex<ReaddirCursor>,
 }

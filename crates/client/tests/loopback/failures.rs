@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     LoseReply,
     /// The reply is these bytes.
     Nonsense(Vec<u8>),
-    /// It waits at both barriers before it is sent.
+    /// The call waits at both barriers before it is sent.
     Meet(Arc<Barrier>, Arc<Barrier>),
     /// The server executes it, and the reply waits at both barriers.
     MeetAfter(Arc<Barrier>, Arc<Barrier>),

@@ -23,7 +23,7 @@ type Meanwhile = Box<dyn FnOnce() + Send>;
 
 /// The fate of the next call of a procedure.
 enum Plan {
-    /// It is executed, and so is its retransmission.
+    /// The call is executed, and so is its retransmission.
     Twice,
     /// The first transmission is lost before the server; meanwhile another client acts.
     LostOnTheWay(Meanwhile),

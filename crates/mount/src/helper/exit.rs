@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitStatus {
-    /// It is mounted.
+    /// The file system is mounted.
     Success = 0,
     /// Wrong invocation or permissions.
     Usage = 1,
@@ -18,7 +18,7 @@ pub enum ExitStatus {
     User = 8,
     /// /run/mount/utab could not be written.
     Table = 16,
-    /// It is not mounted.
+    /// The file system is not mounted.
     Failed = 32,
 }
 

@@ -47,9 +47,9 @@ pub(super) struct NlmCallbackServer {
 /// Why a status monitor does not watch a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotWatched {
-    /// It refuses that host.
+    /// The status monitor refuses that host.
     Refused,
-    /// It does not answer.
+    /// The status monitor does not answer.
     Unreachable,
 }
 

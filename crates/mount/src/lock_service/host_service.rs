@@ -318,9 +318,9 @@ type SendNotice = Box<dyn Fn(IpAddr, i32) -> bool + Send + Sync>;
 /// The locks of a mount when its servers are to be watched.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LocksOfMount {
-    /// It joins, and locks later.
+    /// The mount joins, and locks later.
     NoneYet,
-    /// It was registered before.
+    /// The mount was registered before.
     MayExist,
 }
 
@@ -328,7 +328,7 @@ enum LocksOfMount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ServiceProgress {
     Starts,
-    /// It is known whether servers can call, and who is the monitor.
+    /// The callback program is registered, or cannot be, and the status monitor is known.
     Serves,
     HasEnded,
 }

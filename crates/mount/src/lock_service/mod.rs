@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use curt_client::protocol::v3::nlm::{NlmHost, Preparation};
+use curt_client::protocol::v3::nlm::{LockReadiness, NlmHost};
 use curt_client::protocol::{LockEvents, WireLock, WireOwner};
 use curt_rpc::auth::RpcCredential;
 use curt_types::FileHandle;
@@ -98,7 +98,7 @@ impl LockHost {
 }
 
 impl NlmHost for LockHost {
-    fn prepare(&self, server: IpAddr) -> Preparation {
+    fn prepare(&self, server: IpAddr) -> LockReadiness {
         if self.joined.get().is_none() {
             let _joining = self.joining.lock();
             if self.joined.get().is_none() {
@@ -106,7 +106,7 @@ impl NlmHost for LockHost {
                     Ok(host) => drop(self.joined.set(host)),
                     Err(error) => {
                         warn!(%error, "no numbers for lock owners: locks fail with ENOLCK");
-                        return Preparation::Impossible;
+                        return LockReadiness::Impossible;
                     }
                 }
             }
@@ -114,9 +114,9 @@ impl NlmHost for LockHost {
         let is_registered = self.with(|host| host.mount.is_registered.load(Relaxed)).unwrap_or(false);
         let servers = self.others.iter().copied().chain([server]);
         if is_registered || !HostState::may_be_notified(servers) {
-            return Preparation::Done;
+            return LockReadiness::Ready;
         }
-        Preparation::NotYet
+        LockReadiness::NotYet
     }
 
     fn first_svid(&self) -> i32 {

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use curt_client::Caller;
 use curt_client::caller::RpcSecurity;
 use curt_client::protocol::v3::NfsV3;
-use curt_client::protocol::v3::nlm::{NlmClient, NlmHost, NlmOptions, Preparation};
+use curt_client::protocol::v3::nlm::{LockReadiness, NlmClient, NlmHost, NlmOptions};
 use curt_client::protocol::{
     LOCK_OWNERS_MAX, LockAnswer, LockEvents, LockOperations as _, RpcCaller, RpcClient, WireLock, WireOwner,
 };
@@ -693,8 +693,8 @@ impl NlmHost for DeadHost {
         0
     }
 
-    fn prepare(&self, _: IpAddr) -> Preparation {
-        Preparation::Done
+    fn prepare(&self, _: IpAddr) -> LockReadiness {
+        LockReadiness::Ready
     }
 
     fn report(&self, _: Weak<dyn LockEvents>) {}

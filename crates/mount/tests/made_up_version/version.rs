@@ -35,7 +35,7 @@ pub(crate) struct MadeUpVersion {
 #[derive(Debug, Default)]
 struct Tree(BTreeMap<u64, Object>);
 
-/// It has no connection.
+/// A transport without a connection.
 struct NoTransport;
 
 impl Transport for NoTransport {
@@ -296,6 +296,5 @@ impl OpenOperations for MadeUpVersion {
         true
     }
 }
-
 impl DelegationOperations for MadeUpVersion {}
 impl LockOperations for MadeUpVersion {}

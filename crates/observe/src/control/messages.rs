@@ -301,9 +301,9 @@ pub struct ServerCapabilities {
     pub name_max: u32,
     /// Listings are requested with attributes.
     pub readdirplus: bool,
-    /// It supports hard links.
+    /// The server supports hard links.
     pub links: bool,
-    /// It supports symbolic links.
+    /// The server supports symbolic links.
     pub symlinks: bool,
     /// Its name and version over NFSv4.1 (eir_server_impl_id).
     pub implementation: String,

@@ -26,9 +26,9 @@ pub(super) const TAIL: usize = 8;
 /// How a record is handled if there is no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OverflowPolicy {
-    /// It is lost: older records stay for the reader.
+    /// The record is lost: older records stay for the reader.
     Keep,
-    /// It overwrites the oldest.
+    /// The record overwrites the oldest.
     Overwrite,
 }
 

@@ -25,7 +25,7 @@ pub struct EventFilter {
     pub path: Option<Vec<u8>>,
     /// A process of this user caused it.
     pub uid: Option<u64>,
-    /// It ends a span of at least this many nanoseconds.
+    /// The event ends a span of at least this many nanoseconds.
     pub slower: Option<u64>,
     /// The open spans by thread, the outermost first, each with its name.
     entered: BTreeMap<u32, Vec<(String, OpenSpan)>>,

@@ -42,7 +42,7 @@ pub enum RecordingError {
     /// Its description is invalid.
     #[error("malformed event descriptions: {0}")]
     Head(String),
-    /// It ends in the middle of a record.
+    /// The recording ends in the middle of a record.
     #[error("truncated in the middle of an event")]
     CutOff,
     /// A record is invalid.

@@ -171,14 +171,14 @@ pub struct GrantedCallback {
     pub range: ByteRange,
     /// How they are locked.
     pub lock_type: LockType,
-    /// It came before: the server, or the network, repeats it.
+    /// The callback came before: the server, or the network, repeats it.
     pub is_repeated: bool,
 }
 
 /// The outcome of a [`LockServerCall`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockReply {
-    /// It was done.
+    /// The request was granted.
     Granted,
     /// The lock is held by others; a CANCEL came too late.
     Denied,
@@ -237,7 +237,7 @@ pub enum LockAction {
 /// Whether a lock could be placed (`F_GETLK`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockTest {
-    /// It could as far as this mount is concerned: TEST has to ask the server, as this owner.
+    /// No lock of this mount conflicts: TEST has to ask the server, as this owner.
     AskServer(LocalLockOwner),
     /// Another owner of this mount holds this lock.
     Held(LocalLockOwner, ByteRange, LockType),

@@ -95,8 +95,8 @@ pub(super) enum RequestStatus {
     Eligible,
     /// Another owner of this mount holds a conflicting lock.
     Conflicts,
-    /// It comes after something that is in progress: a release, a reclaim, or a call of its owner;
-    /// or after another waiter.
+    /// The request comes after something that is in progress: a release, a reclaim, or a call of
+    /// its owner; or after another waiter.
     Follows,
 }
 

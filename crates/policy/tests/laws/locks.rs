@@ -182,35 +182,6 @@ fn two_thousand_waiters_of_one_lock_cost_one_request_each_and_are_served_in_orde
     assert!(mount.agent.is_idle());
 }
 
-/// The shortest time of some turns with a lock that so many wait for.
-fn time_of_turns(waiters: u64) -> Duration {
-    const TURNS: u64 = 50;
-    let mut mount = mount();
-    (0..=waiters).for_each(|id| mount.lock(id, process(id), WRITE, ByteRange::WHOLE));
-    let mut shortest = Duration::MAX;
-    for round in 0..5 {
-        mount.serve();
-        let began = std::time::Instant::now();
-        for turn in 0..TURNS {
-            let holder = (round * TURNS + turn) % (waiters + 1);
-            mount.unlock(1 << 32 | turn, process(holder), ByteRange::WHOLE);
-            mount.serve();
-            mount.lock((round + 1) << 33 | holder, process(holder), WRITE, ByteRange::WHOLE);
-        }
-        shortest = shortest.min(began.elapsed());
-        mount.answers.clear();
-    }
-    shortest
-}
-
-#[test]
-fn a_turn_takes_no_longer_if_more_wait() {
-    let (few, many) = (time_of_turns(20), time_of_turns(10_000));
-    // With a visit of each waiter it was hundreds of times as long. Memory that is not in the
-    // processor's caches may make it a few times as long.
-    assert!(many < few * 20, "{few:?} with 20 waiters, {many:?} with 10000");
-}
-
 #[test]
 fn what_is_pending_is_not_held() {
     let mut mount = mount();

@@ -85,7 +85,7 @@ struct State {
 /// A look-up by the directory's owner.
 #[derive(Clone, Copy, Debug, Hash)]
 enum LookUp {
-    /// It is decided to answer it from memory; the lifetime that the name had then.
+    /// The look-up is answered from memory; the lifetime that the name had then.
     Decided(NameLabel, Duration),
     /// The reply was made then, with this lifetime.
     Answered(MonotonicTime, Duration),

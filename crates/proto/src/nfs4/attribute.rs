@@ -50,13 +50,13 @@ pub enum SetTime4 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 #[repr(u32)]
 pub enum ChangeAttrType {
-    /// It increases with each change.
+    /// The attribute increases with each change.
     MonotonicIncr = 0,
-    /// It is a counter of all changes.
+    /// The attribute is a counter of all changes.
     VersionCounter = 1,
     /// A counter, but not for writes of pNFS.
     VersionCounterNoPnfs = 2,
-    /// It is the time of the last change of attributes.
+    /// The attribute is the time of the last change of attributes.
     TimeMetadata = 3,
     /// Nothing is known of it but that it changes.
     Undefined = 4,
@@ -85,7 +85,7 @@ pub struct ModeMasked {
 pub struct Fattr4<'a> {
     /// Which.
     pub mask: Bitmap4,
-    /// Their values, in ascending order of their numbers.
+    /// The values of the attributes, in ascending order of their numbers.
     pub values: Opaque<'a, ATTRIBUTES_MAX>,
 }
 

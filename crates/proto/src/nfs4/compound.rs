@@ -70,7 +70,7 @@ pub struct CompoundEncoder<'b> {
 pub struct OmittedData {
     /// Where they belong in the buffer.
     pub at: usize,
-    /// Their number of bytes.
+    /// The number of bytes.
     pub length: u32,
 }
 

@@ -77,7 +77,7 @@ pub struct OperationProperties {
 /// Whether a minor version has an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Availability {
-    /// It is known and supported.
+    /// The operation is known and supported.
     Supported,
     /// `NFS4ERR_NOTSUPP`.
     NotSupported,

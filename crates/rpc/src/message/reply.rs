@@ -30,7 +30,7 @@ const DENIED_AUTH_ERROR: u32 = 1;
 /// The status of an accepted call (RFC 5531 section 9, `accept_stat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AcceptStatus {
-    /// It was executed; results follow.
+    /// The call was executed; results follow.
     Success,
     /// The program is not served here.
     ProgramUnavailable,

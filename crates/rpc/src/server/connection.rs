@@ -60,9 +60,9 @@ pub(super) struct ServerConnection {
 
 /// The work of a thread.
 pub(super) enum ServerJob {
-    /// It reads a connection.
+    /// The thread reads a connection.
     Read(ReadJob),
-    /// It executes a call that was deferred.
+    /// The thread executes a call that was deferred.
     Resume(ResumedCall),
 }
 

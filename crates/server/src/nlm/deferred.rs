@@ -2,9 +2,10 @@
 //!
 //! A host may give up a request that waits: its process was killed, or it restarts. It then sends
 //! UNLOCK, CANCEL, UNSHARE, FREE_ALL or a notice, and takes the reply for the end of the request.
-//! Executed later, the request would take what nobody releases. So each of these marks what it
-//! concerns, and then releases what the host has. A request looks at its mark with the table of
-//! locks or reservations locked: either it is refused, or what it took is found there.
+//! If the waiting request were executed later, no request would release its lock or reservation. So
+//! each of these first marks the waiting requests that it concerns, and then releases what the host
+//! has. A request reads its mark with the table of locks or reservations locked: either the request
+//! is refused, or its lock is in the table already and is released.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

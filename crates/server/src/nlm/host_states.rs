@@ -47,14 +47,14 @@ struct KnownStateNumbers {
     /// The number in the first LOCKs; 0: unknown.
     first: i32,
     /// Others in LOCKs since, in the order in which they came.
-    others: Vec<LaterState>,
+    others: Vec<NewerStateNumber>,
     /// The number in the last LOCK; 0: unknown.
     latest: i32,
 }
 
 /// A later NSM state number seen in LOCK requests.
 #[derive(Debug)]
-struct LaterState {
+struct NewerStateNumber {
     state: i32,
     /// Hashes of the file and owner of these LOCKs. On a collision the locks of the second pair are
     /// kept.
@@ -64,7 +64,7 @@ struct LaterState {
     all: LockedCount,
 }
 
-impl LaterState {
+impl NewerStateNumber {
     fn new(state: i32, all: &LockedCount) -> Self {
         Self { state, locked: HashSet::new(), is_complete: true, all: Arc::clone(all) }
     }
@@ -90,7 +90,7 @@ impl LaterState {
     }
 }
 
-impl Drop for LaterState {
+impl Drop for NewerStateNumber {
     fn drop(&mut self) {
         self.forget();
     }
@@ -126,7 +126,7 @@ impl HostStates {
             if known.others.len() >= STATES_MAX {
                 known.others.remove(0);
             }
-            known.others.push(LaterState::new(state, &self.all));
+            known.others.push(NewerStateNumber::new(state, &self.all));
             known.others.len() - 1
         });
         known.others[place].insert(self.hashing.hash_one(locked));

@@ -33,7 +33,7 @@ pub(super) struct Host {
     name: Vec<u8>,
     /// The state numbers of its NSM.
     pub(super) states: HostStates,
-    /// It has requested a monitored lock (any but NM_LOCK). Relaxed: it orders nothing.
+    /// The host has requested a monitored lock (any but NM_LOCK). Relaxed: it orders nothing.
     wants: AtomicBool,
     known: Mutex<KnownHost>,
 }
@@ -53,11 +53,11 @@ struct KnownHost {
 /// Whether a host is in the list because of this run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listing {
-    /// It is not, or an earlier run has put it there.
+    /// The host is not on the list, or an earlier run has put it there.
     No,
-    /// It is, with the first so many of its `locals`.
+    /// The host is on the list, with the first so many of its `locals`.
     Yes { locals: usize },
-    /// It has no locks any more, and leaves the list unless it begins again before.
+    /// The host has no locks any more, and leaves the list unless it begins again before.
     Ended,
 }
 
@@ -121,7 +121,7 @@ impl Host {
 #[derive(Default)]
 pub(super) struct HostTable {
     hosts: RwLock<HashMap<IpAddr, Arc<Host>>>,
-    /// Those that had locks when the last run ended.
+    /// The hosts that had locks when the last run ended.
     of_last_run: OnceLock<HashSet<IpAddr>>,
     /// The number of this run. Relaxed: it does not change once requests are served.
     state: AtomicI32,

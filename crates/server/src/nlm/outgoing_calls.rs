@@ -91,9 +91,9 @@ pub enum GrantedCallOutcome {
     Accepted,
     /// The client does not want the lock.
     Refused,
-    /// It has not received this copy: no port, or no connection.
+    /// The peer has not received this copy: no port, or no connection.
     Undelivered,
-    /// It may have received it.
+    /// The peer may have received this copy.
     Unanswered,
 }
 

@@ -114,7 +114,7 @@ impl Client {
         self.is_recorded.load(Ordering::Acquire)
     }
 
-    /// It is recorded on stable storage.
+    /// Records that the client is on stable storage.
     pub(crate) fn set_recorded(&self) {
         self.is_recorded.store(true, Ordering::Release);
     }

@@ -150,11 +150,11 @@ pub(crate) trait DelegationObserver: Send + Sync {
 /// The state of a recall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecallState {
-    /// It has been sent, or is about to be.
+    /// The recall has been sent, or is about to be.
     Sent,
-    /// It was not answered: it is to be sent again.
+    /// The recall was not answered: it is to be sent again.
     Failed,
-    /// It has been sent again, or is about to be.
+    /// The recall has been sent again, or is about to be.
     Repeated,
 }
 
@@ -181,7 +181,7 @@ struct DelegationShard {
     files: HashMap<FileKey, FileDelegations>,
     /// The delegations that are recalled, by the time of the recall and the stateid.
     recalled: RecallTimes,
-    /// Those among them that have a deadline, by it.
+    /// The recalled delegations that have a deadline, ordered by it.
     deadlines: RecallTimes,
 }
 

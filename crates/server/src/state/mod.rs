@@ -77,7 +77,8 @@ pub(crate) struct ServerState {
     departing: AtomicUsize,
     /// The clients whose leases may expire until `idle_until`.
     idle: Mutex<Vec<Arc<Client>>>,
-    /// Their number. Relaxed: stored with `idle` locked, and read before that for speed.
+    /// The number of clients in `idle`. Relaxed: stored with `idle` locked, and read before that
+    /// for speed.
     idle_count: AtomicUsize,
     /// Nanoseconds of the time until which no lease of other clients than `idle` expires.
     /// Relaxed: a time alone.

@@ -125,7 +125,7 @@ pub(super) struct OpenState {
 pub(super) enum Revocation {
     /// The administrator has revoked it.
     Admin,
-    /// It is a delegation that was recalled and not returned.
+    /// The stateid is that of a delegation that was recalled and not returned.
     Recall,
 }
 
@@ -316,8 +316,8 @@ impl ClientStates {
         open.mode
     }
 
-    /// Ends all states. Returns the number of states, and the opens and delegations that others
-    /// must be relieved of.
+    /// Ends all states. Returns the number of states, and the opens and delegations to remove
+    /// from the tables of their files.
     fn release(&mut self) -> (usize, Vec<(FileKey, ShareMode)>, Vec<FileKey>) {
         self.is_gone = true;
         self.opens.clear();

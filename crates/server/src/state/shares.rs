@@ -127,9 +127,9 @@ impl ShareHolder {
 /// The direction of I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IoDirection {
-    /// It reads data.
+    /// The operation reads data.
     Read,
-    /// It writes data, or sets the size.
+    /// The operation writes data, or sets the size.
     Write,
 }
 

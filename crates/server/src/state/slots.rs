@@ -87,7 +87,7 @@ struct SlotContents {
 /// The state of a slot's last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotState {
-    /// It is executed.
+    /// The request is being executed.
     InProgress,
     /// Its reply is cached.
     Cached,

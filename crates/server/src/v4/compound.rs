@@ -317,7 +317,7 @@ impl<'r> Compound<'r, '_> {
         self.current_attributes = attributes;
     }
 
-    /// Those attributes.
+    /// The attributes that are kept for the next operation.
     pub(crate) const fn kept_attributes(&self) -> Option<Attributes> {
         self.current_attributes
     }

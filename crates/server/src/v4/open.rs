@@ -132,13 +132,13 @@ pub(super) fn share_mode(access: ShareAccess4, deny: u32) -> Result<ShareMode, O
 enum WantedDelegation {
     /// Nothing: it takes one, and no reason why there is none.
     Unsaid,
-    /// It wants one for reading.
+    /// The client wants a delegation for reading.
     Read,
-    /// It wants one for writing only.
+    /// The client wants a delegation for writing only.
     Write,
-    /// It wants none.
+    /// The client wants no delegation.
     None(NoDelegation),
-    /// It had one before the server restarted, or had none.
+    /// The client had this delegation before the server restarted, or had none.
     Reclaimed(DelegationType),
 }
 
@@ -205,7 +205,7 @@ fn delegate(
         Ok(stateid) => {
             service.counters.count(ServerCounter::DelegationsGranted);
             probe!(NfsdDelegation { fhandle: target.handle_hash(), reason: "granted" });
-            // Nobody is named who may open without asking: the client asks by ACCESS.
+            // The ACE names no user who may open without a request: the client sends ACCESS.
             OpenDelegation::Read { stateid, recall: false, permissions: Nfsace4::default() }
         }
         Err(DelegationRefusal::Contention) => none(NoDelegation::Contention(false)),

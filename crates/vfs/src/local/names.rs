@@ -49,7 +49,7 @@ pub(super) fn mknod(
 /// Whether a look-up may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupWait {
-    /// It may wait for a disk.
+    /// The operation may wait for a disk.
     MayBlock,
     /// Only memory is accessed.
     NoWait,

@@ -67,7 +67,7 @@ pub enum OPathCaching {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocalError {
-    /// It cannot be opened.
+    /// The directory cannot be opened.
     #[error("{path}: {source}", path = path.display())]
     Open {
         /// The directory.

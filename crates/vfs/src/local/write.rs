@@ -45,9 +45,9 @@ impl SyncExtent {
 
 /// Whether write-back errors of a file will be seen.
 enum WritebackWatch {
-    /// They will; another file may have been evicted.
+    /// The writes will be noticed; another file may have been evicted.
     Watched(Option<(NodeHandle, Arc<OwnedFd>)>),
-    /// They will not.
+    /// The writes will not be noticed.
     Not,
 }
 

@@ -8,7 +8,7 @@ use curt_observe::ClientCounter;
 use curt_observe::control::MountReport;
 use serde::Serialize;
 
-use super::turns::{Turn, Turns, TurnsPlan};
+use super::acquisitions::{Acquisition, AcquisitionPlan, Acquisitions};
 
 /// Points of a line in the picture.
 const POINTS_MAX: usize = 500;
@@ -103,11 +103,11 @@ impl LockRun {
     pub(super) fn new(
         place: &'static str,
         clients: usize,
-        plan: &TurnsPlan,
-        turns: &Turns,
+        plan: &AcquisitionPlan,
+        turns: &Acquisitions,
         cost: Option<LockCostFigures>,
     ) -> Self {
-        let Turns { turns, is_stopped } = turns;
+        let Acquisitions { turns, is_stopped } = turns;
         let (hold, time) = (nanoseconds(plan.hold), nanoseconds(plan.time));
         let per_client = plan.processes as usize;
         let processes = per_client * clients;
@@ -116,7 +116,8 @@ impl LockRun {
         grabs.iter().for_each(|turn| counts[turn.process as usize] += 1);
         let mut waits: Vec<u64> = turns.iter().map(|turn| turn.grab - turn.wait).collect();
         waits.sort_unstable();
-        let until_free = |turn: Option<&Turn>| turn.map_or(0, |turn| (turn.grab + hold).saturating_sub(time));
+        let until_free =
+            |turn: Option<&Acquisition>| turn.map_or(0, |turn| (turn.grab + hold).saturating_sub(time));
         let ideal_drain = until_free(grabs.last()) + drain.len() as u64 * hold;
         let round = plan.hold + plan.rest;
         let fifo: Vec<_> =
@@ -173,8 +174,8 @@ fn jain(counts: &[usize]) -> f64 {
 /// The most grabs that one of these processes is ahead of another at any time within the run's
 /// time, since each of them had begun to wait: who begins late is behind without any fault of the
 /// lock.
-fn most_ahead(turns: &[Turn], time: u64, processes: &Range<usize>) -> usize {
-    let index = |turn: &Turn| Some(turn.process as usize).filter(|number| processes.contains(number));
+fn most_ahead(turns: &[Acquisition], time: u64, processes: &Range<usize>) -> usize {
+    let index = |turn: &Acquisition| Some(turn.process as usize).filter(|number| processes.contains(number));
     let mut first_waits = BTreeMap::new();
     for turn in turns {
         index(turn).map(|process| first_waits.entry(process).or_insert(turn.wait));
@@ -200,7 +201,7 @@ fn most_ahead(turns: &[Turn], time: u64, processes: &Range<usize>) -> usize {
     most
 }
 
-fn progress(turns: &[Turn]) -> Vec<(f64, u64)> {
+fn progress(turns: &[Acquisition]) -> Vec<(f64, u64)> {
     let step = turns.len().div_ceil(POINTS_MAX).max(1);
     let counted = (1_u64..).zip(turns).map(|(count, turn)| (seconds(turn.grab), count));
     let mut points: Vec<_> = counted.clone().step_by(step).collect();
@@ -214,9 +215,9 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn plan() -> TurnsPlan {
+    fn plan() -> AcquisitionPlan {
         let ms = Duration::from_millis;
-        TurnsPlan {
+        AcquisitionPlan {
             processes: 1,
             hold: ms(100),
             rest: ms(100),
@@ -226,9 +227,9 @@ mod tests {
         }
     }
 
-    fn turns(turns: &[(u32, u64, u64)]) -> Turns {
-        let turn = |(process, wait, grab)| Turn { process, wait: wait * MS, grab: grab * MS };
-        Turns { turns: turns.iter().copied().map(turn).collect(), is_stopped: false }
+    fn turns(turns: &[(u32, u64, u64)]) -> Acquisitions {
+        let turn = |(process, wait, grab)| Acquisition { process, wait: wait * MS, grab: grab * MS };
+        Acquisitions { turns: turns.iter().copied().map(turn).collect(), is_stopped: false }
     }
 
     fn near(one: f64, other: f64) -> bool {
@@ -257,7 +258,7 @@ mod tests {
         let taken = turns(&[(0, 0, 0), (0, 30, 100), (1, 50, 200), (0, 130, 300), (2, 40, 400)]).turns;
         assert_eq!(most_ahead(&taken, 1000 * MS, &(0..2)), 1);
         assert_eq!(most_ahead(&taken, 1000 * MS, &(0..3)), 2, "the third is behind both");
-        let run = LockRun::new("local", 3, &plan(), &Turns { turns: taken, is_stopped: false }, None);
+        let run = LockRun::new("local", 3, &plan(), &Acquisitions { turns: taken, is_stopped: false }, None);
         assert_eq!((run.ahead, run.client_ahead), (2, vec![0, 0, 0]));
     }
 

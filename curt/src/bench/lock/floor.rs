@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result};
 use indicatif::ProgressBar;
 use tempfile::TempDir;
 
-use super::turns::{self, Turns, TurnsPlan};
+use super::acquisitions::{self, AcquisitionPlan, Acquisitions};
 
 /// The agent's socket; those of processes are named by their number.
 const AGENT: &str = "agent";
@@ -62,7 +62,7 @@ fn request(kind: u8, number: u32) -> [u8; 5] {
 }
 
 /// Takes turns.
-pub(super) fn take(plan: &TurnsPlan, bar: &ProgressBar) -> Result<Turns> {
+pub(super) fn take(plan: &AcquisitionPlan, bar: &ProgressBar) -> Result<Acquisitions> {
     let directory = TempDir::with_prefix("curt-bench-")?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let server = TcpStream::connect(listener.local_addr()?)?;
@@ -74,7 +74,7 @@ pub(super) fn take(plan: &TurnsPlan, bar: &ProgressBar) -> Result<Turns> {
         let echo = scope.spawn(move || answer(echo));
         let path = directory.path();
         let agent = scope.spawn(move || queue(path, &requests, server));
-        let turns = turns::take(&[path.to_owned()], plan, true, bar);
+        let turns = acquisitions::take(&[path.to_owned()], plan, true, bar);
         // The agent may have ended with an error, which is reported.
         let _ = UnixDatagram::unbound()?.send_to(&request(END, 0), path.join(AGENT));
         agent.join().expect("the agent does not panic").context("the queue without a file system")?;

@@ -3,9 +3,9 @@
 //! Each process locks a file, holds it, unlocks it and rests. The same is done with a local file.
 //! Grabs, fairness and waits are compared with those, and with what a perfect FIFO would give.
 
+mod acquisitions;
 mod figures;
 mod floor;
-mod turns;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,9 +17,9 @@ use curt_observe::control::{self, MountReport};
 use serde_json::json;
 use tempfile::TempDir;
 
+use self::acquisitions::AcquisitionPlan;
+pub(super) use self::acquisitions::{LockWork, work};
 use self::figures::{LockCost, LockRun};
-use self::turns::TurnsPlan;
-pub(super) use self::turns::{LockWork, work};
 use crate::output;
 
 /// Processes of the run with `locks=server-first`.
@@ -113,8 +113,8 @@ fn held(text: &str) -> Result<Duration, String> {
 }
 
 impl BenchLockArguments {
-    fn plan(&self) -> TurnsPlan {
-        TurnsPlan {
+    fn plan(&self) -> AcquisitionPlan {
+        AcquisitionPlan {
             processes: self.processes,
             hold: self.hold,
             rest: self.rest,
@@ -125,10 +125,10 @@ impl BenchLockArguments {
     }
 
     /// As a user whom the servers keep waiting would run it.
-    fn server_first_plan(&self) -> TurnsPlan {
+    fn server_first_plan(&self) -> AcquisitionPlan {
         let processes = self.processes.min(SERVER_FIRST_PROCESSES);
         let plan = self.plan();
-        TurnsPlan { processes, limit: Some((plan.time + self.hold * processes) * 2), ..plan }
+        AcquisitionPlan { processes, limit: Some((plan.time + self.hold * processes) * 2), ..plan }
     }
 }
 
@@ -149,7 +149,7 @@ pub(super) fn run(arguments: &BenchLockArguments) -> Result<bool> {
     let plan = arguments.plan();
     let mut runs = Vec::new();
     for _ in 0..arguments.pairs {
-        let both = TurnsPlan { processes: plan.processes * arguments.clients, ..plan };
+        let both = AcquisitionPlan { processes: plan.processes * arguments.clients, ..plan };
         runs.push(place.take("mount", &arguments.options, arguments, &plan)?);
         runs.push(take("local", &[local.path().to_owned()], &both, None)?);
         if arguments.floor {
@@ -197,7 +197,7 @@ impl LockedPlace {
         name: &'static str,
         options: &str,
         arguments: &BenchLockArguments,
-        plan: &TurnsPlan,
+        plan: &AcquisitionPlan,
     ) -> Result<LockRun> {
         let world = match self {
             Self::Directory(directory) => return take(name, std::slice::from_ref(directory), plan, None),
@@ -216,24 +216,24 @@ impl LockedPlace {
 fn take(
     name: &'static str,
     directories: &[PathBuf],
-    plan: &TurnsPlan,
+    plan: &AcquisitionPlan,
     server: Option<u32>,
 ) -> Result<LockRun> {
-    directories.iter().try_for_each(|directory| turns::prepare(directory, plan.first_lock))?;
+    directories.iter().try_for_each(|directory| acquisitions::prepare(directory, plan.first_lock))?;
     let clients = directories.len();
     let count = plan.processes as usize * clients;
     let bar = progress_bar(&format!("{name}: {count} processes for {} s", plan.time.as_secs()));
     bar.set_length(expected(plan));
     let before = cost(directories, server);
-    let taken = turns::take(directories, plan, false, &bar)?;
+    let taken = acquisitions::take(directories, plan, false, &bar)?;
     let cost = before.zip(cost(directories, server)).map(|(before, after)| after.since(&before));
     bar.finish_and_clear();
-    turns::remove(&directories[0])?;
+    acquisitions::remove(&directories[0])?;
     Ok(LockRun::new(name, clients, plan, &taken, cost))
 }
 
 /// Takes turns without a file system.
-fn floor(plan: &TurnsPlan) -> Result<LockRun> {
+fn floor(plan: &AcquisitionPlan) -> Result<LockRun> {
     let bar = progress_bar(&format!("floor: {} processes for {} s", plan.processes, plan.time.as_secs()));
     bar.set_length(expected(plan));
     let taken = floor::take(plan, &bar)?;
@@ -242,7 +242,7 @@ fn floor(plan: &TurnsPlan) -> Result<LockRun> {
 }
 
 /// About how many turns there will be.
-fn expected(plan: &TurnsPlan) -> u64 {
+fn expected(plan: &AcquisitionPlan) -> u64 {
     u64::try_from(plan.time.as_nanos() / plan.hold.as_nanos()).unwrap_or(u64::MAX)
 }
 

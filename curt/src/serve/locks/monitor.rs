@@ -50,7 +50,7 @@ struct HostsToWatch<M, F> {
     /// The monitor that watches all hosts but `unwatched`.
     monitor: Option<M>,
     hosts: HashSet<IpAddr>,
-    /// Those that it is asked for again. One that failed is the last one.
+    /// The hosts that the monitor is asked for again. One that failed is the last one.
     unwatched: VecDeque<IpAddr>,
 }
 

@@ -37,10 +37,11 @@ use super::ports::{Peer, Program};
 /// The threads.
 const THREADS: usize = 4;
 
-/// Those that may call hosts that were not called yet, or make calls that are expected to be slow.
+/// The threads that may call hosts that were not called yet, or make calls that are expected to be
+/// slow.
 const THREADS_FOR_OTHERS: usize = THREADS / 2;
 
-/// Those that may make calls that are expected to be slow.
+/// The threads that may make calls that are expected to be slow.
 const THREADS_FOR_SLOW: usize = THREADS_FOR_OTHERS - 1;
 
 /// Results of asynchronous requests that wait for one host. Callbacks are bounded by the number of
@@ -79,9 +80,9 @@ type Job = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct PeerQueue {
-    hosts: HashMap<CallsTo, PeerHost>,
+    hosts: HashMap<PeerKey, PeerHost>,
     /// Hosts with calls, none of which is being made.
-    ready: VecDeque<CallsTo>,
+    ready: VecDeque<PeerKey>,
     /// Threads that call hosts that were not called yet, and that make calls that are expected to
     /// be slow.
     new: usize,
@@ -93,15 +94,15 @@ struct PeerQueue {
     waiting: usize,
 }
 
-/// Which calls: callbacks, or results. Those of one kind do not wait for those of the other, and
-/// have a connection of their own.
+/// A host and the kind of calls to it: callbacks, or results. Calls of one kind do not wait for
+/// those of the other, and have a connection of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct CallsTo {
+struct PeerKey {
     address: IpAddr,
     are_results: bool,
 }
 
-impl CallsTo {
+impl PeerKey {
     const fn of(call: &PeerCall) -> Self {
         Self { address: call.peer, are_results: call.is_result() }
     }
@@ -127,8 +128,8 @@ struct HostState {
     last_call: Option<Instant>,
 }
 
-/// A host that a thread has taken, with a call to it.
-struct TakenHost {
+/// A call that a thread has taken from the queue, with the state of its host.
+struct DequeuedCall {
     call: PeerCall,
     state: HostState,
     expected: Expectation,
@@ -212,7 +213,7 @@ impl PeerThreads {
 
     /// Waits for a host that may be called. `None`: there was none for a while, and another thread
     /// waits.
-    fn take(self: &Arc<Self>) -> Option<TakenHost> {
+    fn take(self: &Arc<Self>) -> Option<DequeuedCall> {
         let mut queue = self.queue.lock();
         loop {
             if let Some(taken) = queue.take() {
@@ -238,13 +239,13 @@ impl PeerThreads {
         }
     }
 
-    fn put_back(&self, taken: TakenHost) {
+    fn put_back(&self, taken: DequeuedCall) {
         self.queue.lock().put_back(taken);
         self.changed.notify_one();
     }
 
     /// Makes a call, and reports its outcome.
-    fn make(&self, taken: &mut TakenHost) {
+    fn make(&self, taken: &mut DequeuedCall) {
         let (address, local) = (taken.call.peer, taken.call.local);
         match &taken.call.kind {
             PeerCallKind::Granted(granted) => {
@@ -317,7 +318,7 @@ impl PeerQueue {
     /// Queues a call; returns whether there was room. A GRANTED that is queued already is not
     /// queued twice.
     fn push(&mut self, call: PeerCall) -> bool {
-        let calls = CallsTo::of(&call);
+        let calls = PeerKey::of(&call);
         if calls.are_results {
             let of_host = self.hosts.get(&calls).map_or(0, |host| host.calls.len());
             if of_host >= RESULTS_MAX || self.results >= RESULTS_ALL_MAX {
@@ -339,14 +340,14 @@ impl PeerQueue {
     }
 
     /// Takes a host that may be called now, with its next call: callbacks first.
-    fn take(&mut self) -> Option<TakenHost> {
+    fn take(&mut self) -> Option<DequeuedCall> {
         let has_place = self.new + self.slow < THREADS_FOR_OTHERS;
         let is_possible = |expected: Expectation| match expected {
             Expectation::Fast => true,
             Expectation::Unknown => has_place,
             Expectation::Slow => has_place && self.slow < THREADS_FOR_SLOW,
         };
-        let is_next = |calls: &CallsTo, are_results: bool| {
+        let is_next = |calls: &PeerKey, are_results: bool| {
             calls.are_results == are_results
                 && self.hosts.get(calls).is_some_and(|host| is_possible(host.expected(*calls)))
         };
@@ -367,13 +368,13 @@ impl PeerQueue {
         let state = std::mem::take(&mut host.state);
         self.new += usize::from(expected == Expectation::Unknown);
         self.slow += usize::from(expected == Expectation::Slow);
-        Some(TakenHost { call, state, expected })
+        Some(DequeuedCall { call, state, expected })
     }
 
-    fn put_back(&mut self, taken: TakenHost) {
+    fn put_back(&mut self, taken: DequeuedCall) {
         self.new -= usize::from(taken.expected == Expectation::Unknown);
         self.slow -= usize::from(taken.expected == Expectation::Slow);
-        let calls = CallsTo::of(&taken.call);
+        let calls = PeerKey::of(&taken.call);
         let host = self.hosts.entry(calls).or_default();
         host.is_called = false;
         host.state = taken.state;
@@ -393,7 +394,7 @@ impl PeerQueue {
 }
 
 impl PeerHost {
-    fn expected(&self, calls: CallsTo) -> Expectation {
+    fn expected(&self, calls: PeerKey) -> Expectation {
         match (self.state.failures, self.state.last_call) {
             (0, Some(_)) => Expectation::Fast,
             (0, None) if !calls.are_results => Expectation::Unknown,
@@ -558,7 +559,7 @@ mod tests {
     fn queue_of(hosts: std::ops::RangeInclusive<u8>) -> PeerQueue {
         let mut queue = PeerQueue::default();
         for host in hosts {
-            let state = &mut queue.hosts.entry(CallsTo::of(&call(host))).or_default().state;
+            let state = &mut queue.hosts.entry(PeerKey::of(&call(host))).or_default().state;
             state.last_call = Some(Instant::now());
         }
         queue
@@ -595,7 +596,7 @@ mod tests {
         let (one, two) = (queue.take().expect("the first"), queue.take().expect("the other host"));
         assert_eq!((one.call, two.call), (call(1), call(2)));
         assert!(queue.take().is_none(), "both are being called");
-        let one = TakenHost { call: call(1), ..one };
+        let one = DequeuedCall { call: call(1), ..one };
         queue.put_back(one);
         assert_eq!(queue.take().map(|taken| taken.call), Some(call(1)));
     }
@@ -608,7 +609,7 @@ mod tests {
         let second = queue.take().expect("a result");
         assert_eq!((&first.call, &second.call), (&granted(1, 1), &call(1)));
         assert!(queue.take().is_none());
-        queue.put_back(TakenHost { state: HostState { failures: 9, ..HostState::default() }, ..second });
+        queue.put_back(DequeuedCall { state: HostState { failures: 9, ..HostState::default() }, ..second });
         queue.put_back(first);
         assert!(queue.push(granted(1, 2)));
         assert!(queue.take().is_some_and(|taken| taken.state.failures == 0), "of the callbacks");
@@ -646,7 +647,7 @@ mod tests {
         let failed = HostState { failures: 1, ..HostState::default() };
         for host in 1..=4 {
             queue.push(call(host));
-            queue.hosts.entry(CallsTo::of(&call(host))).or_default().state.failures = failed.failures;
+            queue.hosts.entry(PeerKey::of(&call(host))).or_default().state.failures = failed.failures;
         }
         queue.push(call(9));
         let taken: Vec<_> = std::iter::from_fn(|| queue.take()).collect();
@@ -664,7 +665,7 @@ mod tests {
         let mut queue = queue_of(1..=2);
         for host in 1..=2 {
             // They have been called back.
-            queue.hosts.entry(CallsTo::of(&granted(host, 1))).or_default().state.last_call =
+            queue.hosts.entry(PeerKey::of(&granted(host, 1))).or_default().state.last_call =
                 Some(Instant::now());
         }
         for host in (3..=9).chain(1..=2) {

@@ -322,7 +322,7 @@ fn named(directory: NfsFh3, name: &[u8]) -> Result<DirOpArgs<'_>> {
 
 /// The check of the replies of one connection.
 pub(crate) enum ReplyChecks {
-    /// They equal this record, except the xid: an echo.
+    /// The replies equal this record, except the xid: an echo.
     Same(Vec<u8>),
     Success,
     /// READs, which return these data of each slot.

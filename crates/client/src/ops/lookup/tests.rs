@@ -126,6 +126,54 @@ fn the_first_lookup_of_a_name_that_a_complete_listing_lacks_locks_the_directory_
     }
 }
 
+/// Most allocations of two tables that grow to 100 entries.
+const GROWTHS_MAX: usize = 16;
+
+/// Two rounds, because a use is counted again after the attributes of all were fetched together.
+/// The first use of an inode enters it into tables, which grow at times.
+#[test]
+fn the_first_lookup_of_a_name_that_was_listed_locks_the_directory_once() {
+    for kernel_names in [Duration::ZERO, KEPT] {
+        let world = World::new();
+        let (me, writer) = (user(1000), world.mount(CacheOptions::default()));
+        let top = writer.client.root();
+        let directory = ops::mkdir(&writer.client.op(&me), top, b"directory", 0o755).unwrap().id;
+        let name = |number: usize| format!("file-{number}");
+        for number in 0..100 {
+            writer.put(&me, directory, &name(number), 0o644, b"");
+        }
+        world.pass(Duration::from_secs(100));
+        let mounted = world.mount(CacheOptions { kernel_names, ..CacheOptions::default() });
+        mounted.client.set_used_by_kernel();
+        mounted.teach_time(&world);
+        let LookupResult::Positive(found) =
+            ops::lookup(&mounted.client.op(&me), mounted.client.root(), b"directory").unwrap()
+        else {
+            panic!("the directory is there");
+        };
+        let directory = found.id;
+        for round in 0..2 {
+            world.pass(Duration::from_secs(100));
+            list(&mounted, directory);
+            mounted.sent();
+            let mut allocated = 0;
+            for number in 0..100 {
+                let name = name(number);
+                INODE_LOCKS.set((directory, 0));
+                let read = world.clock.read.load(Relaxed);
+                let before = sys::allocations_here();
+                let found = ops::lookup(&mounted.client.op(&me), directory, name.as_bytes()).unwrap();
+                allocated += sys::allocations_here() - before;
+                let read = world.clock.read.load(Relaxed) - read;
+                assert_eq!((INODE_LOCKS.get().1, read), (1, 1), "locks, clock readings: {name}, {round}");
+                assert!(matches!(found, LookupResult::Positive(_)));
+            }
+            assert!(allocated <= GROWTHS_MAX, "{allocated} allocations, {round}");
+            assert_eq!(mounted.sent(), "");
+        }
+    }
+}
+
 /// A removal that begins and ends between the arrival of a reply and the caching of its names does
 /// not end the epoch of their label.
 #[test]

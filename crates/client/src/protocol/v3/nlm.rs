@@ -63,7 +63,7 @@ const TESTER: WireOwner = WireOwner(LOCK_OWNERS_MAX);
 pub trait NlmHost: Send + Sync + fmt::Debug {
     /// Locks are about to be requested or tested at this address of the server, always the same
     /// one: from now on this mount has numbers for their owners, and the server is monitored.
-    fn prepare(&self, server: IpAddr) -> Preparation;
+    fn prepare(&self, server: IpAddr) -> LockReadiness;
 
     /// The first `svid` of this mount, after [`NlmHost::prepare`];
     /// [`crate::protocol::LOCK_OWNERS_MAX`] follow.
@@ -93,12 +93,13 @@ pub trait NlmHost: Send + Sync + fmt::Debug {
 
 /// Whether locks can be requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Preparation {
-    /// They can.
-    Done,
-    /// Not before the server has been told of a restart of this host: it would free them.
+pub enum LockReadiness {
+    /// Locks can be requested.
+    Ready,
+    /// The server has not been notified of a restart of this host yet: the notice would free the
+    /// locks.
     NotYet,
-    /// There are no numbers for their owners.
+    /// There are no numbers for the owners of locks.
     Impossible,
 }
 
@@ -153,7 +154,7 @@ impl TransportEvents for ConnectionCount {
 enum NoNlm {
     /// The server has no NLM.
     Missing,
-    /// It may have one later.
+    /// The server may have NLM later, or be reachable later.
     NotNow(CallError),
 }
 
@@ -196,9 +197,9 @@ impl NlmClient {
         mode: LockMode,
     ) -> LockAnswer {
         match self.prepare(calls) {
-            Ok(Preparation::Done) => {}
-            Ok(Preparation::NotYet) => return Ok(LockReply::Grace),
-            Ok(Preparation::Impossible) | Err(NoNlm::Missing) => return Ok(MISSING),
+            Ok(LockReadiness::Ready) => {}
+            Ok(LockReadiness::NotYet) => return Ok(LockReply::Grace),
+            Ok(LockReadiness::Impossible) | Err(NoNlm::Missing) => return Ok(MISSING),
             Err(NoNlm::NotNow(error)) => return Err(error),
         }
         let block = mode == LockMode::Block && self.host.can_be_called();
@@ -267,9 +268,9 @@ impl NlmClient {
         lock: &WireLock,
     ) -> Result<LockTestReply, CallError> {
         match self.prepare(calls) {
-            Ok(Preparation::Done) => {}
-            Ok(Preparation::NotYet) => return Ok(LockTestReply::Grace),
-            Ok(Preparation::Impossible) | Err(NoNlm::Missing) => {
+            Ok(LockReadiness::Ready) => {}
+            Ok(LockReadiness::NotYet) => return Ok(LockTestReply::Grace),
+            Ok(LockReadiness::Impossible) | Err(NoNlm::Missing) => {
                 return Ok(LockTestReply::Refused(LockError::NoLocks));
             }
             Err(NoNlm::NotNow(error)) => return Err(error),
@@ -347,7 +348,7 @@ impl NlmClient {
         }
     }
 
-    fn prepare(&self, calls: NlmCalls<'_>) -> Result<Preparation, NoNlm> {
+    fn prepare(&self, calls: NlmCalls<'_>) -> Result<LockReadiness, NoNlm> {
         Ok(self.host.prepare(self.address(calls.caller.interrupt)?))
     }
 

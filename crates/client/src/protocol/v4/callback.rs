@@ -84,8 +84,8 @@ struct BackchannelSlot {
     reply: Vec<u8>,
 }
 
-/// The result of CB_SEQUENCE.
-enum CallbackTurn {
+/// The outcome of CB_SEQUENCE for the operations behind it.
+enum CbSequenceOutcome {
     Execute(CbSequenceOk4),
     Repeat(Vec<u8>),
     Refuse(NfsStat4),
@@ -118,28 +118,28 @@ impl CallbackService {
             CallbackSession { session: Some(session), minor_version, slots: Default::default() };
     }
 
-    fn begin(&self, asked: &CbSequenceArgs4) -> CallbackTurn {
+    fn begin(&self, asked: &CbSequenceArgs4) -> CbSequenceOutcome {
         let mut state = self.session.lock();
         if state.session != Some(asked.session) {
-            return CallbackTurn::Refuse(NfsStat4::Badsession);
+            return CbSequenceOutcome::Refuse(NfsStat4::Badsession);
         }
         let index = usize::try_from(asked.slot.0).unwrap_or(usize::MAX);
         let Some(slot) = state.slots.get_mut(index) else {
-            return CallbackTurn::Refuse(NfsStat4::Badslot);
+            return CbSequenceOutcome::Refuse(NfsStat4::Badslot);
         };
         if asked.highest_slot.0 >= SLOTS {
-            return CallbackTurn::Refuse(NfsStat4::BadHighSlot);
+            return CbSequenceOutcome::Refuse(NfsStat4::BadHighSlot);
         }
         if asked.sequence == slot.sequence && !slot.reply.is_empty() {
-            return CallbackTurn::Repeat(slot.reply.clone());
+            return CbSequenceOutcome::Repeat(slot.reply.clone());
         }
         if asked.sequence != slot.sequence.next() {
-            return CallbackTurn::Refuse(NfsStat4::SeqMisordered);
+            return CbSequenceOutcome::Refuse(NfsStat4::SeqMisordered);
         }
         slot.sequence = asked.sequence;
         slot.reply.clear();
         let highest = SlotId(SLOTS - 1);
-        CallbackTurn::Execute(CbSequenceOk4 {
+        CbSequenceOutcome::Execute(CbSequenceOk4 {
             session: asked.session,
             sequence: asked.sequence,
             slot: asked.slot,
@@ -184,17 +184,17 @@ impl CallbackService {
                     (0, CallbackOperation::Sequence) => {
                         let asked: CbSequenceArgs4 = decoder.get().map_err(garbage)?;
                         match self.begin(&asked) {
-                            CallbackTurn::Execute(ok) => {
+                            CbSequenceOutcome::Execute(ok) => {
                                 ok.encode(reply);
                                 slot = Some(asked.slot);
                                 NfsStat4::Ok
                             }
-                            CallbackTurn::Repeat(former) => {
+                            CbSequenceOutcome::Repeat(former) => {
                                 reply.truncate(start);
                                 reply.extend_from_slice(&former);
                                 return Ok(());
                             }
-                            CallbackTurn::Refuse(status) => status,
+                            CbSequenceOutcome::Refuse(status) => status,
                         }
                     }
                     (_, CallbackOperation::Sequence) => NfsStat4::SequencePos,

@@ -32,13 +32,13 @@ use super::{
     NfsV4,
     delegation::OpeningGuard,
     open::{
-        AbandonedOpen, GrantedOpen, OpenKey, OpenPlace, PiggybackedKind, PiggybackedOperation, SentOpen,
+        AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, PiggybackedKind, PiggybackedOperation, SentOpen,
         UsableOpen, wire,
     },
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{CompoundSink, fault, outcome},
     server_traits::{ServerFeature, ServerTraits},
-    session::{CompoundPurpose, RecoveryStep, SessionGeneration, SlotGuard, SlotTurn, answers},
+    session::{CompoundPurpose, RecoveryStep, SessionGeneration, SlotGuard, SlotOrRecovery, answers},
 };
 use crate::protocol::{
     OpenOwner, RpcCaller, ShareAccess,
@@ -83,7 +83,7 @@ pub(super) struct CompoundRequest<'a> {
     pub(super) results_max: usize,
     /// May process the results of its operations in the receive buffer.
     pub(super) sink: Option<&'a Arc<dyn CompoundSink>>,
-    /// It has room for piggybacked operations.
+    /// The compound has room for piggybacked operations.
     pub(super) may_piggyback: bool,
     /// Returns the opens that the server may have made if the reply is lost.
     pub(super) opens: Option<&'a (dyn Fn() -> Vec<AbandonedOpen> + Sync)>,
@@ -235,7 +235,7 @@ impl UsedOpen<'_> {
     /// The OPEN that precedes, if nobody waits for its reply.
     fn abandoned(&self) -> Option<AbandonedOpen> {
         self.delayed.as_ref().map(|delayed| AbandonedOpen {
-            place: OpenPlace::File(self.key.file.clone()),
+            target: OpenTarget::File(self.key.file.clone()),
             owner: self.key.owner,
             credential: Arc::clone(&delayed.credential),
             access: ShareAccess::Read,
@@ -298,7 +298,7 @@ pub(super) struct LostTransmission {
 
 /// The next step after one attempt to send a compound.
 pub(super) enum Attempt {
-    /// It has a reply.
+    /// The compound has a reply.
     Done(CompoundReply),
     /// The server asks for time: this much at least.
     Wait(Duration),
@@ -386,12 +386,12 @@ impl NfsV4 {
         loop {
             let turn = self.session.take_slot(purpose, request.keeps_reply, interrupt)?;
             let attempt = match turn {
-                SlotTurn::Recover => {
+                SlotOrRecovery::Recover => {
                     self.recover(interrupt)?;
                     continue;
                 }
-                SlotTurn::Slot(slot) if slot.is_doubtful => self.settle(slot, request.caller)?,
-                SlotTurn::Slot(slot) => self.attempt(request, slot, purpose, may_piggyback)?,
+                SlotOrRecovery::Slot(slot) if slot.is_doubtful => self.settle(slot, request.caller)?,
+                SlotOrRecovery::Slot(slot) => self.attempt(request, slot, purpose, may_piggyback)?,
             };
             // Piggybacked operations that the server refuses must not keep a request from being
             // executed.

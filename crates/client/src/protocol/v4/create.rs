@@ -18,7 +18,7 @@ use super::{
     change,
     compound::CompoundRequest,
     get_attributes,
-    open::{AbandonedOpen, GrantedOpen, OpenPlace, SentOpen},
+    open::{AbandonedOpen, GrantedOpen, OpenTarget, SentOpen},
     put_fh,
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{created, done},
@@ -72,9 +72,9 @@ impl NfsV4 {
             get_attributes(operations, attributes::OBJECT);
         };
         let abandoned = || {
-            let place = OpenPlace::Name(directory.clone(), name.bytes().to_vec());
+            let target = OpenTarget::Name(directory.clone(), name.bytes().to_vec());
             let (owner, credential) = (owner.number, Arc::clone(owner.credential));
-            vec![AbandonedOpen { place, owner, credential, access }]
+            vec![AbandonedOpen { target, owner, credential, access }]
         };
         let request = CompoundRequest {
             results_max: OPEN_RESULTS_MAX + RESULTS_SMALL,

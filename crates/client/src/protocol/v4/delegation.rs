@@ -53,9 +53,9 @@ struct Delegations {
     is_allowed: bool,
     files: HashMap<FileHandle, DelegationRecord>,
     held: usize,
-    /// Those that are held, the oldest first; others are skipped.
+    /// The delegations that are held, the oldest first; others are skipped.
     order: VecDeque<(FileHandle, [u8; 12])>,
-    /// Those whose DELEGRETURN waits for a compound.
+    /// The delegations whose DELEGRETURN waits for a compound.
     to_return: VecDeque<ReturnedDelegation>,
     /// OPENs in progress that may get a delegation, by number.
     opening: BTreeSet<u64>,
@@ -66,7 +66,7 @@ struct Delegations {
     expectation: GrantExpectation,
     /// The first session since the server has forgotten them.
     valid_since: SessionGeneration,
-    /// Those that it has forgotten, until they are reclaimed.
+    /// The delegations that the server has forgotten, until they are reclaimed.
     to_reclaim: VecDeque<DelegationToReclaim>,
     /// When those that were not used were last returned.
     unused_ended: Option<Instant>,
@@ -160,7 +160,7 @@ pub(super) struct OpenedForDelegation<'a> {
 }
 
 impl DelegationRecord {
-    /// It ends: it is to be returned once that is reported.
+    /// Ends the delegation. The caller returns it after the end is reported.
     fn end(&mut self, file: &FileHandle) -> ReturnedDelegation {
         self.held.end();
         self.is_returning = true;
@@ -384,7 +384,7 @@ impl HeldDelegations {
         let ended = self.state.lock().end(file);
         if let Some(returned) = ended {
             self.report_end(file, DelegationEnd::Returned);
-            // It goes with the change.
+            // The compound of the change also has the DELEGRETURN.
             self.state.lock().to_return.push_front(returned);
         }
     }

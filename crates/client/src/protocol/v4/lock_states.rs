@@ -39,7 +39,7 @@ impl LockOwnerName {
     /// The owner of tests by those that have no state. It never locks anything.
     pub(super) const TESTS: Self = Self(0);
 
-    /// As the server knows it.
+    /// The stateid on the wire.
     pub(super) fn bytes(self) -> [u8; 12] {
         let mut bytes = [0; 12];
         bytes[..4].copy_from_slice(&PREFIX);
@@ -85,7 +85,7 @@ struct ClientLockState {
     calls: u32,
     /// Its user waits for a notification.
     is_waiting: bool,
-    /// It has to be reclaimed.
+    /// The server has lost the state: it has to be reclaimed.
     is_forgotten: bool,
 }
 
@@ -120,9 +120,9 @@ pub(super) enum UnlockTarget {
 /// The reason why the server does not accept a stateid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum StateidRejection {
-    /// It has been replaced meanwhile.
+    /// The lock state has been replaced meanwhile.
     Replaced,
-    /// It was the one of these locks, which are lost.
+    /// The lock state was that of these locks, which are lost.
     Lost(LostLocks),
 }
 

@@ -12,7 +12,7 @@ use super::{
     NfsV4, RESULTS_SMALL, attributes,
     compound::{CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
     get_attributes,
-    open::{AbandonedOpen, GrantedOpen, OpenPlace, SentOpen},
+    open::{AbandonedOpen, GrantedOpen, OpenTarget, SentOpen},
     put_fh, question, read_results,
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{done, optional},
@@ -82,7 +82,7 @@ impl NfsV4 {
         let main = if with_open.is_some() { LOOKUP_ATTRIBUTES_AT } else { REPEATABLE };
         let abandoned = || {
             let open = owner.map(|owner| AbandonedOpen {
-                place: OpenPlace::Name(directory.clone(), name.to_vec()),
+                target: OpenTarget::Name(directory.clone(), name.to_vec()),
                 owner: owner.number,
                 credential: Arc::clone(owner.credential),
                 access: ShareAccess::Read,

@@ -17,7 +17,7 @@ use super::{
     NfsV4,
     compound::{Attempt, CompoundRequest},
     delegation::OpenedForDelegation,
-    open::{AbandonedOpen, GrantedOpen, OpenKey, OpenPlace, SentOpen},
+    open::{AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, SentOpen},
     question,
 };
 use crate::protocol::{FileOperations, HeldDelegation, OpenOwner, RpcCaller, ShareAccess};
@@ -28,7 +28,8 @@ const RETURN_ATTEMPTS: u32 = 8;
 /// Compounds in which opens are closed, beyond one for each, before the rest is left for later.
 const CLOSE_ATTEMPTS: usize = 8;
 
-/// It is asked at least this often whether the lease is to be renewed: it may become shorter.
+/// Maximum interval between checks whether the lease is to be renewed: the lease may become
+/// shorter.
 const CHECK_PERIOD_MAX: Duration = Duration::from_secs(5);
 
 /// The lease is renewed when it has not been for this part of it.
@@ -190,9 +191,9 @@ impl NfsV4 {
     fn close_abandoned(&self, open: &AbandonedOpen, interrupt: &Interrupt) -> Result<(), CallError> {
         let owner = OpenOwner { number: open.owner, credential: &open.credential };
         let caller = RpcCaller { credential: &open.credential, interrupt };
-        let file = match &open.place {
-            OpenPlace::File(file) => file.clone(),
-            OpenPlace::Name(directory, name) => match self.find(caller, directory, name)?.outcome {
+        let file = match &open.target {
+            OpenTarget::File(file) => file.clone(),
+            OpenTarget::Name(directory, name) => match self.find(caller, directory, name)?.outcome {
                 Ok(found) => found.handle,
                 Err(_) => return Ok(()),
             },
@@ -233,9 +234,9 @@ impl NfsV4 {
         self.background.spawn_after(period.max(Duration::from_millis(100)), Box::new(renew));
     }
 
-    /// Tells the server by a SEQUENCE alone which slots are used.
-    pub(super) fn tell_slots(&self) {
-        if self.is_telling_slots.swap(true, Relaxed) {
+    /// Sends SEQUENCE alone, which reports the slots in use.
+    pub(super) fn report_slots(&self) {
+        if self.is_reporting_slots.swap(true, Relaxed) {
             return;
         }
         let this = Weak::clone(&self.this);
@@ -246,7 +247,7 @@ impl NfsV4 {
             if let Err(error) = this.send(&alone(caller)) {
                 tracing::debug!(%error, "the server is not told of the slots in use");
             }
-            this.is_telling_slots.store(false, Relaxed);
+            this.is_reporting_slots.store(false, Relaxed);
         };
         self.background.spawn(Box::new(tell));
     }

@@ -102,7 +102,7 @@ pub struct NfsV4 {
     delegations: Arc<HeldDelegations>,
     locks: Arc<LockStateTable>,
     callbacks: Arc<CallbackService>,
-    /// Not the threads of write-back, which wait for what this does.
+    /// Threads for maintenance, apart from those of write-back, which wait for its results.
     background: Arc<dyn Background>,
     this: Weak<Self>,
     /// The mount has ended: no session is created any more but to end this one.
@@ -112,14 +112,14 @@ pub struct NfsV4 {
     is_closing_writers: AtomicBool,
     /// Delegations are being returned.
     is_returning: AtomicBool,
-    /// Slots are settled, now or soon.
+    /// A task that settles doubtful slots runs or is scheduled.
     is_settling: AtomicBool,
-    /// The server is about to be told of the slots in use.
-    is_telling_slots: AtomicBool,
+    /// A SEQUENCE that reports the slots in use is being sent.
+    is_reporting_slots: AtomicBool,
 }
 
 /// Tasks that maintain the session at a time: opens are closed, delegations returned, slots
-/// settled, the slots in use told, and the lease renewed.
+/// settled, the slots in use reported, and the lease renewed.
 const TASKS: usize = 5;
 
 /// Longest results without data, names or link targets, in bytes: two handles and five sets of
@@ -170,7 +170,7 @@ impl NfsV4 {
             let reducer = Weak::clone(this);
             callbacks.set_slots_recalled(Box::new(move || {
                 if let Some(this) = reducer.upgrade() {
-                    this.tell_slots();
+                    this.report_slots();
                 }
             }));
             Self {
@@ -193,7 +193,7 @@ impl NfsV4 {
                 is_closing_writers: AtomicBool::new(false),
                 is_returning: AtomicBool::new(false),
                 is_settling: AtomicBool::new(false),
-                is_telling_slots: AtomicBool::new(false),
+                is_reporting_slots: AtomicBool::new(false),
             }
         })
     }

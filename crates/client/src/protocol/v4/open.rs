@@ -54,7 +54,7 @@ enum OpenValidity {
     Valid,
     /// The server was restarted: it has to be reclaimed.
     Reclaim,
-    /// It was lost: the file has to be opened again.
+    /// The open was lost: the file has to be opened again.
     Reopen,
     /// The file cannot be opened again: its users get EIO.
     Lost,
@@ -84,10 +84,10 @@ struct Open {
     delegation: Option<Arc<HeldDelegation>>,
     /// Since when it has no users.
     idle_since: Option<Instant>,
-    /// It is in [`Opens::idle`].
+    /// The open is in [`Opens::idle`].
     is_queued: bool,
-    /// It had users since the server executed an OPEN. Before that it is kept for who sent the
-    /// OPEN, although it may be for writing.
+    /// The open had users since the server executed an OPEN. Before that it is kept for the sender
+    /// of the OPEN, although it may be for writing.
     had_users: bool,
 }
 
@@ -146,11 +146,11 @@ pub(super) enum UsableOpen {
     None,
     /// With this stateid.
     Stateid(Stateid),
-    /// It is delayed: an OPEN for reading with this credential precedes the request.
+    /// The open is delayed: an OPEN for reading with this credential precedes the request.
     Delayed(Arc<RpcCredential>),
     /// The file has to be opened first.
     Reopen,
-    /// It is lost.
+    /// The open is lost.
     Lost,
 }
 
@@ -162,18 +162,18 @@ pub(super) struct OpenToRestore {
     pub(super) accesses: Vec<ShareAccess>,
 }
 
-/// An OPEN whose reply nobody has waited for: the server may have executed it.
+/// An OPEN that was abandoned before its reply: the server may have executed it.
 #[derive(Clone, Debug)]
 pub(super) struct AbandonedOpen {
-    pub(super) place: OpenPlace,
+    pub(super) target: OpenTarget,
     pub(super) owner: u32,
     pub(super) credential: Arc<RpcCredential>,
     pub(super) access: ShareAccess,
 }
 
-/// The file of an [`AbandonedOpen`].
+/// The file that an [`AbandonedOpen`] was sent for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum OpenPlace {
+pub(super) enum OpenTarget {
     /// By its handle.
     File(FileHandle),
     /// By its name in a directory.
@@ -262,7 +262,7 @@ impl Open {
         self.delegation.as_ref().is_some_and(|delegation| delegation.is_held())
     }
 
-    /// As one without users.
+    /// The open as one without users.
     fn idle(&self, now: Option<Instant>, others: usize) -> IdleOpen {
         IdleOpen {
             since: now.zip(self.idle_since).map(|(now, since)| now.saturating_duration_since(since)),
@@ -305,8 +305,9 @@ impl Open {
         self.users[ShareAccess::Read as usize] > 0 && self.share() & wire(ShareAccess::Read) == 0
     }
 
-    /// Whether the server keeps the file for all users. It does nothing for a user whose access no
-    /// OPEN covers: the open of the others may be closed before.
+    /// Whether the server keeps a removed file for all users (OPEN4_RESULT_PRESERVE_UNLINKED). A
+    /// user whose access no OPEN covers has no such promise: the OPENs of the others may be closed
+    /// earlier.
     fn is_preserved_for_users(&self) -> bool {
         let has_all = self.used().all(|access| wire(access) & !self.share() == 0);
         self.is_preserved && self.standing == OpenValidity::Valid && self.opened != 0 && has_all

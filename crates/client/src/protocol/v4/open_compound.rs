@@ -12,7 +12,7 @@ use super::{
     NfsV4, RESULTS_SMALL, attributes,
     compound::CompoundRequest,
     get_attributes,
-    open::{self, AbandonedOpen, GrantedOpen, OpenPlace, SentOpen},
+    open::{self, AbandonedOpen, GrantedOpen, OpenTarget, SentOpen},
     put_fh, question, read_results,
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{CompoundResultReader, done, optional},
@@ -71,7 +71,7 @@ impl NfsV4 {
         let abandoned = || {
             let files = std::iter::once(file).chain(siblings.iter().map(|sibling| sibling.file));
             let open = |file: &FileHandle| AbandonedOpen {
-                place: OpenPlace::File(file.clone()),
+                target: OpenTarget::File(file.clone()),
                 owner: owner.number,
                 credential: Arc::clone(owner.credential),
                 access,

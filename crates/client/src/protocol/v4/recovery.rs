@@ -111,7 +111,7 @@ pub(super) fn open_arguments<'a>(
 }
 
 impl NfsV4 {
-    /// Does what is needed.
+    /// Recovers the connection, the session and the client ID, as far as each is lost.
     ///
     /// # Errors
     /// There is no reply, or the server refuses the client.
@@ -712,7 +712,7 @@ enum HeldState {
 /// The result of a step of recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StepProgress {
-    /// It is done, or another is necessary first.
+    /// The step is done, or another one is necessary first.
     Done,
     /// The server asks for time (NFS4ERR_DELAY), as long as it likes.
     Delayed,

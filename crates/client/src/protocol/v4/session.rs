@@ -173,8 +173,8 @@ pub(super) fn answers(ok: &SequenceOk4, asked: &SequenceArgs4) -> bool {
     ok.session == asked.session && ok.sequence == asked.sequence && ok.slot == asked.slot
 }
 
-/// The result for a thread that wants a slot.
-pub(super) enum SlotTurn<'a> {
+/// A slot for a compound, or the recovery that has to precede it.
+pub(super) enum SlotOrRecovery<'a> {
     Slot(SlotGuard<'a>),
     /// The caller must run recovery, then call [`SessionMonitor::recovered`].
     Recover,
@@ -239,7 +239,7 @@ impl SessionMonitor {
         purpose: CompoundPurpose,
         cache_this: bool,
         interrupt: &Interrupt,
-    ) -> Result<SlotTurn<'_>, CallError> {
+    ) -> Result<SlotOrRecovery<'_>, CallError> {
         let mut state = self.state.lock();
         let failures = state.failures;
         let mut registration = None;
@@ -255,11 +255,11 @@ impl SessionMonitor {
                 && !state.is_recovering
             {
                 state.is_recovering = true;
-                return Ok(SlotTurn::Recover);
+                return Ok(SlotOrRecovery::Recover);
             }
             let may_send = purpose == CompoundPurpose::Recovery || state.need == RecoveryStep::None;
             if may_send && let Some(guard) = self.free_slot(&mut state, cache_this) {
-                return Ok(SlotTurn::Slot(guard));
+                return Ok(SlotOrRecovery::Slot(guard));
             }
             if interrupt.is_raised() {
                 return Err(CallError::Interrupted);
@@ -434,12 +434,12 @@ impl SessionState {
         usize::try_from(self.request_max.saturating_sub(OVERHEAD)).unwrap_or(usize::MAX)
     }
 
-    /// Takes the flag that the server has lost all state but the session.
+    /// Returns whether the server has lost all state but the session, and clears that flag.
     pub(super) const fn take_forgotten(&mut self) -> bool {
         std::mem::replace(&mut self.has_forgotten, false)
     }
 
-    /// EXCHANGE_ID has to be sent next.
+    /// Records that the server does not know the client ID: recovery begins with EXCHANGE_ID.
     pub(super) const fn client_unknown(&mut self) {
         self.need = RecoveryStep::Client;
     }
@@ -575,7 +575,8 @@ impl SlotGuard<'_> {
             let flags = ok.status_flags.0;
             state.judge_binding(flags, &self);
             state.judge_lease(flags, sent_at, self.lease_doubts);
-            // It is said until RECLAIM_COMPLETE, and in replies of before.
+            // The server sets the flag until RECLAIM_COMPLETE, and it is also in replies that were
+            // sent before RECLAIM_COMPLETE.
             if flags & SequenceStatusFlags::RESTART_RECLAIM_NEEDED != 0
                 && !state.must_reclaim
                 && state.reclaims == self.reclaims
@@ -656,7 +657,7 @@ mod tests {
 
     fn slot(monitor: &Arc<SessionMonitor>) -> SlotGuard<'_> {
         match monitor.take_slot(CompoundPurpose::Recovery, false, &Interrupt::never()) {
-            Ok(SlotTurn::Slot(guard)) => guard,
+            Ok(SlotOrRecovery::Slot(guard)) => guard,
             _ => panic!("there is a free slot"),
         }
     }

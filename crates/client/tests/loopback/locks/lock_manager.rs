@@ -9,7 +9,7 @@ use std::{
 
 use curt_client::protocol::{
     LockEvents,
-    v3::nlm::{NlmHost, Preparation},
+    v3::nlm::{LockReadiness, NlmHost},
 };
 use curt_policy::locks::LockRanges;
 use curt_proto::nlm4::{
@@ -345,8 +345,8 @@ impl NlmHost for LockManager {
         3
     }
 
-    fn prepare(&self, _: IpAddr) -> Preparation {
-        Preparation::Done
+    fn prepare(&self, _: IpAddr) -> LockReadiness {
+        LockReadiness::Ready
     }
 
     fn report(&self, events: Weak<dyn LockEvents>) {

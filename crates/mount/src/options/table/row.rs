@@ -35,13 +35,13 @@ type Apply = fn(&mut Settings, &str) -> Result<(), String>;
 /// The treatment of an option.
 #[derive(Debug, Clone, Copy)]
 pub enum OptionTreatment {
-    /// It is honoured.
+    /// The option is honoured.
     Honoured(Apply),
-    /// It has no effect, because Curt always behaves as it requests; the text says why.
+    /// The option has no effect, because Curt always behaves as it requests; the text says why.
     Ignored(&'static str),
-    /// It is refused; the text names an alternative.
+    /// The option is refused; the text names an alternative.
     Refused(&'static str),
-    /// It is for mount(8) or systemd, and ignored.
+    /// The option is for mount(8) or systemd, and ignored.
     Passed,
 }
 

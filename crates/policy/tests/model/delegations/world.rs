@@ -88,7 +88,7 @@ struct Client {
     early_recall: Option<u8>,
     is_reply_lost: bool,
     threads: [Thread; 2],
-    /// Nobody has used the open for a second.
+    /// The open was not used for a second.
     is_long_idle: bool,
 }
 

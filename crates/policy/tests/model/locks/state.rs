@@ -70,7 +70,7 @@ pub(crate) struct OrderedCallback {
     pub(crate) wire_owner: LocalLockOwner,
     pub(crate) range: ByteRange,
     pub(crate) lock_type: LockType,
-    /// It was delivered before.
+    /// The callback was delivered before.
     pub(crate) is_repeated: bool,
 }
 

@@ -36,9 +36,9 @@ pub(crate) struct Wanted {
 pub(crate) enum Callbacks {
     /// Nothing.
     None,
-    /// It grants it later (GRANTED of NLM).
+    /// The server grants the lock later (GRANTED of NLM).
     Grant,
-    /// It says when it may be asked again (CB_NOTIFY_LOCK of NFSv4).
+    /// The server says when it may be asked again (CB_NOTIFY_LOCK of NFSv4).
     Notify,
 }
 
@@ -395,7 +395,7 @@ impl Locks {
         }
     }
 
-    /// Does what an agent wants.
+    /// Executes the actions of an agent.
     fn act(&self, next: &mut State, client: usize, actions: Vec<LockAction>) -> Option<String> {
         let mut queue: std::collections::VecDeque<_> = actions.into();
         while let Some(action) = queue.pop_front() {

@@ -30,13 +30,13 @@ pub struct LookupOk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 #[xdr(union)]
 pub enum CreateHow {
-    /// It is used (and truncated to the size, if given).
+    /// The existing file is used (and truncated to the size, if given).
     #[xdr(case = 0)]
     Unchecked(Sattr),
-    /// It is an error.
+    /// An existing file is an error.
     #[xdr(case = 1)]
     Guarded(Sattr),
-    /// It is an error unless an earlier transmission of the same call created it.
+    /// An existing file is an error unless an earlier transmission of the same call created it.
     #[xdr(case = 2)]
     Exclusive(CreateVerf3),
 }

@@ -38,11 +38,11 @@ pub(super) struct ReplyCacheShardLimits {
 /// How to handle a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ReplyCacheLookup<'t> {
-    /// It was executed: send this reply.
+    /// The call was executed: send this reply.
     Replay(&'t CachedReply),
     /// Execute it and cache its reply.
     Execute(ExecutionId),
-    /// It is in progress.
+    /// The call is in progress.
     Running(ExecutionId),
     /// Execute it, but do not cache its reply: another call with the same xid and other contents is
     /// in progress.

@@ -47,7 +47,7 @@ pub struct ClientAccount {
     all: Option<Arc<Self>>,
     /// Whether the client is recorded on disk.
     pub(crate) is_recorded: parking_lot::Mutex<bool>,
-    /// It had nothing when this was last examined.
+    /// The owner had nothing when this was last examined.
     pub(crate) was_idle: AtomicBool,
 }
 

@@ -19,17 +19,17 @@ pub(super) const LOCAL_POLL_MIN: Duration = Duration::from_millis(50);
 /// Maximum interval at which a lock that a local process holds is tried again.
 const LOCAL_POLL_MAX: Duration = Duration::from_secs(1);
 
-/// The place of a client in a pass over the queue.
-struct Turn {
+/// The position of a scan in the waiters of one client.
+struct QueueCursor {
     /// Its position among the clients.
     at: usize,
     /// The position of its next waiter.
     next: usize,
 }
 
-/// The state of a pass over a queue.
+/// The state of a scan of a queue for waiters that can be granted.
 #[derive(Default)]
-struct Pass {
+struct PromotionScan {
     /// The ranges that the waiters so far want or have got.
     barrier: Barrier,
     /// Whether an owner of a waiter may have locks or other waiters, and so pass waiters; if known.
@@ -40,7 +40,7 @@ struct Pass {
     weakened: RangeSet,
 }
 
-impl Pass {
+impl PromotionScan {
     /// Whether a waiter so far that still wants the same bytes is not passed.
     fn is_behind(&self, wanted: &HeldPart, passed: &RangeSet) -> bool {
         // The barrier also has the bytes of waiters of the same owner, and of those passed.
@@ -49,10 +49,10 @@ impl Pass {
     }
 }
 
-/// The result for a waiter in a pass over its queue.
+/// The result for a waiter in a scan of its queue.
 enum PromotionOutcome {
     Stays,
-    /// It stays, and has its turn: the range is reserved for it.
+    /// The waiter stays, and is first: the range is reserved for it.
     Reserved,
     Granted(PendingGrant),
     Leaves,
@@ -84,10 +84,11 @@ impl LockTable {
         now: Instant,
         callbacks: &mut Vec<LockCallback>,
     ) -> RangeSet {
-        let mut pass = Pass::default();
+        let mut pass = PromotionScan::default();
         let mut served = Vec::new();
         // Clients without further waiters leave.
-        let mut turns: Vec<Turn> = (0..queue.clients.len()).map(|at| Turn { at, next: 0 }).collect();
+        let mut turns: Vec<QueueCursor> =
+            (0..queue.clients.len()).map(|at| QueueCursor { at, next: 0 }).collect();
         while !turns.is_empty() && !self.is_over(slot, &mut pass, queue, freed) {
             turns.retain_mut(|turn| {
                 let Some(waiter) = queue.clients[turn.at].waiters.get(turn.next) else { return false };
@@ -138,7 +139,7 @@ impl LockTable {
     }
 
     /// Whether no further waiter can get any of the bytes.
-    fn is_over(&self, slot: FileSlot, pass: &mut Pass, queue: &WaitQueue, freed: &RangeSet) -> bool {
+    fn is_over(&self, slot: FileSlot, pass: &mut PromotionScan, queue: &WaitQueue, freed: &RangeSet) -> bool {
         let may_pass = || self.owners.any_waits_more_than_once() || self.any_holder_waits(slot, queue);
         pass.barrier.closes(freed) && !*pass.may_pass.get_or_insert_with(may_pass)
     }
@@ -162,7 +163,7 @@ impl LockTable {
         waiter: &mut Waiter,
         passed: &RangeSet,
         freed: &RangeSet,
-        pass: &mut Pass,
+        pass: &mut PromotionScan,
         now: Instant,
         callbacks: &mut Vec<LockCallback>,
     ) -> PromotionOutcome {
@@ -221,7 +222,7 @@ impl LockTable {
         &mut self,
         waiter: &Waiter,
         change: Change,
-        pass: &mut Pass,
+        pass: &mut PromotionScan,
         now: Instant,
         callbacks: &mut Vec<LockCallback>,
     ) -> PendingGrant {

@@ -38,20 +38,21 @@ pub struct LockOwner<'a> {
 /// The treatment of a request that conflicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockWait<'a> {
-    /// It is denied. One that conflicts with no lock, and for which nothing is reserved, is granted
-    /// before the waiters.
+    /// The request is denied. One that conflicts with no lock, and for which nothing is reserved,
+    /// is granted before the waiters.
     No,
-    /// It is denied, and the client will ask again, because it cannot be called. Its turn is after
-    /// the waiters.
+    /// The request is denied, and the client will ask again, because it cannot be called. Its turn
+    /// is after the waiters.
     Polled,
-    /// It waits, but the client cannot be called and repeats the request. When it is first and the
-    /// range is free, that is reserved for the next repetition. It leaves the queue if that does
-    /// not come within a few of the client's intervals.
+    /// The request waits, but the client cannot be called and repeats the request. When it is first
+    /// and the range is free, that is reserved for the next repetition. It leaves the queue if that
+    /// does not come within a few of the client's intervals.
     Repeated {
         /// The handle as the client sent it.
         handle: &'a FileHandle,
     },
-    /// It waits. The lock is granted when it is free, and a callback reports that (`NLM_GRANTED`).
+    /// The request waits. The lock is granted when it is free, and a callback reports that
+    /// (`NLM_GRANTED`).
     Granted {
         /// The handle as the client sent it, for the callback.
         handle: &'a FileHandle,
@@ -59,7 +60,7 @@ pub enum LockWait<'a> {
         /// `None`: by the route.
         local: Option<IpAddr>,
     },
-    /// It waits. A callback reports that the client should request the lock again
+    /// The request waits. A callback reports that the client should request the lock again
     /// (`CB_NOTIFY_LOCK`). It leaves the queue unless it is repeated, see
     /// [`LockTableOptions::poll_max`](super::LockTableOptions::poll_max).
     Notified {
@@ -91,7 +92,7 @@ pub struct LockRequest<'a> {
 pub enum LockOutcome {
     /// The owner has the lock.
     Granted,
-    /// It waits, see [`LockWait`], for this holder (or for a waiter that is before it).
+    /// The request waits, see [`LockWait`], for this holder (or for a waiter that is before it).
     Blocked(LockHolder),
     /// The owner has what it had before.
     Denied(LockDenial),
@@ -100,11 +101,11 @@ pub enum LockOutcome {
 /// Why a lock is denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockDenial {
-    /// It conflicts with this lock, or with the request of a waiter that is before it.
+    /// The request conflicts with this lock, or with the request of a waiter that is before it.
     Conflict(LockHolder),
     /// Only reclaims are granted during the grace period.
     Grace,
-    /// It is a reclaim, but the grace period is over.
+    /// The request is a reclaim, but the grace period is over.
     NoGrace,
     /// The client, or the server, has the maximum number of locks, owners or waiters.
     NoLocks,
@@ -191,7 +192,7 @@ pub struct LockCallback {
 /// How a client answered a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallbackAnswer {
-    /// It was received.
+    /// The callback was received.
     Accepted {
         /// The time from the call to its answer.
         round_trip: Duration,
@@ -201,7 +202,7 @@ pub enum CallbackAnswer {
     Refused,
     /// This transmission cannot have reached the client: it has no port, or refuses connections.
     Undelivered,
-    /// It may have been received, but no answer has come. Grants are retransmitted.
+    /// The callback may have been received, but no answer has come. Grants are retransmitted.
     Unanswered,
 }
 

@@ -27,7 +27,7 @@ pub(super) enum CallbackArguments<'a> {
     },
     /// CB_RECALL_ANY: the client may keep so many delegations of files and directories.
     RecallAny {
-        /// Their number.
+        /// The number that the client may keep.
         keep: u32,
     },
     /// CB_RECALL.

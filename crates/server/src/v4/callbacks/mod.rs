@@ -103,11 +103,11 @@ struct SlotsInUse;
 
 /// How a client took a callback.
 enum Delivery {
-    /// It has answered with this status, after this time.
+    /// The client has answered with this status, after this time.
     Answered(NfsStat4, Duration),
     /// The callback is larger than the client's limit.
     TooLarge,
-    /// It has not answered, and the call may have arrived.
+    /// The client has not answered, and the call may have arrived.
     Unanswered,
     /// There is no way to the client.
     Undelivered,

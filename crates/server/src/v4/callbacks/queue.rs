@@ -11,9 +11,9 @@ use parking_lot::{Condvar, Mutex};
 
 /// The threads.
 pub(super) const THREADS: usize = 8;
-/// Those that may call clients which have not answered last time.
+/// The threads that may call clients which have not answered last time.
 const THREADS_FOR_SILENT: usize = THREADS / 4;
-/// Those that may call these, or clients that were never called.
+/// The threads that may call these, or clients that were never called.
 const THREADS_FOR_UNPROVEN: usize = THREADS / 4 * 3;
 /// Callbacks in progress of one client that has answered last time; of others it is one.
 const IN_PROGRESS_MAX: usize = THREADS / 4;
@@ -37,7 +37,7 @@ pub(super) struct CallbackQueue<C> {
 }
 
 struct Waiting<C> {
-    callbacks: HashMap<Clientid, OfClient<C>>,
+    callbacks: HashMap<Clientid, ClientCallbacks<C>>,
     /// Clients with callbacks that wait, of which another may be in progress.
     ready: VecDeque<Clientid>,
     /// Whether a client has answered the last callback.
@@ -51,7 +51,7 @@ struct Waiting<C> {
 }
 
 /// The callbacks of a client; it has no record without any.
-struct OfClient<C> {
+struct ClientCallbacks<C> {
     waiting: VecDeque<C>,
     in_progress: usize,
     /// Whether the client is in the list of those that are ready.
@@ -133,7 +133,7 @@ impl<C> Default for Waiting<C> {
 
 impl<C> Waiting<C> {
     fn add(&mut self, client: Clientid, callback: C) {
-        let own = self.callbacks.entry(client).or_insert_with(|| OfClient {
+        let own = self.callbacks.entry(client).or_insert_with(|| ClientCallbacks {
             waiting: VecDeque::new(),
             in_progress: 0,
             is_ready: false,

@@ -312,7 +312,7 @@ fn a_client_that_does_not_answer_learns_of_it_and_loses_its_place() {
     }
 }
 
-/// It takes a thread's time. That a connection is lost is known at once.
+/// A second attempt takes a thread's time. That a connection is lost is known at once.
 #[test]
 fn a_callback_without_an_answer_is_not_sent_over_another_connection() {
     type Answer = fn(&CbSequenceArgs4) -> CallbackOutcome;

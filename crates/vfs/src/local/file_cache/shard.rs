@@ -77,7 +77,7 @@ pub(super) struct FileCacheShard {
 pub(super) enum ReleaseReason {
     /// The file changed its owner, was removed, or is no longer needed.
     Asked,
-    /// It was idle, or space was needed.
+    /// The descriptor was idle, or space was needed.
     Evicted,
 }
 

@@ -68,7 +68,7 @@ enum Step {
     Vanish(usize),
     /// The callback at this position of those on their way.
     Deliver(usize),
-    /// It arrives, and its answer does not.
+    /// The call arrives, and its answer does not.
     LoseAnswer(usize),
     Lose(usize),
     /// Until the next timer.

@@ -38,14 +38,14 @@ pub(crate) struct LockWork {
 }
 
 /// The lock that processes take turns with.
-enum TurnLock {
+enum ContendedLock {
     File(File),
     Floor(FloorLock),
 }
 
 /// How turns are taken.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TurnsPlan {
+pub(super) struct AcquisitionPlan {
     /// Processes in each directory.
     pub(super) processes: u32,
     pub(super) hold: Duration,
@@ -58,9 +58,9 @@ pub(super) struct TurnsPlan {
     pub(super) limit: Option<Duration>,
 }
 
-/// A turn. Times are in nanoseconds since the begin.
+/// One acquisition of the lock. Times are in nanoseconds since the begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Turn {
+pub(super) struct Acquisition {
     pub(super) process: u32,
     /// When the process began to wait.
     pub(super) wait: u64,
@@ -68,10 +68,10 @@ pub(super) struct Turn {
     pub(super) grab: u64,
 }
 
-/// The turns of one run, in the order of their grabs.
+/// The acquisitions of one run, in the order of their grabs.
 #[derive(Debug)]
-pub(super) struct Turns {
-    pub(super) turns: Vec<Turn>,
+pub(super) struct Acquisitions {
+    pub(super) turns: Vec<Acquisition>,
     /// Whether the processes were killed.
     pub(super) is_stopped: bool,
 }
@@ -97,7 +97,8 @@ pub(super) fn prepare(directory: &PathBuf, limit: Duration) -> Result<()> {
     let path = directory.join(NAME);
     File::create(&path).with_context(|| path.display().to_string())?;
     let (hold, rest) = (Duration::from_millis(1), Duration::ZERO);
-    let plan = TurnsPlan { processes: 1, hold, rest, time: hold * 10, first_lock: limit, limit: Some(limit) };
+    let plan =
+        AcquisitionPlan { processes: 1, hold, rest, time: hold * 10, first_lock: limit, limit: Some(limit) };
     let turns = take(std::slice::from_ref(directory), &plan, false, &ProgressBar::hidden())?;
     ensure!(
         !turns.is_stopped,
@@ -118,10 +119,10 @@ pub(super) fn remove(directory: &Path) -> Result<()> {
 /// (see `floor.rs`).
 pub(super) fn take(
     directories: &[PathBuf],
-    plan: &TurnsPlan,
+    plan: &AcquisitionPlan,
     is_floor: bool,
     bar: &ProgressBar,
-) -> Result<Turns> {
+) -> Result<Acquisitions> {
     let (begin_in, mut begin_out) = io::pipe()?;
     let (turns_in, turns_out) = io::pipe()?;
     let mut processes = LockProcesses(Vec::new());
@@ -170,7 +171,7 @@ pub(super) fn take(
         ensure!(status.success() || is_stopped, "a process failed: {status}");
     }
     turns.sort_unstable_by_key(|turn| turn.grab);
-    Ok(Turns { turns, is_stopped })
+    Ok(Acquisitions { turns, is_stopped })
 }
 
 /// The records that processes write: their number and two times, all 0 once each is there.
@@ -186,11 +187,11 @@ impl<R: io::Read> Records<R> {
         }
     }
 
-    fn read_all(&mut self, began: u64, bar: &ProgressBar) -> Result<Vec<Turn>> {
+    fn read_all(&mut self, began: u64, bar: &ProgressBar) -> Result<Vec<Acquisition>> {
         let mut turns = Vec::new();
         while let Some([process, wait, grab]) = self.next()? {
             let since = |time: u64| time.saturating_sub(began);
-            turns.push(Turn { process: process.try_into()?, wait: since(wait), grab: since(grab) });
+            turns.push(Acquisition { process: process.try_into()?, wait: since(wait), grab: since(grab) });
             bar.inc(1);
         }
         Ok(turns)
@@ -200,8 +201,8 @@ impl<R: io::Read> Records<R> {
 /// One of the processes.
 pub(crate) fn work(work: &LockWork) -> Result<()> {
     let lock = match work.floor {
-        true => TurnLock::Floor(FloorLock::open(&work.file, work.number)?),
-        false => TurnLock::File(File::options().read(true).write(true).open(&work.file)?),
+        true => ContendedLock::Floor(FloorLock::open(&work.file, work.number)?),
+        false => ContendedLock::File(File::options().read(true).write(true).open(&work.file)?),
     };
     // Not line-buffered: a turn is one write(2).
     let mut output = File::from(rustix::io::dup(rustix::stdio::stdout())?);
@@ -224,7 +225,7 @@ pub(crate) fn work(work: &LockWork) -> Result<()> {
     }
 }
 
-impl TurnLock {
+impl ContendedLock {
     fn lock(&self) -> Result<()> {
         match self {
             Self::Floor(lock) => Ok(lock.lock()?),
@@ -260,7 +261,8 @@ mod tests {
         let bytes = [[7_u64, 105, 109], [8, 100, 200]].map(|record| record.map(u64::to_ne_bytes));
         let bytes = bytes.as_flattened().as_flattened();
         let read = |bytes| Records(bytes).read_all(100, &ProgressBar::hidden());
-        let expected = [Turn { process: 7, wait: 5, grab: 9 }, Turn { process: 8, wait: 0, grab: 100 }];
+        let expected =
+            [Acquisition { process: 7, wait: 5, grab: 9 }, Acquisition { process: 8, wait: 0, grab: 100 }];
         assert_eq!(read(bytes)?, expected);
         assert_eq!(read(&bytes[..30])?, expected[..1], "one that was killed");
         Ok(())

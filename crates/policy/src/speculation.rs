@@ -1,0 +1,122 @@
+//! The benefit of speculative requests: whether their results are used.
+
+/// The measured benefits of a mount's speculative requests, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SpeculationBenefits {
+    /// READ of a file with its OPEN.
+    pub open_reads: SpeculationBenefit,
+    /// READ of a file with the LOOKUP of its name.
+    pub lookup_reads: SpeculationBenefit,
+    /// OPEN of a file with the LOOKUP of its name.
+    pub lookup_opens: SpeculationBenefit,
+    /// OPEN of files with the OPEN of a file that is listed beside them.
+    pub sibling_opens: SpeculationBenefit,
+    /// READDIR of a directory with its opendir.
+    pub open_lists: SpeculationBenefit,
+}
+
+/// The measured benefit of one kind of speculative request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SpeculationBenefit {
+    /// Requests of this kind that were recorded, and those whose results were used.
+    recorded: u32,
+    used: u32,
+    /// Opportunities that were not taken since the last one that was.
+    skipped: u32,
+    /// Requests that were tried since the last use.
+    tried: u32,
+}
+
+impl SpeculationBenefit {
+    /// Results that decide; older ones are halved at twice this number.
+    const RECORDED_MIN: u32 = 32;
+
+    /// Of this number of opportunities one is taken if the results are not expected to be used. Each
+    /// try without a use doubles the number, [`Self::DOUBLED_MAX`] times at most.
+    const TRIED_OF: u32 = 32;
+
+    const DOUBLED_MAX: u32 = 4;
+
+    /// Decides whether to send a request of this kind, and counts the opportunity if not. Results
+    /// that are not used cost their bytes and the server's work; a request that is not sent may
+    /// cost another one later.
+    pub const fn should_try(&mut self) -> bool {
+        let is_used = self.recorded < Self::RECORDED_MIN || self.used >= self.recorded / 4;
+        if is_used || self.skipped + 1 >= Self::TRIED_OF << self.tried {
+            if !is_used && self.tried < Self::DOUBLED_MAX {
+                self.tried += 1;
+            }
+            self.skipped = 0;
+            return true;
+        }
+        self.skipped += 1;
+        false
+    }
+
+    /// Records a request of this kind, and whether its results were used.
+    pub const fn record(&mut self, was_used: bool) {
+        if self.recorded >= 2 * Self::RECORDED_MIN {
+            (self.recorded, self.used) = (self.recorded / 2, self.used / 2);
+        }
+        self.recorded += 1;
+        if was_used {
+            (self.used, self.tried) = (self.used + 1, 0);
+        }
+    }
+
+    /// Records that the results of a request were used that was recorded as unused.
+    pub const fn record_use(&mut self) {
+        if self.used < self.recorded {
+            self.used += 1;
+        }
+        self.tried = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_sent_as_long_as_every_fourth_is_used() {
+        let mut benefit = SpeculationBenefit::default();
+        for number in 0..1000 {
+            assert!(benefit.should_try());
+            benefit.record(number % 4 == 0);
+        }
+        let none_is_used = |benefit: &mut SpeculationBenefit, opportunities: u32| {
+            let is_tried = |benefit: &mut SpeculationBenefit| {
+                let is_tried = benefit.should_try();
+                if is_tried {
+                    benefit.record(false);
+                }
+                is_tried
+            };
+            (0..opportunities).filter(|_| is_tried(benefit)).count()
+        };
+        let most = 2 * SpeculationBenefit::RECORDED_MIN as usize;
+        assert!((8..most).contains(&none_is_used(&mut benefit, 3200)));
+        let tried_of = SpeculationBenefit::TRIED_OF << SpeculationBenefit::DOUBLED_MAX;
+        assert_eq!(
+            none_is_used(&mut benefit, 10 * tried_of),
+            10,
+            "each try doubles the distance, up to this"
+        );
+        while !(benefit.should_try() && benefit.should_try()) {
+            benefit.record(true);
+        }
+        assert!(benefit.used >= benefit.recorded / 4);
+    }
+
+    #[test]
+    fn a_use_ends_the_pauses_between_tries() {
+        let mut benefit = SpeculationBenefit::default();
+        let next_try = |benefit: &mut SpeculationBenefit| (1..).find(|_| benefit.should_try());
+        (0..SpeculationBenefit::RECORDED_MIN).for_each(|_| benefit.record(false));
+        assert_eq!([0; 6].map(|_| next_try(&mut benefit)), [32, 64, 128, 256, 512, 512].map(Some));
+        benefit.record_use();
+        assert_eq!([0; 2].map(|_| next_try(&mut benefit)), [32, 64].map(Some));
+        benefit.record(true);
+        assert_eq!(next_try(&mut benefit), Some(32));
+    }
+}
