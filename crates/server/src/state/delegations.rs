@@ -259,7 +259,8 @@ impl DelegationTable {
         self.tracked_until.fetch_max(nanoseconds(until), Ordering::Relaxed);
     }
 
-    fn is_empty(&self) -> bool {
+    /// Whether no client has a delegation, and none is about to get one.
+    pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::SeqCst) == 0
     }
 

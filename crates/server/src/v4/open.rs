@@ -193,9 +193,8 @@ fn delegate(
     });
     let granted = granted.and_then(|stateid| {
         // Whoever changed the file before it was reclaimed has recalled nothing.
-        if !is_reclaim
-            || target.attributes().is_some_and(|attributes| !service.may_be_of_this_run(attributes.ctime))
-        {
+        let is_changed = |ctime| service.may_be_changed_unnoticed(ctime);
+        if !is_reclaim || target.attributes().is_some_and(|attributes| !is_changed(attributes.ctime)) {
             return Ok(stateid);
         }
         let _ = service.held.return_delegation(slot.client(), &stateid, &target.file_key());
