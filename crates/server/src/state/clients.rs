@@ -65,9 +65,9 @@ pub(crate) struct ExchangedId {
     pub(crate) is_confirmed: bool,
 }
 
-/// What the clients of one address have together; for IPv6, those of its network. Limits are per
-/// address, because a host can present itself as any number of clients. Relaxed: numbers alone, and
-/// a limit may be exceeded by the number of threads.
+/// The usage of all clients of one address; for IPv6, of one network. Limits are per address,
+/// because a host can present itself as any number of clients. Relaxed: numbers alone, and a limit
+/// may be exceeded by the number of threads.
 #[derive(Default)]
 pub(super) struct AddressUsage {
     /// Records; changed with the table of clients locked.
@@ -89,7 +89,7 @@ pub(crate) struct Client {
     pub(super) verifier: Verifier4,
     pub(super) principal: Principal,
     pub(super) peer: IpAddr,
-    /// What the clients of its address have.
+    /// The usage of all clients of its address.
     pub(super) of_address: Arc<AddressUsage>,
     pub(super) implementation: Mutex<Box<[u8]>>,
     /// Nanoseconds of the last renewal of the lease. Relaxed: a time alone.

@@ -9,8 +9,8 @@ use super::ChannelLimits;
 pub(crate) struct StateLimits {
     /// The time for which a client keeps its state without a request.
     pub(crate) lease: Duration,
-    /// Maximum number of records of clients. One address (for IPv6, one network) may have as many as
-    /// are free for others; so may it of the rest that has a maximum for all.
+    /// Maximum number of records of clients. One address (for IPv6, one network) may have as many
+    /// as are free for others, and as much of each other total.
     pub(crate) clients: usize,
     /// Maximum number of records that no CREATE_SESSION has confirmed. Beyond it the oldest of the
     /// address that has the most is evicted.

@@ -338,7 +338,7 @@ pub(super) struct SessionTable {
     shards: Box<[SessionShard]>,
     /// Maximum memory of all sessions in bytes.
     session_bytes: usize,
-    /// What they have reserved. Relaxed: changed with the table of clients locked.
+    /// Memory reserved by all sessions. Relaxed: changed with the table of clients locked.
     reserved: AtomicUsize,
 }
 

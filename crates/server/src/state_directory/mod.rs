@@ -1,7 +1,7 @@
 //! The state that a server keeps over restarts: its key, and the numbers of exports and file
 //! systems, so that clients' handles stay valid; the hosts that have locks, and the NFSv4 clients
-//! that have state, and until when changes of delegated files were noticed. It is in the state directory, which only its owner may read and only one server
-//! at a time uses.
+//! that have state, and until when changes of delegated files were noticed. It is in the state
+//! directory, which only its owner may read and only one server at a time uses.
 
 mod clients;
 mod files;
@@ -181,8 +181,8 @@ impl PersistentState {
         std::fs::metadata(self.directory.as_ref()?.join(DELEGATIONS_FILE)).ok()?.modified().ok()
     }
 
-    /// Changes of delegated files are noticed at this time. It need not be durable: an older time is
-    /// safe.
+    /// Changes of delegated files are noticed at this time. It need not be durable: an older time
+    /// is safe.
     pub(crate) fn set_changes_noticed_until(&self, time: SystemTime) -> std::io::Result<()> {
         let Some(directory) = &self.directory else { return Ok(()) };
         let path = directory.join(DELEGATIONS_FILE);
