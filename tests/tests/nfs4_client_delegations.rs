@@ -154,7 +154,7 @@ impl Delegated<CurtServe> {
 
     fn start_with(network: &Network, options: &str) -> Result<Self> {
         let export = network.make_directory("export")?;
-        let server = CurtServe::start(network, &export, &["--lease", "10", "--grace", "10"])?;
+        let server = CurtServe::start(network, &export, &["--lease", "10"])?;
         let source = server.source();
         Self::of(network, server, &source, &format!("vers=4.1,port={}{options}", CurtServe::PORT))
     }

@@ -219,7 +219,7 @@ impl<'n> Mounts<'n> {
 fn serve<'n>(network: &'n Network, name: &str) -> Result<(CurtServe, Mounts<'n>)> {
     let export = network.make_directory(name)?;
     std::fs::write(export.join("file"), "old")?;
-    let server = CurtServe::start(network, &export, &["--lease", "10", "--grace", "10"])?;
+    let server = CurtServe::start(network, &export, &["--lease", "10"])?;
     let mounts = Mounts::new(network, &server.source(), &options())?;
     Ok((server, mounts))
 }

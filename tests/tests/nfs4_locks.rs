@@ -48,8 +48,7 @@ fn linux_clients_of_all_versions_exclude_each_other_and_reclaim_after_a_kill() -
     let _rpcbind = network.rpcbind()?;
     let export = network.make_directory("export")?;
     fs::write(export.join("file"), "old")?;
-    let lease = LEASE.to_string();
-    let mut server = CurtServe::start(&network, &export, &["--lease", &lease, "--grace", &lease])?;
+    let mut server = CurtServe::start(&network, &export, &["--lease", &LEASE.to_string()])?;
     let source = server.source();
     let options = |version: &str| format!("vers={version},port={} {source}", CurtServe::PORT);
     let (for_4_1, for_4_2, for_3) = (options("4.1"), options("4.2"), format!("vers=3 {source}"));

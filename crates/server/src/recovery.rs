@@ -27,9 +27,10 @@ impl NfsService {
         let limits = RecordLimits { lease: self.held.lease(), clients: self.held.clients_max() };
         let (records, last) = self.state.client_records(limits)?;
         self.client_records = records;
+        self.last_lease = if last.lease.is_zero() { limits.lease } else { last.lease };
         let count = last.clients.len();
         if count > 0 {
-            let grace = last.lease;
+            let grace = self.last_lease;
             tracing::info!(
                 clients = count,
                 seconds = grace.as_secs(),
@@ -130,6 +131,18 @@ impl NfsService {
         report_expired(self.held.expire(self.uptime()));
         self.release_departing();
         self.repeat_recalls();
+        self.note_delegations();
+    }
+
+    /// Records that changes of delegated files are noticed now. In the grace period they are not:
+    /// files that are not reclaimed yet have no lease of the kernel.
+    fn note_delegations(&self) {
+        if self.held.delegations.is_empty() || self.is_in_grace() {
+            return;
+        }
+        if let Err(error) = self.state.set_changes_noticed_until(self.clock.coarse_wall_clock()) {
+            tracing::debug!(%error, "delegations of files that change from now on cannot be reclaimed");
+        }
     }
 
     /// Ends the leases of silent clients whose opens of `file` conflict with another request. Then
@@ -418,6 +431,7 @@ mod tests {
             let list = std::fs::read_to_string(&path).unwrap();
             std::fs::write(&path, list.replace("lease 90", &format!("lease {lease}"))).unwrap();
             let run = Run::start(directory.path());
+            assert_eq!(run.service.default_grace(), Duration::from_secs(lease));
             run.advance(lease - 1);
             run.service.expire_leases();
             let client = run.new_client(b"two");

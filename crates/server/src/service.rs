@@ -155,8 +155,10 @@ pub struct NfsService {
     /// The server in EXCHANGE_ID: the same after a restart with the same handles.
     pub(crate) server_owner: [u8; 16],
     started: Instant,
-    /// The time of files that are changed in this run, or a later one.
-    began: Timestamp,
+    /// The last time at which an earlier run is known to have noticed changes of delegated files.
+    noticed_until: Option<Timestamp>,
+    /// The lease of the last run, which NFSv4 clients know; or of this one, if there was none.
+    pub(crate) last_lease: Duration,
 }
 
 impl NfsService {
@@ -189,6 +191,8 @@ impl NfsService {
             Arc::clone(locks.grace()),
             Some(Box::new(NfsLocks { service: Arc::clone(&locks), clock: clock.clone() })),
         );
+        let last_lease = held.lease();
+        let noticed_until = state.changes_noticed_until().map(timestamp);
         let waiting_calls = Arc::<WaitingCalls>::default();
         held.delegations.observe(Box::new(WaitingFiles(Arc::clone(&waiting_calls))));
         let service = Self {
@@ -216,7 +220,8 @@ impl NfsService {
             grants_directory_delegations: false,
             server_owner,
             started: clock.now(),
-            began: timestamp(clock.coarse_wall_clock()),
+            noticed_until,
+            last_lease,
             lock_manager: Arc::default(),
             locks,
             clock,
@@ -226,13 +231,20 @@ impl NfsService {
         Ok(service)
     }
 
-    /// Whether a file with this ctime may have been changed in this run. Some file systems keep
-    /// whole seconds, or every other.
-    pub(crate) fn may_be_of_this_run(&self, ctime: Timestamp) -> bool {
-        match ctime.parts() {
-            (seconds, 0) => seconds + 2 > self.began.seconds(),
-            _ => ctime >= self.began,
-        }
+    /// Whether a file with this ctime may have been changed since the run that delegated it ended.
+    /// Some file systems keep whole seconds, or every other.
+    pub(crate) fn may_be_changed_unnoticed(&self, ctime: Timestamp) -> bool {
+        self.noticed_until.is_none_or(|until| match ctime.parts() {
+            (seconds, 0) => seconds + 2 > until.seconds(),
+            _ => ctime >= until,
+        })
+    }
+
+    /// The time for which hosts of NLM reclaim locks after a restart, unless another is given: as
+    /// long as NFSv4 clients do. To be called after [`Self::recover_clients`].
+    #[must_use]
+    pub const fn default_grace(&self) -> Duration {
+        self.last_lease
     }
 
     /// Replaces the exports atomically for all later requests; on an error the old ones stay.

@@ -85,10 +85,10 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "PORT", conflicts_with = "no_locks")]
     pub(super) statd_port: Option<u16>,
 
-    /// Seconds after a restart in which clients reclaim their locks, and no other locks are
-    /// granted; none if no client had a lock
-    #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(..=3600))]
-    pub(super) grace: u32,
+    /// Seconds after a restart in which clients of NFSv3 reclaim their locks, and no client gets
+    /// others; none if no such client had a lock [default: the lease (--lease) before the restart]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=3600))]
+    pub(super) grace: Option<u32>,
 
     /// Processes of this machine and clients exclude each other: locks of clients are held in the
     /// kernel too. Keeps each locked file open; clients that wait for a process are granted the

@@ -1,8 +1,7 @@
 //! Resources used by each client: connections, threads, memory.
 //!
-//! A client is the source address of a connection; for IPv6 only its first 64 bits, because a host
-//! may use all addresses of its network. Invariant: a client has an entry exactly while it has a
-//! connection.
+//! A client is the source address of a connection, as far as [`client_network`] tells. Invariant: a
+//! client has an entry exactly while it has a connection.
 
 use std::{
     collections::HashMap,
@@ -49,7 +48,7 @@ pub(super) struct ClientRef<J> {
 impl<J> ClientAddressTable<J> {
     /// Counts one more connection of `peer`.
     pub(super) fn add_connection(self: &Arc<Self>, peer: IpAddr) -> ClientRef<J> {
-        let address = network(peer);
+        let address = client_network(peer);
         let mut known = self.clients.lock();
         let client = known.entry(address).or_insert_with(|| {
             Arc::new(ClientUsage {
@@ -80,8 +79,10 @@ impl<J> Drop for ClientRef<J> {
     }
 }
 
-/// The part of an address that identifies a client.
-fn network(peer: IpAddr) -> IpAddr {
+/// The part of an address that identifies a client: for IPv6 the first 64 bits, because a host may
+/// use all addresses of its network. Limits are per this part.
+#[must_use]
+pub fn client_network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),

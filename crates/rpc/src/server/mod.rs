@@ -34,6 +34,7 @@ use std::{
     time::Duration,
 };
 
+pub use clients::client_network;
 pub use datagrams::{DatagramServer, DatagramServerHandle};
 pub use limits::{Limits, ResourceLimit, UNSENT_PROGRESS_MIN};
 pub use options::RpcServerOptions;

@@ -5,6 +5,7 @@
 //! it is departing. When it is off the list, the second step releases its state.
 
 use std::{
+    cmp::Reverse,
     collections::{HashMap, HashSet, VecDeque},
     net::IpAddr,
     sync::Arc,
@@ -13,6 +14,7 @@ use std::{
 };
 
 use curt_proto::nfs4::{Clientid, SequenceId, SequenceStatusFlags, Verifier4};
+use curt_rpc::server::client_network;
 use parking_lot::Mutex;
 
 use super::limits::IMPLEMENTATION_MAX;
@@ -63,6 +65,21 @@ pub(crate) struct ExchangedId {
     pub(crate) is_confirmed: bool,
 }
 
+/// The usage of all clients of one address; for IPv6, of one network. Limits are per address,
+/// because a host can present itself as any number of clients. Relaxed: numbers alone, and a limit
+/// may be exceeded by the number of threads.
+#[derive(Default)]
+pub(super) struct AddressUsage {
+    /// Records; changed with the table of clients locked.
+    records: AtomicUsize,
+    /// Bytes that sessions have reserved; changed with the table of clients locked.
+    pub(super) reserved: AtomicUsize,
+    /// States.
+    pub(super) states: AtomicUsize,
+    /// Delegations among them.
+    pub(super) delegations: AtomicUsize,
+}
+
 /// A client: one instance of one owner.
 pub(crate) struct Client {
     /// Its id.
@@ -72,6 +89,8 @@ pub(crate) struct Client {
     pub(super) verifier: Verifier4,
     pub(super) principal: Principal,
     pub(super) peer: IpAddr,
+    /// The usage of all clients of its address.
+    pub(super) of_address: Arc<AddressUsage>,
     pub(super) implementation: Mutex<Box<[u8]>>,
     /// Nanoseconds of the last renewal of the lease. Relaxed: a time alone.
     renewed: AtomicU64,
@@ -162,10 +181,10 @@ struct OwnerRecords {
 pub(super) struct ClientTable {
     pub(super) records: HashMap<Clientid, ClientRecord>,
     owners: HashMap<Box<[u8]>, OwnerRecords>,
-    /// Number of records of each address.
-    peers: HashMap<IpAddr, usize>,
-    /// The unconfirmed records, oldest first; some may be confirmed or removed by now.
-    unconfirmed: VecDeque<Clientid>,
+    /// By address: see [`client_network`]. An address stays until leases are examined.
+    pub(super) addresses: HashMap<IpAddr, Arc<AddressUsage>>,
+    /// The unconfirmed records of each address that has some, oldest first.
+    unconfirmed: HashMap<IpAddr, VecDeque<Clientid>>,
     unconfirmed_count: usize,
     /// Clients that were removed, and whose state is not released yet.
     departing: HashMap<Clientid, Arc<Client>>,
@@ -179,8 +198,8 @@ impl ClientTable {
     fn insert_unconfirmed(&mut self, record: ClientRecord) {
         let client = &record.client;
         self.owners.entry(client.owner.clone()).or_default().unconfirmed = Some(client.id);
-        *self.peers.entry(client.peer).or_default() += 1;
-        self.unconfirmed.push_back(client.id);
+        client.of_address.records.fetch_add(1, Ordering::Relaxed);
+        self.unconfirmed.entry(client_network(client.peer)).or_default().push_back(client.id);
         self.unconfirmed_count += 1;
         self.records.insert(client.id, record);
     }
@@ -190,10 +209,22 @@ impl ClientTable {
     fn confirm(&mut self, id: Clientid) -> Option<Clientid> {
         let record = self.records.get_mut(&id).filter(|record| !record.is_confirmed)?;
         record.is_confirmed = true;
-        self.unconfirmed_count -= 1;
-        let ids = self.owners.get_mut(&record.client.owner)?;
+        let client = Arc::clone(&record.client);
+        self.is_unconfirmed_no_more(&client);
+        let ids = self.owners.get_mut(&client.owner)?;
         ids.unconfirmed = None;
         ids.confirmed.replace(id)
+    }
+
+    /// A record was confirmed or removed.
+    fn is_unconfirmed_no_more(&mut self, client: &Client) {
+        self.unconfirmed_count -= 1;
+        let address = client_network(client.peer);
+        let Some(ids) = self.unconfirmed.get_mut(&address) else { return };
+        ids.retain(|id| *id != client.id);
+        if ids.is_empty() {
+            self.unconfirmed.remove(&address);
+        }
     }
 
     /// Removes a record. Its state remains to be released.
@@ -208,30 +239,20 @@ impl ClientTable {
                 self.owners.remove(&client.owner);
             }
         }
-        if let Some(count) = self.peers.get_mut(&client.peer) {
-            *count -= 1;
-            if *count == 0 {
-                self.peers.remove(&client.peer);
-            }
-        }
+        client.of_address.records.fetch_sub(1, Ordering::Relaxed);
         if !record.is_confirmed {
-            self.unconfirmed_count -= 1;
+            self.is_unconfirmed_no_more(client);
         }
         Some(record)
     }
 
-    /// Removes the oldest unconfirmed records until at most `max` are left.
+    /// Removes unconfirmed records until at most `max` are left: the oldest of the address that has
+    /// the most, so that no address takes those of others.
     fn evict_unconfirmed(&mut self, max: usize) {
         while self.unconfirmed_count > max {
-            let Some(id) = self.unconfirmed.pop_front() else { return };
-            if self.records.get(&id).is_some_and(|record| !record.is_confirmed) {
-                self.remove(id);
-            }
-        }
-        // The queue keeps at most as many old ids as records.
-        if self.unconfirmed.len() > 2 * max + 2 {
-            let records = &self.records;
-            self.unconfirmed.retain(|id| records.get(id).is_some_and(|record| !record.is_confirmed));
+            let most = self.unconfirmed.values().max_by_key(|ids| (ids.len(), Reverse(ids.front())));
+            let Some(oldest) = most.and_then(|ids| ids.front().copied()) else { return };
+            self.remove(oldest);
         }
     }
 }
@@ -277,11 +298,12 @@ impl ServerState {
             // Case 4.
             table.remove(id);
         }
-        let own = table.peers.get(&asked.peer).copied().unwrap_or_default();
+        let of_address = Arc::clone(table.addresses.entry(client_network(asked.peer)).or_default());
+        let own = of_address.records.load(Ordering::Relaxed);
         if has_room(own, table.records.len(), self.limits.clients) {
             // Cases 1, 3, 4 and 5.
             let record = ClientRecord {
-                client: Arc::new(self.new_client(asked, now)),
+                client: Arc::new(self.new_client(asked, of_address, now)),
                 is_confirmed: false,
                 slot: CreateSessionSlot::default(),
                 sessions: Vec::new(),
@@ -295,13 +317,14 @@ impl ServerState {
         }
     }
 
-    fn new_client(&self, asked: &ExchangeId<'_>, now: Duration) -> Client {
+    fn new_client(&self, asked: &ExchangeId<'_>, of_address: Arc<AddressUsage>, now: Duration) -> Client {
         Client {
             id: self.ids.client(),
             owner: asked.owner.into(),
             verifier: asked.verifier,
             principal: asked.principal,
             peer: asked.peer,
+            of_address,
             implementation: Mutex::new(stored_implementation(asked.implementation)),
             renewed: AtomicU64::new(nanoseconds(now)),
             active: AtomicUsize::new(0),
@@ -411,7 +434,8 @@ impl ServerState {
         let lease = self.limits.lease;
         // Clients that come later, or are renewed, have a whole lease.
         let until = now + EXAMINATION_INTERVAL_MAX.min(lease);
-        let table = self.clients.lock();
+        let mut table = self.clients.lock();
+        table.addresses.retain(|_, usage| Arc::strong_count(usage) > 1);
         let records = table.records.values().filter(|record| record.client.renewed() + lease < until);
         let found: Vec<_> = records.map(|record| Arc::clone(&record.client)).collect();
         let clients = table.records.len();

@@ -201,6 +201,9 @@ pub(crate) struct DelegationTable {
     changes: Box<[AtomicU32]>,
     /// Number of changes in progress of files that are not known. SeqCst: see `count`.
     changes_of_any: AtomicU32,
+    /// Number of OPENs that may have created a file, and have not reserved its access yet. SeqCst
+    /// with the creation: who finds the file sees it counted, or finds the access reserved.
+    creations: AtomicU32,
     /// Nanoseconds until which the files of new changes are tracked, though there is no delegation.
     /// Relaxed: a change that sees an old value delays a delegation.
     tracked_until: AtomicU64,
@@ -230,6 +233,7 @@ impl Default for DelegationTable {
             recalled: AtomicUsize::new(0),
             changes: (0..PLACES).map(|_| AtomicU32::new(0)).collect(),
             changes_of_any: AtomicU32::new(0),
+            creations: AtomicU32::new(0),
             tracked_until: AtomicU64::new(0),
             last_recalls: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
             observer: OnceLock::new(),
@@ -254,12 +258,26 @@ impl DelegationTable {
         self.is_empty().then_some(change)
     }
 
+    /// Begins an OPEN that may create a file. Until it has reserved the access, nobody else gets a
+    /// delegation of the new file: the OPEN could not wait for it, because it would find its own
+    /// file when it is executed again.
+    pub(crate) fn begin_creation(&self) -> FileChange<'_> {
+        self.creations.fetch_add(1, Ordering::SeqCst);
+        FileChange(&self.creations)
+    }
+
+    /// Whether a file that was found before may be new to an OPEN in progress.
+    pub(crate) fn is_creating(&self) -> bool {
+        self.creations.load(Ordering::SeqCst) > 0
+    }
+
     /// Tracks the files of new changes until then, so that they delay only delegations of these.
     pub(crate) fn track_changes(&self, until: Duration) {
         self.tracked_until.fetch_max(nanoseconds(until), Ordering::Relaxed);
     }
 
-    fn is_empty(&self) -> bool {
+    /// Whether no client has a delegation, and none is about to get one.
+    pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::SeqCst) == 0
     }
 

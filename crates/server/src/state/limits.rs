@@ -9,20 +9,21 @@ use super::ChannelLimits;
 pub(crate) struct StateLimits {
     /// The time for which a client keeps its state without a request.
     pub(crate) lease: Duration,
-    /// Maximum number of records of clients. One address may have as many as are free for others.
+    /// Maximum number of records of clients. One address (for IPv6, one network) may have as many
+    /// as are free for others, and as much of each other total.
     pub(crate) clients: usize,
-    /// Maximum number of records that no CREATE_SESSION has confirmed; the oldest is evicted.
+    /// Maximum number of records that no CREATE_SESSION has confirmed. Beyond it the oldest of the
+    /// address that has the most is evicted.
     pub(crate) unconfirmed: usize,
     /// Maximum number of sessions of one client.
     pub(crate) sessions_per_client: usize,
-    /// Maximum number of opens, lock states and delegations. One client may have as many as are
-    /// free for others.
+    /// Maximum number of opens, lock states and delegations.
     pub(crate) states: usize,
-    /// Maximum number of delegations among them, in the same way.
+    /// Maximum number of delegations among them.
     pub(crate) delegations: usize,
-    /// Maximum size of all cached replies. It is reserved when a session is created. One address
-    /// may reserve as much as is free for others.
-    pub(crate) reply_bytes: usize,
+    /// Maximum memory of all sessions, with their cached replies at the maximum size: it is
+    /// reserved when a session is created.
+    pub(crate) session_bytes: usize,
     /// The limits of a session's fore channel.
     pub(crate) fore: ChannelLimits,
     /// The limits of a session's backchannel.
@@ -49,7 +50,7 @@ impl Default for StateLimits {
             sessions_per_client: 64,
             states: 1 << 19,
             delegations: 1 << 18,
-            reply_bytes: 256 << 20,
+            session_bytes: 256 << 20,
             fore: ChannelLimits {
                 request: (1 << 20) + (8 << 10),
                 reply: (1 << 20) + (8 << 10),

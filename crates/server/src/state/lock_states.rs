@@ -162,7 +162,7 @@ impl ServerState {
             return Err(StateFault::OpenMode.into());
         }
         if place.existing.is_none() {
-            self.admit(states.len()).map_err(|fault| match fault {
+            self.has_room(client).map_err(|fault| match fault {
                 StateFault::NoSpace => StateFault::TooManyLocks,
                 fault => fault,
             })?;

@@ -96,7 +96,7 @@ impl ServerState {
         locks: Option<Box<dyn ClientLocks>>,
     ) -> Self {
         Self {
-            sessions: SessionTable::new(limits.reply_bytes),
+            sessions: SessionTable::new(limits.session_bytes),
             limits,
             ids: IdSource::new(epoch, secret),
             fingerprints: foldhash::fast::RandomState::default(),
@@ -187,9 +187,10 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Whether a user of `own` units may take another one while all together use `used` of `max`. A
-/// user may hold as much as is free for everybody else; so `n` users that take without end leave an
-/// `n + 1`-th of the whole free.
+/// Whether a user of `own` units may take another one while all together use `used` of `max`: it
+/// may have as much as is free for everybody else. Of users that take without end, one after the
+/// other, each has half of what the ones before have left; `n` that take in step leave an
+/// `n + 1`-th of the whole.
 const fn has_room(own: usize, used: usize, max: usize) -> bool {
     own < max.saturating_sub(used)
 }

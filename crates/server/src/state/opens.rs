@@ -7,7 +7,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, atomic::AtomicUsize, atomic::Ordering},
     time::Duration,
 };
 
@@ -183,11 +183,6 @@ struct OpenOwner {
 }
 
 impl ClientStates {
-    /// Number of states.
-    pub(super) fn len(&self) -> usize {
-        self.states.len()
-    }
-
     /// Number of opens.
     pub(super) fn opens(&self) -> usize {
         self.states.values().filter(|record| matches!(record.kind, StateKind::Open(_))).count()
@@ -426,7 +421,7 @@ impl ServerState {
             return Ok(OpenGranted { stateid, before: Some((mode, opened)) });
         }
         if !asked.is_admitted {
-            self.admit(states.len())?;
+            self.has_room(client)?;
         }
         self.shares.add(ShareHolder::Nfs4, &asked.file, None, asked.mode, pin)?;
         self.count_state(client);
@@ -455,15 +450,11 @@ impl ServerState {
     /// Whether a client may have another state. An OPEN asks before it creates a file, so that the
     /// limit is exceeded by at most the number of requests in progress.
     pub(crate) fn has_room(&self, client: &Client) -> Result<(), StateFault> {
-        self.admit(client.states.lock().len())
-    }
-
-    /// Whether a client with `own` states may have another one.
-    pub(super) fn admit(&self, own: usize) -> Result<(), StateFault> {
         let used = self.states.load(Ordering::Relaxed);
-        if has_room(own, used, self.limits.states) {
+        if has_room(client.of_address.states.load(Ordering::Relaxed), used, self.limits.states) {
             return Ok(());
         }
+        let own = client.state_count.load(Ordering::Relaxed);
         Err(if has_much(own, self.limits.states) { StateFault::NoSpace } else { StateFault::Delay })
     }
 
@@ -473,13 +464,18 @@ impl ServerState {
     pub(crate) fn state_to_return(&self, client: &Client, now: Duration) -> Option<u32> {
         let (states, all) = (self.states.load(Ordering::Relaxed), self.delegations.len());
         let (states_max, delegations_max) = (self.limits.states, self.limits.delegations);
-        let is_near = is_near_limit(client.state_count.load(Ordering::Relaxed), states, states_max);
-        // Without a lock: no client has more delegations than all clients together.
-        if !is_near && !is_near_limit(all, all, delegations_max) {
+        let of_address = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+        let (own, shared) =
+            (client.state_count.load(Ordering::Relaxed), of_address(&client.of_address.states));
+        let is_near = has_much(own, states_max) && is_near_limit(shared, states, states_max);
+        // Without a lock: no address has more delegations than all together.
+        let shared = of_address(&client.of_address.delegations);
+        let is_near_delegations = is_near_limit(shared, all, delegations_max);
+        if !is_near && !is_near_delegations {
             return None;
         }
         let own = client.states.lock().delegations();
-        if !is_near && !is_near_limit(own, all, delegations_max) {
+        if !is_near && !has_much(own, delegations_max) {
             return None;
         }
         let (now, until) = (nanoseconds(now), client.asked_until.load(Ordering::Relaxed));
@@ -491,14 +487,16 @@ impl ServerState {
 
     /// A client gets another state.
     pub(super) fn count_state(&self, client: &Client) {
-        self.states.fetch_add(1, Ordering::Relaxed);
-        client.state_count.fetch_add(1, Ordering::Relaxed);
+        for counter in [&self.states, &client.of_address.states, &client.state_count] {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// States of a client have ended.
     pub(super) fn uncount_states(&self, client: &Client, count: usize) {
-        self.states.fetch_sub(count, Ordering::Relaxed);
-        client.state_count.fetch_sub(count, Ordering::Relaxed);
+        for counter in [&self.states, &client.of_address.states, &client.state_count] {
+            counter.fetch_sub(count, Ordering::Relaxed);
+        }
     }
 
     /// Withdraws an OPEN whose stateid the client does not get, because a later part of the
@@ -667,10 +665,8 @@ impl ServerState {
         if states.is_gone || client.is_removed() || states.delegations.contains_key(file) {
             return Err(DelegationRefusal::Contention);
         }
-        let all = self.delegations.len();
-        if self.admit(states.len()).is_err()
-            || !has_room(states.delegations.len(), all, self.limits.delegations)
-        {
+        let own = client.of_address.delegations.load(Ordering::Relaxed);
+        if self.has_room(client).is_err() || !has_room(own, self.delegations.len(), self.limits.delegations) {
             return Err(DelegationRefusal::Resource);
         }
         Ok(())
@@ -708,6 +704,7 @@ impl ServerState {
             return Err(DelegationRefusal::Contention);
         }
         self.count_state(client);
+        client.of_address.delegations.fetch_add(1, Ordering::Relaxed);
         states.delegations.insert(asked.file, number);
         let kind = StateKind::Delegation(asked.file);
         states.states.insert(number, StateRecord { seqid: 1, revoked: None, kind });
@@ -736,8 +733,14 @@ impl ServerState {
         states.states.remove(&number);
         states.delegations.remove(file);
         self.uncount_states(client, 1);
-        self.delegations.end(file, client.id);
+        self.uncount_delegation(client, file);
         Ok(())
+    }
+
+    /// A client's delegation has ended.
+    fn uncount_delegation(&self, client: &Client, file: &FileKey) {
+        client.of_address.delegations.fetch_sub(1, Ordering::Relaxed);
+        self.delegations.end(file, client.id);
     }
 
     /// Revokes the delegations whose recall was not answered for the time of a lease. Returns their
@@ -765,7 +768,7 @@ impl ServerState {
         record.revoked = Some(why);
         states.delegations.remove(&file);
         client.status_flags.fetch_or(why.status_flag(), Ordering::Relaxed);
-        self.delegations.end(&file, client.id);
+        self.uncount_delegation(client, &file);
     }
 
     /// Revokes all opens and delegations of files for which `is_revoked` holds; the clients keep
@@ -821,7 +824,7 @@ impl ServerState {
             self.shares.end(ShareHolder::Nfs4, &file, mode);
         }
         for file in delegations {
-            self.delegations.end(&file, client.id);
+            self.uncount_delegation(client, &file);
         }
         if let Some(locks) = &self.locks {
             locks.release_client(client.id);

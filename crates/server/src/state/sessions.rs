@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    net::IpAddr,
+    mem::size_of,
     sync::Arc,
     sync::atomic::{AtomicU32, AtomicUsize, Ordering},
     time::Duration,
@@ -25,7 +25,7 @@ const BACKCHANNEL_DOWN: u32 = SequenceStatusFlags::CB_PATH_DOWN_SESSION;
 const CLIENT_DOWN: u32 = SequenceStatusFlags::CB_PATH_DOWN;
 /// Operations of a callback: CB_SEQUENCE and another one.
 const CALLBACK_OPERATIONS: u32 = 2;
-/// A new session's cached replies use at most this part of the memory that is left.
+/// A new session uses at most this part of the memory that is left.
 const RESERVED_PART: usize = 8;
 
 /// The limits of a channel (`channel_attrs4`).
@@ -309,14 +309,25 @@ impl Session {
         (was_bound, is_open)
     }
 
-    /// Maximum size of its cached replies.
+    /// Its memory, with the cached replies at their maximum size.
     fn reserved(&self) -> usize {
-        reserved(&self.fore)
+        let slots = number(self.fore.slots).saturating_mul(slot_memory(&self.fore));
+        slots.saturating_add(fixed_memory(&self.back))
     }
 }
 
-fn reserved(fore: &ChannelLimits) -> usize {
-    usize::try_from(u64::from(fore.slots) * u64::from(fore.cached)).unwrap_or(usize::MAX)
+/// The memory of a session without the slots of the fore channel, in bytes.
+pub(super) fn fixed_memory(back: &ChannelLimits) -> usize {
+    size_of::<Session>() + number(back.slots).saturating_mul(size_of::<CallbackSlot>())
+}
+
+/// The memory of a slot of the fore channel, in bytes.
+pub(super) fn slot_memory(fore: &ChannelLimits) -> usize {
+    number(fore.cached).saturating_add(size_of::<Slot>())
+}
+
+fn number(wire: u32) -> usize {
+    usize::try_from(wire).unwrap_or(usize::MAX)
 }
 
 /// A part of the sessions.
@@ -325,27 +336,16 @@ type SessionShard = RwLock<HashMap<SessionId, Arc<Session>>>;
 /// The sessions of all clients.
 pub(super) struct SessionTable {
     shards: Box<[SessionShard]>,
-    /// Maximum size of all cached replies.
-    reply_bytes: usize,
-    /// Raised under the lock of the clients.
-    reserved: Mutex<ReservedReplies>,
-}
-
-/// The size of cached replies that sessions have reserved.
-#[derive(Default)]
-struct ReservedReplies {
-    all: usize,
-    /// Of the sessions of each address.
-    of_peers: HashMap<IpAddr, usize>,
+    /// Maximum memory of all sessions in bytes.
+    session_bytes: usize,
+    /// Memory reserved by all sessions. Relaxed: changed with the table of clients locked.
+    reserved: AtomicUsize,
 }
 
 impl SessionTable {
-    pub(super) fn new(reply_bytes: usize) -> Self {
-        Self {
-            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
-            reply_bytes,
-            reserved: Mutex::default(),
-        }
+    pub(super) fn new(session_bytes: usize) -> Self {
+        let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
+        Self { shards, session_bytes, reserved: AtomicUsize::new(0) }
     }
 
     /// The shard of an id, by a byte of the tag, or of whatever a client sent.
@@ -358,10 +358,9 @@ impl SessionTable {
     }
 
     fn insert(&self, session: &Arc<Session>) {
-        let mut reserved = self.reserved.lock();
-        reserved.all += session.reserved();
-        *reserved.of_peers.entry(session.client.peer).or_default() += session.reserved();
-        drop(reserved);
+        for counter in [&self.reserved, &session.client.of_address.reserved] {
+            counter.fetch_add(session.reserved(), Ordering::Relaxed);
+        }
         self.shard(&session.id).write().insert(session.id, Arc::clone(session));
     }
 
@@ -369,29 +368,27 @@ impl SessionTable {
         if self.shard(&session.id).write().remove(&session.id).is_none() {
             return;
         }
-        let mut reserved = self.reserved.lock();
-        reserved.all -= session.reserved();
-        if let Some(own) = reserved.of_peers.get_mut(&session.client.peer) {
-            *own -= session.reserved();
-            if *own == 0 {
-                reserved.of_peers.remove(&session.client.peer);
-            }
+        for counter in [&self.reserved, &session.client.of_address.reserved] {
+            counter.fetch_sub(session.reserved(), Ordering::Relaxed);
         }
     }
 
     /// The fore channel with as many slots as there is memory for. The sessions of one address have
     /// as much memory as is free for others.
-    fn fit(&self, fore: ChannelLimits, peer: IpAddr) -> Result<ChannelLimits, StateFault> {
-        let reserved = self.reserved.lock();
-        let (all, own) = (reserved.all, reserved.of_peers.get(&peer).copied().unwrap_or_default());
-        drop(reserved);
-        let left = self.reply_bytes.saturating_sub(all);
+    fn fit(
+        &self,
+        fore: ChannelLimits,
+        back: &ChannelLimits,
+        client: &Client,
+    ) -> Result<ChannelLimits, StateFault> {
+        let own = client.of_address.reserved.load(Ordering::Relaxed);
+        let left = self.session_bytes.saturating_sub(self.reserved.load(Ordering::Relaxed));
         // Whatever is reserved is as much less for others.
         let available = (left / RESERVED_PART).min(left.saturating_sub(own) / 2);
-        let cached = usize::try_from(fore.cached.max(1)).unwrap_or(usize::MAX);
-        let slots = u32::try_from(available / cached).unwrap_or(u32::MAX);
+        let for_slots = available.saturating_sub(fixed_memory(back));
+        let slots = u32::try_from(for_slots / slot_memory(&fore)).unwrap_or(u32::MAX);
         match slots.min(fore.slots) {
-            0 if has_much(own, self.reply_bytes) => Err(StateFault::NoSpace),
+            0 if has_much(own, self.session_bytes) => Err(StateFault::NoSpace),
             0 => Err(StateFault::Delay),
             slots => Ok(ChannelLimits { slots, ..fore }),
         }
@@ -416,7 +413,7 @@ impl ServerState {
         // Wrong arguments use no sequence id.
         let fore = asked.fore.negotiate(&self.limits.fore)?;
         let back = asked.back.negotiate(&self.limits.back)?;
-        let fore = match self.admit_session(record, asked, fore) {
+        let fore = match self.admit_session(record, asked, fore, &back) {
             Ok(fore) => fore,
             // The client repeats what is delayed.
             Err(StateFault::Delay) => return Err(StateFault::Delay),
@@ -453,6 +450,7 @@ impl ServerState {
         record: &ClientRecord,
         asked: &CreateSession,
         fore: ChannelLimits,
+        back: &ChannelLimits,
     ) -> Result<ChannelLimits, StateFault> {
         if !record.is_confirmed && record.client.principal != asked.principal {
             return Err(StateFault::ClientInUse);
@@ -460,7 +458,7 @@ impl ServerState {
         if record.sessions.len() >= self.limits.sessions_per_client {
             return Err(StateFault::NoSpace);
         }
-        self.sessions.fit(fore, record.client.peer)
+        self.sessions.fit(fore, back, &record.client)
     }
 
     fn new_session(

@@ -1,16 +1,18 @@
 //! The state that a server keeps over restarts: its key, and the numbers of exports and file
 //! systems, so that clients' handles stay valid; the hosts that have locks, and the NFSv4 clients
-//! that have state. It is in the state directory, which only its owner may read and only one server
-//! at a time uses.
+//! that have state, and until when changes of delegated files were noticed. It is in the state
+//! directory, which only its owner may read and only one server at a time uses.
 
 mod clients;
 mod files;
 mod ids;
 mod monitored;
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::hash::{Hash as _, Hasher as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use siphasher::sip::SipHasher24;
@@ -30,6 +32,8 @@ const MONITORED_FILE: &str = "monitored";
 const REPLIES_FILE: &str = "replies";
 /// The file with the clients that have state.
 const CLIENTS_FILE: &str = "clients";
+/// An empty file: see [`PersistentState::changes_noticed_until`].
+const DELEGATIONS_FILE: &str = "delegations";
 /// The size of the key in bytes.
 const KEY_BYTES: usize = 16;
 
@@ -169,6 +173,21 @@ impl PersistentState {
     /// The file in which replies are saved; none for a state in memory.
     pub(crate) fn replies_file(&self) -> Option<PathBuf> {
         Some(self.directory.as_ref()?.join(REPLIES_FILE))
+    }
+
+    /// The last time at which an earlier run has noticed changes of delegated files, as far as is
+    /// known.
+    pub(crate) fn changes_noticed_until(&self) -> Option<SystemTime> {
+        std::fs::metadata(self.directory.as_ref()?.join(DELEGATIONS_FILE)).ok()?.modified().ok()
+    }
+
+    /// Changes of delegated files are noticed at this time. It need not be durable: an older time
+    /// is safe.
+    pub(crate) fn set_changes_noticed_until(&self, time: SystemTime) -> std::io::Result<()> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        let path = directory.join(DELEGATIONS_FILE);
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        file.set_modified(time)
     }
 
     /// The list of clients that have state, and what the last run has left in it.

@@ -13,13 +13,18 @@ use super::change::{change, change_info};
 use super::settable_attributes::{EXCLUSIVE_CREATE, Settable, initial};
 use super::{Compound, Object, OpFailure, Outcome, decoded, io, names};
 use crate::ops::{self, OpResult, PostOp};
+use crate::replay::reply_cache::timestamp;
 use crate::request::{NfsRequest, VerifiedHandle};
+use crate::service::NfsService;
 use crate::state::{
     ChangeKind, DelegationRefusal, DelegationRequest, OpenGranted, OpenRequest, ShareBits, ShareMode,
 };
 
 /// The attributes that hold the verifier of an exclusive creation until the client sets them.
 const VERIFIER_ATTRIBUTES: Bitmap4 = Attribute::set(&[Attribute::TimeAccess, Attribute::TimeModify]);
+
+/// An OPEN that creates a file takes no longer.
+const CREATION_SECONDS_MAX: i64 = 60;
 
 pub(super) fn open<'r>(
     compound: &mut Compound<'r, '_>,
@@ -36,6 +41,8 @@ pub(super) fn open<'r>(
         compound.request.context.may_block();
     }
     compound.request.service.begin_open(compound.slot()?.client(), is_reclaim)?;
+    let delegations = &compound.request.service.held.delegations;
+    let creation = matches!(asked.how, OpenHow::Create(_)).then(|| delegations.begin_creation());
     let found = find(compound, current, &asked, mode)?;
     let FoundFile { object, is_new, directory, mut set, resize } = found;
     let target = object.exported_or(NfsStat4::Isdir)?;
@@ -62,6 +69,7 @@ pub(super) fn open<'r>(
         pin: Some(pin),
     };
     let granted: OpenGranted = service.open_state(slot.client(), &request)?;
+    drop(creation);
     if let Some(size) = resize {
         let sized = SetAttributes { size: Some(size), ..SetAttributes::default() };
         match ops::setattr(&mut compound.request, target, &sized, None).value {
@@ -185,6 +193,9 @@ fn delegate(
     if mode.access != ShareBits::READ {
         return none(NoDelegation::Contention(false));
     }
+    if service.held.delegations.is_creating() && may_be_new(service, target) {
+        return none(NoDelegation::Contention(false));
+    }
     let (file, handle, granted_by) = (target.file_key(), target.handle(), slot.call());
     let delegable = service.held.check_delegable(slot.client(), &file, is_reclaim, service.uptime());
     let granted = delegable.and_then(|()| service.local_changes(target)).and_then(|local| {
@@ -193,9 +204,8 @@ fn delegate(
     });
     let granted = granted.and_then(|stateid| {
         // Whoever changed the file before it was reclaimed has recalled nothing.
-        if !is_reclaim
-            || target.attributes().is_some_and(|attributes| !service.may_be_of_this_run(attributes.ctime))
-        {
+        let is_changed = |ctime| service.may_be_changed_unnoticed(ctime);
+        if !is_reclaim || target.attributes().is_some_and(|attributes| !is_changed(attributes.ctime)) {
             return Ok(stateid);
         }
         let _ = service.held.return_delegation(slot.client(), &stateid, &target.file_key());
@@ -211,6 +221,12 @@ fn delegate(
         Err(DelegationRefusal::Contention) => none(NoDelegation::Contention(false)),
         Err(DelegationRefusal::Resource) => none(NoDelegation::Resource(false)),
     }
+}
+
+/// Whether an OPEN in progress may have created a file.
+fn may_be_new(service: &NfsService, target: &VerifiedHandle<'_>) -> bool {
+    let now = timestamp(service.clock.coarse_wall_clock()).seconds();
+    target.attributes().is_none_or(|attributes| attributes.ctime.seconds() + CREATION_SECONDS_MAX > now)
 }
 
 /// Whether the client has this delegation of the file that it opens.

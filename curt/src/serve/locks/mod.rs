@@ -46,13 +46,14 @@ impl LockServer {
             return Ok(None);
         }
         let host_name = rustix::system::uname().nodename().to_bytes().to_vec();
-        let grace = Duration::from_secs(arguments.grace.into());
+        let given = arguments.grace.map(|seconds| Duration::from_secs(seconds.into()));
+        let grace = given.unwrap_or_else(|| service.default_grace());
         let peers = PeerThreads::start(service).context("cannot start the threads for lock callbacks")?;
         let serving =
             LockServing { peers: Arc::<PeerThreads>::clone(&peers), host_name: host_name.clone(), grace };
         let notices = service.serve_locks(serving).context("cannot serve locks (use --no-locks)")?;
-        if service.is_in_grace() {
-            let hosts = notices.hosts.len();
+        let hosts = notices.hosts.len();
+        if hosts > 0 {
             tracing::info!(
                 "{hosts} hosts had locks: for {} s they can reclaim them, and no other locks are granted",
                 grace.as_secs()

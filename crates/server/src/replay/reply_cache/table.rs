@@ -6,8 +6,10 @@
 //! serving threads.
 
 use std::collections::{BTreeMap, HashMap, VecDeque, hash_map};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
+
+use curt_rpc::server::client_network;
 
 use super::fingerprint::Fingerprint;
 
@@ -49,8 +51,7 @@ pub(super) enum ReplyCacheLookup<'t> {
     ExecuteUncached,
 }
 
-/// The unit that shares a part of the cache: an IPv4 address, or the /64 network from which one
-/// IPv6 host may choose its addresses.
+/// The unit that shares a part of the cache: see [`client_network`].
 type ReplyCacheClient = IpAddr;
 
 pub(super) struct ReplyCacheTable {
@@ -170,9 +171,9 @@ impl ReplyCacheTable {
         entry.execution = later;
         self.bytes += cost;
         self.order.insert(later, (key, now));
-        self.clients.entry(client_of(key.peer)).or_default().push_back(later);
+        self.clients.entry(client_network(key.peer)).or_default().push_back(later);
         self.expire(now);
-        let own = client_of(key.peer);
+        let own = client_network(key.peer);
         while self.order.len() > self.bounds.entries || self.bytes > self.bounds.bytes {
             if !self.evict(own) {
                 break;
@@ -234,7 +235,7 @@ impl ReplyCacheTable {
         let Some(kept) = entry.reply else { return };
         self.bytes -= kept.reply.len() + ENTRY_COST;
         self.order.remove(&entry.execution);
-        let client = client_of(key.peer);
+        let client = client_network(key.peer);
         if let Some(replies) = self.clients.get_mut(&client) {
             // Nearly always at the front.
             if let Ok(at) = replies.binary_search(&entry.execution) {
@@ -260,15 +261,5 @@ impl ReplyCacheTable {
     #[cfg(test)]
     pub(super) fn running(&self) -> usize {
         self.entries.len() - self.order.len()
-    }
-}
-
-fn client_of(peer: IpAddr) -> ReplyCacheClient {
-    match peer {
-        IpAddr::V4(_) => peer,
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-        }
     }
 }

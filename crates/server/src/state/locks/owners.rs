@@ -95,7 +95,8 @@ impl ClientAccount {
     }
 
     /// Whether `more` can be had: within the client's limit, and no more in all than is free for
-    /// others. So `n` clients that take without end leave an `n + 1`-th of the whole free.
+    /// others: of clients that take without end, one after the other, each has half of what is
+    /// left.
     pub(super) fn allows(&self, counted: Counted, more: i64) -> bool {
         let (counter, limit) = self.counter(counted);
         let wanted = i64::from(counter.load(Ordering::Relaxed)) + more;

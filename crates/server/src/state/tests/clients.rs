@@ -120,7 +120,7 @@ fn an_expired_client_keeps_its_state_for_a_day_or_until_the_server_is_crowded() 
         let (one, session) = client(&state, "a");
         open(&state, &one, "o", file(1), mode(3, 3)).unwrap();
         if opens == 5 {
-            let (other, _) = client(&state, "b");
+            let other = client_at(&state, "b", "10.0.0.2");
             other.renew(at(time));
             for (client, number) in [(&one, 2), (&other, 3), (&other, 4)] {
                 let _ = open(&state, client, "o", file(number), mode(1, 0));
@@ -228,6 +228,26 @@ fn unconfirmed_records_are_evicted_oldest_first() {
 }
 
 #[test]
+fn an_address_takes_no_unconfirmed_records_of_others() {
+    let state = with_limits(StateLimits { unconfirmed: 4, ..StateLimits::default() });
+    let present = |peer: u8, number: usize| {
+        let owner = format!("{peer}/{number}");
+        let presented = presented(&owner, 1, ROOT);
+        let from = ExchangeId { peer: [10, 0, 0, peer].into(), ..presented };
+        state.exchange_id(&from, at(0)).unwrap()
+    };
+    let slow = present(1, 0);
+    let many: Vec<_> = (0..100).map(|number| present(2, number)).collect();
+    session_of(&state, slow);
+    assert!(many.iter().rev().take(3).all(|of_many| client_of(&state, of_many.client).is_some()));
+    assert_eq!(state.clients(at(0)).len(), 4);
+    // Of addresses with one each, the oldest goes.
+    let one_each: Vec<_> = (3..8).map(|peer| present(peer, 0)).collect();
+    let is_left = |exchanged: &ExchangedId| client_of(&state, exchanged.client).is_some();
+    assert_eq!(one_each.iter().map(is_left).collect::<Vec<_>>(), [false, true, true, true, true]);
+}
+
+#[test]
 fn an_address_leaves_as_many_records_to_others_as_it_has() {
     let state = with_limits(StateLimits { clients: 8, ..StateLimits::default() });
     let taken = |peer: u8| {
@@ -239,6 +259,61 @@ fn an_address_leaves_as_many_records_to_others_as_it_has() {
         (0..8).take_while(|number| present(*number) != Err(StateFault::Delay)).count()
     };
     assert_eq!([taken(1), taken(2), taken(3), taken(4)], [4, 2, 1, 1]);
+}
+
+#[test]
+fn all_addresses_of_an_ipv6_network_count_as_one() {
+    let state = with_limits(StateLimits { clients: 8, states: 8, ..StateLimits::default() });
+    let present = |number: usize, network: u16| {
+        let owner = format!("{network}/{number}");
+        let peer = format!("2001:db8:0:{network}::{number}").parse().unwrap();
+        let presented = ExchangeId { peer, ..presented(&owner, 1, ROOT) };
+        state.exchange_id(&presented, at(0)).map(|exchanged| exchanged.client)
+    };
+    let taken: Vec<_> = (0..8).map_while(|number| present(number, 1).ok()).collect();
+    assert_eq!((taken.len(), present(0, 2).is_ok()), (4, true));
+    taken.iter().for_each(|id| expire_client(&state, *id));
+    let clients = [1, 2].map(|host| client_at(&state, &host.to_string(), &format!("2001:db8:0:3::{host}")));
+    let open_in_turn = |number: u8| {
+        let client = &clients[usize::from(number) % 2];
+        open(&state, client, "o", file(number), mode(1, 0)).is_ok()
+    };
+    assert_eq!((0..8).filter(|number| open_in_turn(*number)).count(), 4);
+    assert_eq!(&*state.clients(at(0))[1].owner, b"1");
+    assert_eq!(state.clients(at(0))[1].peer.to_string(), "2001:db8:0:3::1");
+}
+
+// SEMANTICS: stateful-15.
+#[test]
+fn the_clients_of_an_address_leave_as_many_states_to_others_as_they_have() {
+    let state = with_limits(StateLimits { states: 24, ..StateLimits::default() });
+    let take = |client: &Client, owner: &str| {
+        let taken = |number: &u8| open(&state, client, owner, file(*number), mode(1, 0)).is_ok();
+        (0..24).take_while(taken).count()
+    };
+    let many = ["a", "b", "c", "d"].map(|owner| client_at(&state, owner, "10.0.0.1"));
+    let other = client_at(&state, "other", "10.0.0.2");
+    assert_eq!(many.each_ref().map(|client| take(client, "o")), [12, 0, 0, 0]);
+    // A client that has none itself waits for those of its address.
+    assert_eq!(open(&state, &many[1], "o", file(1), mode(1, 0)), Err(StateFault::Delay));
+    assert_eq!(open(&state, &many[0], "p", file(1), mode(1, 0)), Err(StateFault::NoSpace));
+    assert_eq!(take(&other, "o"), 6);
+    // What an address gives back, its other clients may have.
+    expire_client(&state, many[0].id);
+    assert_eq!(take(&many[1], "o"), 9);
+    expire_client(&state, many[1].id);
+    expire_client(&state, other.id);
+    assert_eq!(take(&many[2], "o"), 12);
+}
+
+#[test]
+fn an_address_without_clients_is_forgotten() {
+    let state = state();
+    let client = client_at(&state, "a", "10.0.0.1");
+    expire_client(&state, client.id);
+    drop(client);
+    expire(&state, at(1));
+    assert!(state.clients.lock().addresses.is_empty());
 }
 
 #[test]

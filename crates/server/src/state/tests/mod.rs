@@ -96,6 +96,15 @@ fn client(state: &ServerState, owner: &str) -> (Arc<Client>, SessionId) {
     (client, created.session)
 }
 
+/// As [`client`], from this address.
+fn client_at(state: &ServerState, owner: &str, peer: &str) -> Arc<Client> {
+    let presented = ExchangeId { peer: peer.parse().unwrap(), ..presented(owner, 1, Principal::Uid(0)) };
+    let created = session_of(state, state.exchange_id(&presented, at(0)).unwrap());
+    let client = Arc::clone(&state.session(&created.session).unwrap().client);
+    state.reclaim_complete(&client).unwrap();
+    client
+}
+
 /// The client with this id, if it has a record.
 fn client_of(state: &ServerState, id: Clientid) -> Option<Arc<Client>> {
     state.clients.lock().records.get(&id).map(|record| Arc::clone(&record.client))

@@ -255,8 +255,8 @@ fn a_revoked_open_is_reported_until_it_is_freed() {
 #[test]
 fn a_client_may_have_as_many_opens_as_are_free_for_others() {
     let state = with_limits(StateLimits { states: 8, ..StateLimits::default() });
-    let (one, _) = client(&state, "a");
-    let (two, _) = client(&state, "b");
+    let [one, two] =
+        [("a", "10.0.0.1"), ("b", "10.0.0.2")].map(|(owner, peer)| client_at(&state, owner, peer));
     let fill = |client: &Client| {
         let opened = (0..9).map(|number| open(&state, client, "o", file(number), mode(1, 0)));
         let opened: Vec<_> = opened.take_while(Result::is_ok).collect();
@@ -264,12 +264,11 @@ fn a_client_may_have_as_many_opens_as_are_free_for_others() {
     };
     assert_eq!(fill(&one), (4, Some(StateFault::NoSpace)));
     assert_eq!(fill(&two), (2, Some(StateFault::NoSpace)));
-    for (owner, count) in [("c", 1), ("d", 1)] {
-        let (other, _) = client(&state, owner);
-        assert_eq!(fill(&other), (count, Some(StateFault::NoSpace)));
+    for (owner, peer) in [("c", "10.0.0.3"), ("d", "10.0.0.4")] {
+        assert_eq!(fill(&client_at(&state, owner, peer)), (1, Some(StateFault::NoSpace)));
     }
     // One that has nothing waits for others.
-    let (last, _) = client(&state, "e");
+    let last = client_at(&state, "e", "10.0.0.5");
     assert_eq!(fill(&last), (0, Some(StateFault::Delay)));
     expire_client(&state, one.id);
     assert_eq!(open(&state, &two, "o", file(99), mode(1, 0)).err(), None);

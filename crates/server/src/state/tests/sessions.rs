@@ -6,6 +6,7 @@ use curt_proto::nfs4::SequenceStatusFlags;
 use curt_rpc::client::{CallError, CallReply, RpcRequest};
 use curt_rpc::server::Backchannel;
 
+use super::super::sessions::{fixed_memory, slot_memory};
 use super::super::slots::{FINGERPRINT_END, SAMPLE, SAMPLES};
 use super::super::{CallbackRoute, CallbackRouting, CallbackSecurity};
 use super::*;
@@ -44,6 +45,11 @@ fn creation_over(connection: &Arc<Connection>, client: Clientid, sequence: u32) 
         callback_security: Some(CallbackSecurity::None),
         ..creation(client, sequence)
     }
+}
+
+/// The memory of a session with this fore channel.
+fn session_memory(fore: &ChannelLimits) -> usize {
+    usize::try_from(fore.slots).unwrap() * slot_memory(fore) + fixed_memory(&FORE)
 }
 
 fn replayed(outcome: Result<Sequenced, StateFault>) -> Vec<u8> {
@@ -122,7 +128,11 @@ fn channels_are_negotiated_within_both_limits() {
 
 #[test]
 fn sessions_are_limited_by_number_and_by_the_memory_of_their_replies() {
-    let limits = StateLimits { sessions_per_client: 2, reply_bytes: 8 * 4096 * 4, ..StateLimits::default() };
+    let limits = StateLimits {
+        sessions_per_client: 2,
+        session_bytes: 8 * session_memory(&FORE),
+        ..StateLimits::default()
+    };
     let state = with_limits(limits);
     let exchanged = exchange(&state, "a");
     let create = |sequence: u32| state.create_session(&creation(exchanged.client, sequence), at(0));
@@ -136,7 +146,7 @@ fn sessions_are_limited_by_number_and_by_the_memory_of_their_replies() {
     state.destroy_session(&second.session, None).unwrap();
     assert_eq!(create(3), Err(StateFault::NoSpace), "the result of the sequence id");
     assert_eq!(create(4).unwrap().fore.slots, 4);
-    let tiny = with_limits(StateLimits { reply_bytes: 4096, ..StateLimits::default() });
+    let tiny = with_limits(StateLimits { session_bytes: 4096, ..StateLimits::default() });
     let exchanged = exchange(&tiny, "a");
     // What was delayed is repeated with its sequence id.
     for _ in 0..2 {
@@ -416,8 +426,9 @@ fn callbacks_use_the_slots_of_the_session_each_with_its_sequence() {
 
 #[test]
 fn the_sessions_of_one_address_leave_memory_for_replies_to_others() {
-    // Room for 64 sessions of 4 slots.
-    let state = with_limits(StateLimits { reply_bytes: 64 * 4 * 4096, ..StateLimits::default() });
+    // Room for 64 sessions.
+    let state =
+        with_limits(StateLimits { session_bytes: 64 * session_memory(&FORE), ..StateLimits::default() });
     let from = |address: u8, owner: &str| {
         let presented =
             ExchangeId { peer: IpAddr::from([10, 0, 0, address]), ..presented(owner, 1, Principal::Uid(0)) };
@@ -440,4 +451,23 @@ fn the_sessions_of_one_address_leave_memory_for_replies_to_others() {
     assert_eq!(other.fore.slots, 4);
     take_all(2);
     state.create_session(&creation(from(3, "one"), 1), at(0)).unwrap();
+}
+
+#[test]
+fn sessions_without_cached_replies_are_limited_by_their_own_memory() {
+    let session_bytes = 64 * session_memory(&FORE);
+    let state = with_limits(StateLimits { session_bytes, ..StateLimits::default() });
+    let fore = ChannelLimits { cached: 0, ..FORE };
+    let mut count = 0;
+    let refused = (0..100).find_map(|number| {
+        let client = exchange(&state, &number.to_string()).client;
+        (1..=64).find_map(|sequence| {
+            let created = state.create_session(&CreateSession { fore, ..creation(client, sequence) }, at(0));
+            count += usize::from(created.is_ok());
+            created.err()
+        })
+    });
+    assert_eq!(refused, Some(StateFault::NoSpace));
+    let most = session_bytes / 2 / session_memory(&fore);
+    assert!((most - 2..=most + 1).contains(&count), "{count} sessions of {most}");
 }

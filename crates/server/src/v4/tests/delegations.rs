@@ -573,13 +573,22 @@ fn a_recall_that_was_not_answered_is_repeated_when_the_client_can_be_called_agai
     assert_eq!((repeated.stateid, repeated.object), (stateid, file));
 }
 
-// SEMANTICS: stateful-8.
-#[test]
-fn a_delegation_is_reclaimed_unless_its_file_was_changed_before() {
-    let (directory, tree) = (tempfile::tempdir().unwrap(), super::test_client::memory(1));
-    let start = || {
-        let state = PersistentState::open(directory.path()).unwrap();
-        let vfs = Arc::<curt_vfs::MemoryVfs>::clone(&tree);
+/// Runs of a server that are killed, over the same files.
+struct Runs {
+    directory: tempfile::TempDir,
+    tree: Arc<curt_vfs::MemoryVfs>,
+}
+
+impl Runs {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap(), tree: super::test_client::memory(1) }
+    }
+
+    fn start(&self) -> Server {
+        // The clock of files ticks.
+        std::thread::sleep(Duration::from_millis(20));
+        let state = PersistentState::open(self.directory.path()).unwrap();
+        let vfs = Arc::<curt_vfs::MemoryVfs>::clone(&self.tree);
         let exports = vec![crate::ExportDefinition::for_everyone(b"/srv/files".to_vec(), vfs, rules())];
         let counters = Arc::new(ServerCounters::default());
         let mut service = NfsService::new(NfsServiceConfig { state, exports, counters }).unwrap();
@@ -587,18 +596,46 @@ fn a_delegation_is_reclaimed_unless_its_file_was_changed_before() {
         let service = Arc::new(service);
         service.serve_callbacks().unwrap();
         Server::over(service)
-    };
-    let server = start();
-    let holder = server.client("holder");
-    let _calls = bind(&holder, ok);
-    let files = ["kept", "changed"].map(|name| create(&holder, name));
-    for name in ["kept", "changed"] {
-        delegated(&holder, name);
     }
-    drop(server);
-    // The clock of files has ticked.
-    std::thread::sleep(Duration::from_millis(20));
-    let server = start();
+
+    /// A run in which a client has these files delegated. Its leases were examined last.
+    fn delegate(&self, names: &[&str]) -> Vec<FileHandle> {
+        let server = self.start();
+        let holder = server.client("holder");
+        let _calls = bind(&holder, ok);
+        let files: Vec<_> = names.iter().map(|name| create(&holder, name)).collect();
+        for name in names {
+            delegated(&holder, name);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        server.service.expire_leases();
+        std::thread::sleep(Duration::from_millis(20));
+        files
+    }
+
+    /// A process of the server's machine changes a file.
+    fn change(&self, name: &str) {
+        use curt_vfs::{FsCred, Vfs as _};
+        let found = self.tree.lookup(&FsCred::ROOT, &self.tree.root(), name.as_bytes()).value.unwrap();
+        let set = curt_types::SetAttributes { mode: Some(0o600), ..Default::default() };
+        self.tree.set_attributes(&FsCred::ROOT, &found.handle, &set, None).value.unwrap();
+    }
+}
+
+/// Which of these files a client gets delegated again.
+fn reclaimed(holder: &TestClient<'_>, files: &[FileHandle]) -> Vec<bool> {
+    let claim = OpenClaim::Previous(DelegationType::Read);
+    let reclaim = OpenArgs4 { claim, ..opening("", "reader", READ, 0) };
+    files.iter().map(|file| delegation(&holder.open(file, &reclaim).unwrap()).is_some()).collect()
+}
+
+// SEMANTICS: stateful-13.
+#[test]
+fn a_delegation_is_reclaimed_unless_its_file_was_changed_before() {
+    let runs = Runs::new();
+    let files = runs.delegate(&["kept", "by another client", "while no server ran"]);
+    runs.change("while no server ran");
+    let server = runs.start();
     let holder = server.reclaiming_client("holder", super::test_client::channel());
     let _calls = bind(&holder, ok);
     let change = SetattrArguments {
@@ -607,10 +644,26 @@ fn a_delegation_is_reclaimed_unless_its_file_was_changed_before() {
         guard: None,
     };
     assert_eq!(v3(&server, 0, 1, NfsProcedure::Setattr, &change), NfsStat3::Ok);
-    let claim = OpenClaim::Previous(DelegationType::Read);
-    let reclaim = OpenArgs4 { claim, ..opening("", "reader", READ, 0) };
-    let reclaimed = files.map(|file| delegation(&holder.open(&file, &reclaim).unwrap()));
-    assert!(matches!(reclaimed, [Some(_), None]), "{reclaimed:?}");
+    assert_eq!(reclaimed(&holder, &files), [true, false, false]);
+}
+
+/// The second run has no leases of the files that are not reclaimed yet.
+// SEMANTICS: stateful-13.
+#[test]
+fn a_file_that_was_changed_before_a_grace_period_that_was_cut_short_is_not_reclaimed() {
+    let runs = Runs::new();
+    let files = runs.delegate(&["kept", "changed"]);
+    runs.change("changed");
+    let server = runs.start();
+    let holder = server.reclaiming_client("holder", super::test_client::channel());
+    let _calls = bind(&holder, ok);
+    assert_eq!(reclaimed(&holder, &files[..1]), [true]);
+    server.service.expire_leases();
+    drop(server);
+    let server = runs.start();
+    let holder = server.reclaiming_client("holder", super::test_client::channel());
+    let _calls = bind(&holder, ok);
+    assert_eq!(reclaimed(&holder, &files), [true, false]);
 }
 
 // SEMANTICS: stateful-5.

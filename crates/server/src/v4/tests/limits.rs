@@ -33,7 +33,9 @@ fn server(states: usize, delegations: usize) -> (Server, Arc<ScriptedTime>) {
 #[test]
 fn a_client_with_much_state_is_asked_to_return_some_and_then_refused() {
     let (server, time) = server(24, 24);
-    let (one, two) = (server.client("one"), server.client("two"));
+    let one = server.client("one");
+    server.call_from([10, 0, 0, 2]);
+    let two = server.client("two");
     let calls = bind(&one, |asked| Ok(accepted_as(CallbackOperation::RecallAny, asked)));
     let root = one.files();
     let first = one.open(&root, &creating("file", "first", BOTH, 0)).unwrap();
@@ -102,7 +104,9 @@ fn an_open_without_room_for_its_state_creates_no_file() {
 #[test]
 fn a_client_with_many_delegations_is_asked_to_return_some_and_gets_no_more() {
     let (server, _) = server(1000, 8);
-    let (one, two) = (server.client("one"), server.client("two"));
+    let one = server.client("one");
+    server.call_from([10, 0, 0, 2]);
+    let two = server.client("two");
     let answer = |asked: &CbSequenceArgs4| Ok(accepted_as(CallbackOperation::RecallAny, asked));
     let (calls, _calls_of_two) = (bind(&one, answer), bind(&two, answer));
     let root = one.files();

@@ -6,6 +6,7 @@
 mod attributes;
 mod compounds;
 mod conformance;
+mod creations;
 mod delegations;
 mod fixture;
 mod limits;

@@ -1,7 +1,7 @@
 //! A server with exports in memory, and clients with a session each.
 
 use std::cell::Cell;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use curt_observe::ServerCounters;
@@ -22,6 +22,7 @@ use curt_rpc::server::{CallContext, Limits, RpcServer, RpcServerHandle, RpcServi
 use curt_types::FileHandle;
 use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
 use curt_xdr::{Decode, Encode, Opaque, VarArray};
+use parking_lot::Mutex;
 
 use crate::exports::CredentialFlavor;
 use crate::{
@@ -87,6 +88,8 @@ pub(super) struct Server {
     pub(super) service: Arc<NfsService>,
     /// A connection to it; without one, calls are made directly.
     connection: Option<(TcpTransport, RpcServerHandle)>,
+    /// The address from which calls are made directly.
+    address: Mutex<IpAddr>,
 }
 
 impl Drop for Server {
@@ -109,7 +112,13 @@ impl Server {
     }
 
     pub(super) const fn over(service: Arc<NfsService>) -> Self {
-        Self { service, connection: None }
+        let address = Mutex::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        Self { service, connection: None, address }
+    }
+
+    /// Calls come from this address from now on.
+    pub(super) fn call_from(&self, address: [u8; 4]) {
+        *self.address.lock() = address.into();
     }
 
     /// Serves over a connection from now on, so that calls can wait.
@@ -143,7 +152,7 @@ impl Server {
         }
         let call =
             CallMessage { xid: 1, program: PROGRAM, version: VERSION, procedure: 1, credential, arguments };
-        let peer: SocketAddr = "127.0.0.1:1000".parse().unwrap();
+        let peer = SocketAddr::new(*self.address.lock(), 1000);
         let local = "127.0.0.1:2049".parse().unwrap();
         let mut reply = Vec::new();
         self.service.call(&call, &mut CallContext::detached(peer, local), &mut reply).unwrap();
