@@ -450,7 +450,7 @@ fn build_with_delegations_asks_about_each_file_once() {
     assert!(sent.total() <= 1_600);
 }
 
-/// What an open need not ask is opened with its READ all the same: the delegation, and the siblings
+/// An open that need not ask is sent with its READ all the same: the delegation, and the siblings
 /// that are opened by the same request, save a READ of each.
 #[test]
 fn build_with_delegations_noaccesscheck_and_sloppycto_asks_about_each_file_once() {

@@ -31,8 +31,8 @@ impl SpeculationBenefit {
     /// Results that decide; older ones are halved at twice this number.
     const RECORDED_MIN: u32 = 32;
 
-    /// Of this number of opportunities one is taken if the results are not expected to be used. Each
-    /// try without a use doubles the number, [`Self::DOUBLED_MAX`] times at most.
+    /// Of this number of opportunities one is taken if the results are not expected to be used.
+    /// Each try without a use doubles the number, [`Self::DOUBLED_MAX`] times at most.
     const TRIED_OF: u32 = 32;
 
     const DOUBLED_MAX: u32 = 4;

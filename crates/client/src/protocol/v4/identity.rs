@@ -26,7 +26,7 @@ use curt_proto::nfs4::{OPAQUE_MAX, Verifier4};
 pub struct ClientIdentity {
     pub(super) owner: Vec<u8>,
     pub(super) verifier: Verifier4,
-    /// Nobody else on this machine has the name as long as this exists.
+    /// The claim of the name: no other client of this machine gets it as long as this exists.
     _claim: Option<Arc<UnixDatagram>>,
 }
 

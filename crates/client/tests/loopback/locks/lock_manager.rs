@@ -75,7 +75,8 @@ impl LockManager {
         self.state.lock().users.clone()
     }
 
-    /// Nobody else may write the files from now on: LOCKs and TESTs of write locks get this status.
+    /// Lets `user` alone write the files from now on: LOCKs and TESTs of write locks by others get
+    /// this status.
     pub(crate) fn forbid_writing_except(&self, user: u32, status: NlmStat4) {
         self.state.lock().writer = Some((user, status));
     }
