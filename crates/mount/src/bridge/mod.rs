@@ -154,6 +154,13 @@ impl Bridge {
         self.client.op_since(&caller, now)
     }
 
+    /// An operation on an open file, as its opener. The groups of the caller are not read, which
+    /// takes as long as a request.
+    fn op_through(&self, context: &FuseContext<'_>, operation: FuseOpcode, file: &OpenFile) -> Op<'_> {
+        self.operations.count(operation);
+        self.client.op_through(file, context.tid, context.interruption().clone(), self.callers.now())
+    }
+
     /// Adds an opened file, and notifies the kernel of changed data first.
     fn opened(&self, op: &Op<'_>, node: NodeId, opened: curt_client::OpenResult) -> OpenOut {
         let has_pending = self.changes.take_pending(inode(node));
@@ -452,7 +459,8 @@ impl Filesystem for Bridge {
             // Data that are not sent when the wait ends are written in the background.
             context.give_up_on_exit();
         }
-        ops::flush_and_unlock(&self.op(context, FuseOpcode::Flush), &file, LocalLockOwner::Posix(lock_owner))
+        let op = self.op_through(context, FuseOpcode::Flush, &file);
+        ops::flush_and_unlock(&op, &file, LocalLockOwner::Posix(lock_owner))
     }
 
     fn release(&self, context: &FuseContext<'_>, _: NodeId, release: &ReleaseIn) {
@@ -463,7 +471,8 @@ impl Filesystem for Bridge {
     }
 
     fn fsync(&self, context: &FuseContext<'_>, _: NodeId, fh: FuseFh, data_only: bool) -> Result<(), Errno> {
-        ops::fsync(&self.op(context, FuseOpcode::Fsync), &*self.files.get(fh)?, data_only)
+        let file = self.files.get(fh)?;
+        ops::fsync(&self.op_through(context, FuseOpcode::Fsync, &file), &file, data_only)
     }
 
     fn opendir(&self, context: &FuseContext<'_>, node: NodeId, _: u32) -> Result<OpenOut, Errno> {
@@ -525,15 +534,13 @@ impl Filesystem for Bridge {
     }
 
     fn setlk(&self, context: &FuseContext<'_>, node: NodeId, lock: &LkIn, wait: bool, reply: SetlkReply) {
-        self.operations.count(if wait { FuseOpcode::Setlkw } else { FuseOpcode::Setlk });
         let arguments = locking::lock_arguments(lock, wait);
         let (file, arguments) = match self.files.get(lock.fh).and_then(|file| Ok((file, arguments?))) {
             Ok(found) => found,
             Err(error) => return reply.send(Err(error)),
         };
-        // Locks are the opener's. To read the groups of a process takes as long as a request.
-        let interrupt = context.interruption().clone();
-        let op = self.client.op_through(&file, context.tid, interrupt, self.callers.now());
+        let operation = if wait { FuseOpcode::Setlkw } else { FuseOpcode::Setlk };
+        let op = self.op_through(context, operation, &file);
         if lock.range.kind == LockKind::Unlock {
             let done = Box::new(|result| reply.send(result));
             return ops::unlock(&op, &file, arguments.owner, arguments.range, done);
