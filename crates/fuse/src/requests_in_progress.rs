@@ -61,7 +61,7 @@ pub(crate) struct InFlightRequestState {
 
 /// All requests in progress.
 pub(crate) struct InFlightRequests {
-    /// Thousands may wait for locks, each of which comes and goes.
+    /// The requests by their key. Thousands may wait for locks, each of which comes and goes.
     pub(crate) all: Mutex<HashMap<u64, Arc<InFlightRequest>>>,
     last_key: AtomicU64,
     /// INTERRUPTs of requests that are not registered yet, or no longer, and their number.

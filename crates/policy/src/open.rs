@@ -226,7 +226,7 @@ pub struct FileAtOpen {
 /// without it, or known. So its OPEN waits for a READ. If there has to be a request now, and a READ
 /// would follow, then both are one request. If OPEN brings a delegation, it is that request, and no
 /// later open has to ask. An open that is served without a request is sent with its READ as well if
-/// it brings a delegation: files that are opened next are opened by the same request.
+/// it brings a delegation: siblings are opened by the same request.
 pub fn decide_open_time(
     decision: OpenDecision,
     intent: OpenIntent,

@@ -23,8 +23,9 @@ pub struct SpeculationBenefit {
     used: u32,
     /// Opportunities that were not taken since the last one that was.
     skipped: u32,
-    /// Requests that were tried since the last use.
-    tried: u32,
+    /// Doublings of the pause between tries: requests that were recorded as unused since the last
+    /// use, while results were not expected to be used.
+    doubled: u32,
 }
 
 impl SpeculationBenefit {
@@ -32,7 +33,7 @@ impl SpeculationBenefit {
     const RECORDED_MIN: u32 = 32;
 
     /// Of this number of opportunities one is taken if the results are not expected to be used.
-    /// Each try without a use doubles the number, [`Self::DOUBLED_MAX`] times at most.
+    /// Each unused result doubles the number, [`Self::DOUBLED_MAX`] times at most.
     const TRIED_OF: u32 = 32;
 
     const DOUBLED_MAX: u32 = 4;
@@ -41,11 +42,7 @@ impl SpeculationBenefit {
     /// that are not used cost their bytes and the server's work; a request that is not sent may
     /// cost another one later.
     pub const fn should_try(&mut self) -> bool {
-        let is_used = self.recorded < Self::RECORDED_MIN || self.used >= self.recorded / 4;
-        if is_used || self.skipped + 1 >= Self::TRIED_OF << self.tried {
-            if !is_used && self.tried < Self::DOUBLED_MAX {
-                self.tried += 1;
-            }
+        if self.expects_use() || self.skipped + 1 >= Self::TRIED_OF << self.doubled {
             self.skipped = 0;
             return true;
         }
@@ -53,14 +50,21 @@ impl SpeculationBenefit {
         false
     }
 
+    const fn expects_use(&self) -> bool {
+        self.recorded < Self::RECORDED_MIN || self.used >= self.recorded / 4
+    }
+
     /// Records a request of this kind, and whether its results were used.
     pub const fn record(&mut self, was_used: bool) {
+        if !was_used && !self.expects_use() && self.doubled < Self::DOUBLED_MAX {
+            self.doubled += 1;
+        }
         if self.recorded >= 2 * Self::RECORDED_MIN {
             (self.recorded, self.used) = (self.recorded / 2, self.used / 2);
         }
         self.recorded += 1;
         if was_used {
-            (self.used, self.tried) = (self.used + 1, 0);
+            (self.used, self.doubled) = (self.used + 1, 0);
         }
     }
 
@@ -69,7 +73,7 @@ impl SpeculationBenefit {
         if self.used < self.recorded {
             self.used += 1;
         }
-        self.tried = 0;
+        self.doubled = 0;
     }
 }
 
@@ -111,7 +115,13 @@ mod tests {
     #[test]
     fn a_use_ends_the_pauses_between_tries() {
         let mut benefit = SpeculationBenefit::default();
-        let next_try = |benefit: &mut SpeculationBenefit| (1..).find(|_| benefit.should_try());
+        let next_try = |benefit: &mut SpeculationBenefit| {
+            let found = (1..).find(|_| benefit.should_try());
+            // A try without an outcome does not count.
+            assert_eq!((1..).find(|_| benefit.should_try()), found);
+            benefit.record(false);
+            found
+        };
         (0..SpeculationBenefit::RECORDED_MIN).for_each(|_| benefit.record(false));
         assert_eq!([0; 6].map(|_| next_try(&mut benefit)), [32, 64, 128, 256, 512, 512].map(Some));
         benefit.record_use();

@@ -10,7 +10,6 @@
 
 mod authorisation_cache;
 mod authorise;
-mod delegations;
 mod dispatch;
 mod exports;
 mod file_handle;
@@ -20,6 +19,7 @@ mod lock_service;
 mod mount3;
 mod nlm;
 mod ops;
+mod recalls;
 mod recovery;
 mod replay;
 mod request;

@@ -134,10 +134,11 @@ impl NfsService {
         self.note_delegations();
     }
 
-    /// Records that changes of delegated files are noticed now. In the grace period they are not:
-    /// files that are not reclaimed yet have no lease of the kernel.
+    /// Records that clients know of all changes of files that were delegated to them. In the grace
+    /// period they do not: files that are not reclaimed yet have no lease of the kernel.
     fn note_delegations(&self) {
-        if self.held.delegations.is_empty() || self.is_in_grace() {
+        let held = &self.held;
+        if held.delegations.is_empty() || self.is_in_grace() || held.has_unanswered_recalls() {
             return;
         }
         if let Err(error) = self.state.set_changes_noticed_until(self.clock.coarse_wall_clock()) {

@@ -11,11 +11,11 @@ use curt_types::{Attributes, Fault, FileHandle, FileKind, Wcc};
 use curt_vfs::{FsCred, MayBlock, NodeHandle, PostOpResult, Vfs, VfsNode, WccResult};
 
 use crate::authorisation_cache::{Authorisation, AuthorisationCache};
-use crate::delegations::RecallInProgress;
 use crate::exports::{Export, ExportRules};
 use crate::file_handle::HandleContents;
 use crate::nlm::DeferredRequest;
 use crate::ops::{self, BothAttributes, BothOp, FoundObject, OpResult, PostOp, WccOp};
+use crate::recalls::RecallInProgress;
 use crate::replay::ExecutionWindow;
 use crate::service::NfsService;
 use crate::state::{FileKey, IoDirection, WantedAccess};

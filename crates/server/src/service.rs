@@ -13,12 +13,12 @@ use curt_types::Timestamp;
 use curt_vfs::{FileCacheCounters, LeaseWatcher};
 
 use crate::authorisation_cache::AuthorisationCaches;
-use crate::delegations::{WaitingCalls, WaitingFiles};
 use crate::exports::{ExportDefinition, ExportsDifference, ExportsTable, NameService, SystemNames};
 use crate::file_handle::HandleKey;
 use crate::lock_service::{LockService, NfsLocks};
 use crate::mount3::RemoteMountTable;
 use crate::nlm::LockManager;
+use crate::recalls::{WaitingCalls, WaitingFiles};
 use crate::replay::reply_cache::{ReplyCache, ReplyCacheLimits, timestamp};
 use crate::state::locks::LockTableOptions;
 use crate::state::{ClientSummary, ServerState, StateLimits};

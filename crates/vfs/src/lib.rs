@@ -136,7 +136,7 @@ pub enum MayBlock {
 /// The use of an object that is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupUse {
-    /// Its handle is used next, if it is. The look-up does not wait.
+    /// A request uses its handle next, if the name exists. The look-up does not wait.
     Object,
     /// Only its attributes are used, and its name is changed next. The look-up may wait, as that
     /// does.

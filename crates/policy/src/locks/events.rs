@@ -178,7 +178,7 @@ pub struct GrantedCallback {
 /// The outcome of a [`LockServerCall`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockReply {
-    /// The request was granted.
+    /// The lock was granted; an UNLOCK or CANCEL is done.
     Granted,
     /// The lock is held by others; a CANCEL came too late.
     Denied,

@@ -9,8 +9,8 @@
 mod deferred;
 mod host_states;
 mod hosts;
+mod lock_peers;
 mod monitor;
-mod outgoing_calls;
 mod requests;
 mod restart;
 mod shares;
@@ -33,8 +33,8 @@ use curt_xdr::{Decode, Encode, decode_all};
 use parking_lot::Mutex;
 
 pub(crate) use deferred::DeferredRequest;
+pub use lock_peers::{GrantId, GrantedCallOutcome, GrantedLock, LockPeers, PeerCall, PeerCallKind};
 pub(crate) use monitor::call as call_monitor;
-pub use outgoing_calls::{GrantId, GrantedCallOutcome, GrantedLock, LockPeers, PeerCall, PeerCallKind};
 pub use restart::{HostToNotify, LockServing, RestartNotices};
 
 use crate::lock_service::LockCallbacks;

@@ -22,8 +22,8 @@ use super::deferred::{DeferredRequest, WantedFromFile};
 use super::host_states::HostLockKey;
 use super::hosts::{Host, known_local};
 use super::shares::{NoShare, ShareOwner};
-use crate::delegations::WaitedCall;
 use crate::file_handle::HandleContents;
+use crate::recalls::WaitedCall;
 use crate::request::{NfsRequest, Refusal, VerifiedHandle};
 use crate::service::NfsService;
 use crate::state::locks::{

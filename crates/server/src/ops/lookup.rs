@@ -43,7 +43,10 @@ pub(crate) fn find_object(
     }
     let (vfs, caller) = (current.vfs(), current.caller());
     let found = vfs.lookup_child(&caller, &current.node, name, wanted, is_directory);
-    found.unwrap_or_else(|| find(request, current, name))
+    found.unwrap_or_else(|| {
+        request.context.may_block();
+        vfs.lookup(&caller, &current.node, name)
+    })
 }
 
 /// Looks up `name` within the current target's tree.

@@ -498,9 +498,14 @@ impl DelegationTable {
         }
     }
 
+    /// Whether some are recalled and not returned yet.
+    pub(crate) fn has_recalled(&self) -> bool {
+        self.recalled.load(Ordering::Relaxed) > 0
+    }
+
     /// The delegations whose recalls were not answered.
     pub(crate) fn unanswered(&self) -> Vec<(FileKey, Clientid)> {
-        if self.recalled.load(Ordering::Relaxed) == 0 {
+        if !self.has_recalled() {
             return Vec::new();
         }
         let of_shard = |shard: &Mutex<DelegationShard>| {

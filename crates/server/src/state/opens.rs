@@ -771,6 +771,15 @@ impl ServerState {
         self.uncount_delegation(client, &file);
     }
 
+    /// Whether a client may not know of a change of a file that it had a delegation of: the recall
+    /// is not answered, or the client has not freed what was revoked.
+    pub(crate) fn has_unanswered_recalls(&self) -> bool {
+        let flag = Revocation::Recall.status_flag();
+        let has_revoked = |client: &Client| client.status_flags.load(Ordering::Relaxed) & flag != 0;
+        self.delegations.has_recalled()
+            || self.clients.lock().records.values().any(|record| has_revoked(&record.client))
+    }
+
     /// Revokes all opens and delegations of files for which `is_revoked` holds; the clients keep
     /// their sessions. Returns their number.
     pub(crate) fn revoke_opens(&self, is_revoked: impl Fn(&FileKey) -> bool) -> usize {

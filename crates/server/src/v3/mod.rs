@@ -24,8 +24,8 @@ use curt_rpc::server::{CallContext, CallFailure};
 use curt_types::{Fault, FileHandle, SetAttributes, SetTime, Timestamp};
 use curt_xdr::{Decode, Decoder, Encode, decode_all};
 
-use crate::delegations::WaitedCall;
 use crate::ops::{NamePurpose, OpResult, PostOp, WccOp};
+use crate::recalls::WaitedCall;
 use crate::replay::{ChangedNames, Execution, ExecutionWindow, Replay};
 use crate::request::{NfsRequest, Refusal, VerifiedHandle};
 use crate::service::NfsService;

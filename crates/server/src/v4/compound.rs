@@ -14,7 +14,7 @@ use super::object::Object;
 use super::operation_outcome::{OpFailure, Outcome};
 use super::table;
 use crate::authorisation_cache::CallerCredential;
-use crate::delegations::WaitedCall;
+use crate::recalls::WaitedCall;
 use crate::request::NfsRequest;
 use crate::service::NfsService;
 use crate::state::SlotInUse;

@@ -45,9 +45,9 @@ impl SyncExtent {
 
 /// Whether write-back errors of a file will be seen.
 enum WritebackWatch {
-    /// The writes will be noticed; another file may have been evicted.
+    /// Errors will be noticed; another file may have been evicted.
     Watched(Option<(NodeHandle, Arc<OwnedFd>)>),
-    /// The writes will not be noticed.
+    /// Errors will not be noticed.
     Not,
 }
 

@@ -580,17 +580,26 @@ fn call_alone(
     let ProcedureId { program, version, procedure } = target;
     let port = portmap::ask(address, kind, program, version, timeout, &never)?;
     let failed = |error| MountError::of_call(kind, address.to_string(), port, error);
-    let options = TcpOptions {
-        timeout,
-        retrans: 0,
-        recovery: RecoveryMode::Soft,
-        connect_timeout: timeout,
-        // Other users could free this host's locks, so servers ignore notices from other ports.
-        // Each connection occupies its port for a minute, so nothing else uses these.
-        reserved_port: kind == ServiceKind::StatusMonitor && rustix::process::geteuid().is_root(),
-        ..TcpOptions::new(ServerName::Address(address), PortSource::Fixed(port))
+    let connect = |reserved_port| {
+        let options = TcpOptions {
+            timeout,
+            retrans: 0,
+            recovery: RecoveryMode::Soft,
+            connect_timeout: timeout,
+            reserved_port,
+            ..TcpOptions::new(ServerName::Address(address), PortSource::Fixed(port))
+        };
+        TcpTransport::connect(options, Arc::new(NoTransportEvents), &never)
     };
-    let transport = TcpTransport::connect(options, Arc::new(NoTransportEvents), &never).map_err(failed)?;
+    // Other users could free this host's locks, so servers may ignore notices from other ports.
+    // Each connection occupies its port for a minute, so nothing else uses these. Root in a
+    // container may not be allowed to.
+    let is_reserved = kind == ServiceKind::StatusMonitor && rustix::process::geteuid().is_root();
+    let connected = match connect(is_reserved) {
+        Err(_) if is_reserved => connect(false),
+        connected => connected,
+    };
+    let transport = connected.map_err(failed)?;
     let credential = &RpcCredential::None;
     let request = RpcRequest { program, version, procedure, credential, arguments, results_max: 0 };
     transport.call(&request, &never).map(drop).map_err(failed)

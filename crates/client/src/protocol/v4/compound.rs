@@ -306,8 +306,8 @@ pub(super) enum Attempt {
     Again,
     /// A piggybacked operation was refused. The compound is sent again without any.
     WithoutPiggybacked,
-    /// The compound may have been executed, and its reply is lost: send it again. If its session is
-    /// lost too, with the transmission.
+    /// The compound may have been executed, and its reply is lost: send it again. If the connection
+    /// was lost too, the lost transmission.
     Repeat(Option<LostTransmission>),
 }
 

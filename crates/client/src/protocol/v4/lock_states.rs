@@ -39,7 +39,7 @@ impl LockOwnerName {
     /// The owner of tests by those that have no state. It never locks anything.
     pub(super) const TESTS: Self = Self(0);
 
-    /// The stateid on the wire.
+    /// The name of the lock-owner on the wire.
     pub(super) fn bytes(self) -> [u8; 12] {
         let mut bytes = [0; 12];
         bytes[..4].copy_from_slice(&PREFIX);

@@ -117,10 +117,7 @@ impl NfsV4 {
     /// There is no reply, or the server refuses the client.
     pub(super) fn recover(&self, interrupt: &Interrupt) -> Result<(), CallError> {
         let generation = self.session.lock().generation();
-        let result = match self.has_ended.load(Relaxed) {
-            true => Err(RecoveryError::Call(CallError::Interrupted)),
-            false => self.recover_steps(interrupt, self.is_hard, RecoveryStep::None),
-        };
+        let result = self.recover_steps(interrupt, self.is_hard, RecoveryStep::None);
         let result = result.map_err(|error| match error {
             RecoveryError::Call(error) => error,
             RecoveryError::Refused(status) => {
@@ -152,6 +149,10 @@ impl NfsV4 {
         let caller = RpcCaller { credential: &self.machine, interrupt };
         let (mut steps, mut wait, mut is_known) = (0, RECOVERY_PAUSE, false);
         while steps < STEPS_MAX {
+            // The mount's end takes the steps up to this itself.
+            if enough == RecoveryStep::None && self.has_ended.load(Relaxed) {
+                return Err(RecoveryError::Call(CallError::Interrupted));
+            }
             let need = self.session.lock().need();
             let progress = match need {
                 _ if need <= enough => return Ok(()),

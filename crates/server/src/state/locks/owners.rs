@@ -47,7 +47,7 @@ pub struct ClientAccount {
     all: Option<Arc<Self>>,
     /// Whether the client is recorded on disk.
     pub(crate) is_recorded: parking_lot::Mutex<bool>,
-    /// The owner had nothing when this was last examined.
+    /// The client had nothing when this was last examined.
     pub(crate) was_idle: AtomicBool,
 }
 

@@ -19,8 +19,8 @@ use curt_vfs::LeaseWatcher;
 
 use self::codec::{CallbackArguments, CallbackResult, Encoded};
 use self::queue::{CallbackQueue, THREADS};
-use crate::delegations::RecallSender;
 use crate::lock_service::LockCallbacks;
+use crate::recalls::RecallSender;
 use crate::service::{NfsService, NfsServiceError};
 use crate::state::locks::{CallbackAnswer, LockCallback, LockClient};
 use crate::state::{CallbackRoute, CallbackRouting, Client, Recall, Session};

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 pub(super) const THREADS: usize = 8;
 /// The threads that may call clients which have not answered last time.
 const THREADS_FOR_SILENT: usize = THREADS / 4;
-/// The threads that may call these, or clients that were never called.
+/// The threads that may call clients which have not answered last time, or were never called.
 const THREADS_FOR_UNPROVEN: usize = THREADS / 4 * 3;
 /// Callbacks in progress of one client that has answered last time; of others it is one.
 const IN_PROGRESS_MAX: usize = THREADS / 4;

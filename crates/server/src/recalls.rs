@@ -1,4 +1,4 @@
-//! Delegations: recalls before changes, and the requests that wait for them (RFC 8881 section
+//! Recalls of delegations before changes, and the requests that wait for them (RFC 8881 section
 //! 10.2).
 //!
 //! The layer between the verbs of [`ops`](crate::ops) and the table of delegations

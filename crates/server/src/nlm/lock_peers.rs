@@ -1,6 +1,8 @@
-//! Calls to other hosts: GRANTED, and the results of asynchronous requests.
+//! The peers of the lock manager: GRANTED, and the results of asynchronous requests, as calls to
+//! other hosts.
 //!
-//! The threads that make them are not in this crate. A call is queued by a serving thread, which
+//! The threads that make the calls are those of [`LockPeers`], which the program implements (in
+//! `curt`: `serve/locks/nlm_callbacks.rs`). A call is queued by a serving thread, which
 //! does not wait; its outcome comes later, by any thread.
 
 use std::net::IpAddr;
