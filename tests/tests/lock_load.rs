@@ -326,7 +326,8 @@ fn check_calls(run: &Value) -> Result<()> {
     ensure!(number(run, "wrong")? == 0.0, "two processes held the lock: {run}");
     let requests = |name| number(&run["cost"]["requests"], name);
     let grabs = number(run, "grabs")? + number(run, "drain_grabs")?;
-    ensure!(requests("LOCK")? <= grabs * 1.01 + 2.0, "{run}");
+    // A callback that overtakes the reply to its LOCK has the mount ask again.
+    ensure!(requests("LOCK")? <= grabs * 1.1 + 2.0, "{run}");
     // The mounts wait for each other, most of the time.
     ensure!(requests("GRANTED")? >= grabs * 0.25, "{run}");
     Ok(())
