@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use curt_bench::make;
@@ -135,6 +135,19 @@ impl CurtServe {
     /// The process.
     pub fn process(&mut self) -> &mut RunningProcess {
         &mut self.running
+    }
+
+    /// Waits until it has recorded that clients know of all changes of delegated files so far: a
+    /// delegation of a file that was changed later is not granted again after a kill.
+    ///
+    /// # Errors
+    /// It does not within two minutes.
+    pub fn wait_for_known_changes(&self, network: &Network) -> Result<()> {
+        let (since, file) = (SystemTime::now(), network.directory().join("state/delegations"));
+        let recorded = || std::fs::metadata(&file).and_then(|file| file.modified()).ok();
+        process::until("changes of delegated files are known", READY, || {
+            Ok(recorded().is_some_and(|time| time > since).then_some(()))
+        })
     }
 
     /// Kills it with SIGKILL.

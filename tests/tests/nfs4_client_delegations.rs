@@ -192,9 +192,7 @@ fn delegations_are_reclaimed_from_a_killed_curt_serve_and_recalled_by_it() -> Re
     let network = Network::new()?;
     let mut delegated = Delegated::start(&network)?;
     let granted = counter(&network, &delegated.reader, "delegation_granted")?;
-    // Of a file that was changed shortly before the server was killed none is granted again: the
-    // server records once a second that it has noticed all changes.
-    std::thread::sleep(Duration::from_secs(4));
+    delegated.server.wait_for_known_changes(&network)?;
     delegated.server.kill()?;
     delegated.server.restart(&network)?;
     // The first request of the mount recovers its state.

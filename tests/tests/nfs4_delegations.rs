@@ -2,7 +2,6 @@
 //! files.
 
 use std::fs;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -99,8 +98,7 @@ fn linux_takes_its_delegation_back_after_the_server_was_killed() -> Result<()> {
     let mut one = start(&network, 0, 1, "one", &server)?;
     one.run("exec 5</mnt/nfs/kept 6</mnt/nfs/changed; cat /mnt/nfs/changed; sleep 600 >/dev/null 2>&1 &")?;
     process::until("both are delegated", MINUTE, || Ok((held(&network)? == 2).then_some(())))?;
-    // The server records once a second that it notices changes.
-    thread::sleep(Duration::from_secs(2));
+    server.wait_for_known_changes(&network)?;
     server.kill()?;
     fs::write(export.join("changed"), "new\n")?;
     server.restart(&network)?;

@@ -814,12 +814,11 @@ mod tests {
         for owner in &owners {
             record.note(&FileHandle::new(&[0; 5]).unwrap(), *owner, &user(10));
         }
-        let begun = Instant::now();
         record.forget_owners(&owners);
         let text = fs::read_to_string(&record.path).unwrap();
         let read = RecordedLocks::parse(text.split_once('\n').unwrap().1);
-        // A pass takes some milliseconds, and one for each owner 2,000 times as long.
-        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        // Each line is a pass, here and where the record is read.
+        assert_eq!(text.matches("\nx ").count(), 1);
         let state = record.state.lock();
         assert_eq!(read, state.locks);
         assert_eq!(read.0.len(), 20_000);
