@@ -7,10 +7,10 @@
 
 mod address;
 mod http;
+mod listener;
 mod mount_families;
-mod server;
 
 pub use address::MetricsAddress;
 pub use http::answer;
+pub use listener::{MetricsListener, MetricsServer, PEERS_MAX};
 pub use mount_families::text;
-pub use server::{MetricsListener, MetricsServer, PEERS_MAX};
