@@ -162,15 +162,22 @@ impl<'a> CompoundResults<'a> {
     /// The next operation's status, which has a body if it is `NFS4_OK`; for operations whose
     /// failures have one too.
     ///
+    /// The status encoded with each result is redundant: all but the last result are `NFS4_OK`, and
+    /// that of the last is in the header (RFC 8881 section 16.2.3). It is not looked at, because
+    /// knfsd before Linux 6.13 leaves it undefined if a page of its buffer ends within an
+    /// operation's number and status, and overwrites the word after them with the status. Results
+    /// that follow more than 4 KiB of others may be damaged so.
+    ///
     /// # Errors
     /// Any [`ResultError`] but [`ResultError::Failed`].
     pub fn status(&mut self, operation: Nfs4Operation) -> Result<NfsStat4, ResultError> {
         self.left = self.left.checked_sub(1).ok_or(ResultError::NotExecuted(self.header.status))?;
-        let result: ResultHeader = self.decoder.get()?;
-        if result.operation != operation {
-            return Err(ResultError::OtherOperation(result.operation));
+        let answered: Nfs4Operation = self.decoder.get()?;
+        let _encoded: u32 = self.decoder.get()?;
+        if answered != operation {
+            return Err(ResultError::OtherOperation(answered));
         }
-        Ok(result.status)
+        Ok(if self.is_at_end() { self.header.status } else { NfsStat4::Ok })
     }
 
     /// The next operation's result.

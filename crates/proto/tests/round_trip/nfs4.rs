@@ -476,6 +476,22 @@ fn compounds_are_read_result_by_result() {
 }
 
 #[test]
+fn the_status_of_a_result_follows_from_its_position() {
+    // As knfsd of Linux 6.1 encodes an operation at the end of a page of its buffer.
+    const UNDEFINED: u32 = 0x39ac_1fcf;
+    let tag = Opaque::new(b"t").unwrap();
+    let mut reply = bytes_of(&CompoundReplyHeader { status: NfsStat4::Access, tag, results: 2 });
+    for operation in [Nfs4Operation::Putfh, Nfs4Operation::Lookupp] {
+        operation.encode(&mut reply);
+        UNDEFINED.encode(&mut reply);
+    }
+    let mut results = CompoundResults::new(&reply).unwrap();
+    assert_eq!(results.next::<()>(Nfs4Operation::Putfh), Ok(()));
+    let failed = ResultError::Failed(NfsStat4::Access);
+    assert_eq!(results.next::<()>(Nfs4Operation::Lookupp), Err(failed));
+}
+
+#[test]
 fn ranges_of_locks_reach_to_the_end_of_every_file_and_not_beyond() {
     assert_eq!(lock_range(0, u64::MAX), Some(ByteRange::WHOLE));
     assert_eq!(lock_range(5, u64::MAX), ByteRange::new(5, u64::MAX));

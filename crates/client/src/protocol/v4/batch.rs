@@ -99,7 +99,11 @@ impl NfsV4 {
         Some(self.ask(&request, |results| {
             let mut found = Vec::with_capacity(names.len());
             for path in &names {
-                let one = path_reply(results, path.len(), read)?;
+                let one = match path_reply(results, path.len(), read) {
+                    // Malformed (knfsd: see `CompoundResults::status`). The rest is asked for again.
+                    Err(_) if !found.is_empty() => break,
+                    one => one?,
+                };
                 let was_last = one.is_err() || results.0.is_at_end();
                 found.push(one);
                 if was_last {

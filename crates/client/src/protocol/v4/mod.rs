@@ -574,10 +574,13 @@ impl FileOperations for NfsV4 {
             }
             let mut page = ReaddirPage { granted, ..listing::page(results, asked)? };
             if dots {
+                // The root of all has no parent. Malformed results (knfsd: see
+                // `CompoundResults::status`) do not concern the names before them.
                 let parent = match optional(results.0.next::<()>(Nfs4Operation::Lookupp)) {
-                    Ok(Some(())) => results.values(attributes::FILEID)?.and_then(|values| values.fileid),
+                    Ok(Some(())) => results.values(attributes::FILEID).ok().flatten(),
                     _ => None,
                 };
+                let parent = parent.and_then(|values| values.fileid);
                 listing::add_dots(&mut page, request.cookie, about.map_or(0, |about| about.fileid), parent);
             }
             Ok((Ok(page), about))

@@ -68,15 +68,15 @@ impl NfsV4 {
         // follows it.
         let question = question(caller, Nfs4Operation::Open, &append);
         let may_piggyback = siblings.is_empty();
+        let abandoned_open = |file: &FileHandle| AbandonedOpen {
+            target: OpenTarget::File(file.clone()),
+            owner: owner.number,
+            credential: Arc::clone(owner.credential),
+            access,
+        };
         let abandoned = || {
             let files = std::iter::once(file).chain(siblings.iter().map(|sibling| sibling.file));
-            let open = |file: &FileHandle| AbandonedOpen {
-                target: OpenTarget::File(file.clone()),
-                owner: owner.number,
-                credential: Arc::clone(owner.credential),
-                access,
-            };
-            files.map(open).collect()
+            files.map(abandoned_open).collect()
         };
         let opens: Option<&(dyn Fn() -> _ + Sync)> = Some(&abandoned);
         let opening = wants_delegation.then(|| self.delegations.begin_opening());
@@ -97,10 +97,17 @@ impl NfsV4 {
                 if read.is_some() { read_results::decode_optional_read(results, asked)? } else { None };
             let mut opened = Vec::with_capacity(siblings.len());
             for sibling in siblings {
-                let Some(found) = self.decode_sibling_open(results, owner, sent, rights, *sibling)? else {
-                    break;
-                };
-                opened.push(found);
+                match self.decode_sibling_open(results, owner, sent, rights, *sibling) {
+                    Ok(Some(found)) => opened.push(found),
+                    Ok(None) => break,
+                    Err(error) => {
+                        // knfsd: see `CompoundResults::status`. The file itself is open.
+                        tracing::debug!(%error, "malformed results of files that are opened in advance");
+                        let others = siblings[opened.len()..].iter().map(|sibling| sibling.file);
+                        self.abandon(others.map(abandoned_open).collect());
+                        break;
+                    }
+                }
             }
             Ok((Ok(OpenReply { granted, data, siblings: opened }), about))
         });
