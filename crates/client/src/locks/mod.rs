@@ -1,7 +1,8 @@
 //! The byte-range locks of a mount.
 //!
 //! `MountLocks` runs the lock agent of curt-policy: it gives it the requests of callers, sends
-//! what the agent asks for, and answers the callers. A caller that waits is a record and holds no
+//! what the agent asks for, and answers the callers. The agent decides who gets a lock; which thread
+//! sends a request is decided here. A caller that waits is a record and holds no
 //! thread. A request to the server is sent by the thread whose event caused it, after that event's
 //! callers are answered; further ones are sent by threads of their own, which nothing else uses: a
 //! lock manager that does not respond must delay neither reads and writes, nor the interruption of
