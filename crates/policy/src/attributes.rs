@@ -319,8 +319,7 @@ pub struct AttributeState {
     own: Option<Box<OwnMutations>>,
 }
 
-/// What is remembered of an object that this client has changed, or that is distrusted; of most
-/// objects there is nothing.
+/// Record of an object that this client has changed, or that is distrusted. Most objects have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct OwnMutations {
     /// Count of the begins and ends of changes of this client.

@@ -13,7 +13,7 @@ use super::{Complaints, RepositoryFile};
 
 /// Maximum number of lines of a function, from `fn` to its closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
-/// The same in a test, which may be a table.
+/// Maximum number of lines of a function of a test, which may be a table.
 const TEST_LINES_MAX: usize = 85;
 /// Maximum percentage of types that share their name with another type.
 const SHARED_PERCENT_MAX: usize = 10;

@@ -1,11 +1,11 @@
 //! NLM version 4 and NSM as a server: the locks of NFSv3 (RFC 1813 appendix II; XNFS).
 //!
 //! Decides which host may do what. The table of [`locks`](crate::state::locks) decides who gets a
-//! lock. NLM is not authenticated. A host is the address that its requests come from: it can release its
-//! own locks only, and is called back at that address only. Names in arguments are information.
-//! Invariants: a host is in the list on disk before the reply to its first lock; no mutex is held
-//! while a host is called, and no serving thread waits for one. A lock or reservation is reclaimed
-//! only by a host that was in the list when this run began.
+//! lock. NLM is not authenticated. A host is the address that its requests come from: it can
+//! release its own locks only, and is called back at that address only. Names in arguments are
+//! information. Invariants: a host is in the list on disk before the reply to its first lock; no
+//! mutex is held while a host is called, and no serving thread waits for one. A lock or reservation
+//! is reclaimed only by a host that was in the list when this run began.
 
 mod deferred;
 mod host_states;

@@ -102,8 +102,8 @@ impl NfsV4 {
         Ok(answer)
     }
 
-    /// The results of what follows a LOOKUP, up to the first failure. `owner`: of the OPEN, if there
-    /// is one.
+    /// Decodes the results of what follows a LOOKUP, up to the first failure. `owner`: of the OPEN,
+    /// if there is one.
     fn decode_open_of_found(
         &self,
         results: &mut CompoundResultReader<'_>,
@@ -129,8 +129,8 @@ impl NfsV4 {
     }
 }
 
-/// What follows a LOOKUP. Without an OPEN its READ uses the anonymous stateid: no open has to be
-/// closed if the file is not opened.
+/// Appends the operations that follow a LOOKUP. Without an OPEN their READ uses the anonymous
+/// stateid: no open has to be closed if the file is not opened.
 fn push_open_of_found(
     operations: &mut CompoundEncoder<'_>,
     with_open: LookupOpenRequest<'_>,

@@ -46,7 +46,7 @@ impl<'a> CompoundResultReader<'a> {
         Ok(self.values(attributes::CHANGE)?.and_then(|values| values.change))
     }
 
-    /// Those of the rights `asked` that an ACCESS of an open has granted; `None` if it failed.
+    /// The rights of `asked` that an ACCESS of an open has granted; `None` if it failed.
     pub(super) fn rights(&mut self, asked: Access) -> Result<Option<Access>, DecodeError> {
         let ok: Option<AccessOk4> = optional(self.0.next(Nfs4Operation::Access))?;
         Ok(ok.map(|ok| Access::from_bits(ok.access).common(asked)))
