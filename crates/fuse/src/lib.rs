@@ -31,8 +31,7 @@ pub use filesystem::Filesystem;
 pub use listing::{Dirent, DirentBuffer};
 pub use message_fields::{
     AttrOut, CreateIn, EntryOut, FuseAttr, FuseFh, FuseTime, LkIn, LockKind, LockRange, MknodIn, NodeId,
-    OpenIn, OpenOut, ReadIn, ReleaseIn, SetattrIn, SetattrTime, StatfsOut, WriteIn, device_number,
-    device_parts,
+    OpenIn, OpenOut, ReadIn, ReleaseIn, SetattrIn, SetattrTime, StatfsOut, WriteIn,
 };
 pub use negotiate::{IO_BYTES_MAX, NegotiatedFeatures, RequestedFeatures};
 pub use notify::Notifier;

@@ -47,22 +47,11 @@ pub struct FuseAttr {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Device number as packed by [`device_number`]; otherwise 0.
+    /// Device number: 12 bits of major, 20 of minor, as `new_encode_dev` of the kernel packs them;
+    /// otherwise 0.
     pub device: u32,
     /// Preferred size of reads and writes, in bytes.
     pub block_size: u32,
-}
-
-/// Packs a device number as in the kernel's protocol: 12 bits of major, 20 of minor.
-#[must_use]
-pub fn device_number(major: u32, minor: u32) -> u32 {
-    (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & 0xfff00) << 12)
-}
-
-/// Unpacks [`device_number`]: major and minor.
-#[must_use]
-pub fn device_parts(packed: u32) -> (u32, u32) {
-    ((packed >> 8) & 0xfff, (packed & 0xff) | ((packed >> 12) & 0xfff00))
 }
 
 /// The object of a name, and its timeouts in the kernel's caches.
@@ -277,7 +266,7 @@ pub struct ReleaseIn {
 pub struct MknodIn {
     /// Type and permission bits, after the umask.
     pub mode: u32,
-    /// Device number as packed by [`device_number`].
+    /// Device number, packed as in [`FuseAttr`].
     pub device: u32,
 }
 
@@ -300,17 +289,4 @@ pub struct CreateIn {
     pub mode: u32,
     /// The truncation clears set-id bits.
     pub kill_set_id: bool,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn device_numbers_come_back() {
-        for (major, minor) in [(0, 0), (8, 1), (259, 3), (0xfff, 0xf_ffff), (10, 229)] {
-            assert_eq!(device_parts(device_number(major, minor)), (major, minor));
-        }
-        assert_eq!(device_number(8, 1), 0x801);
-    }
 }

@@ -17,8 +17,7 @@ use core::time::Duration;
 use curt_types::{Access, FileKind};
 
 use crate::{
-    attributes::Freshness,
-    attributes::{CachingAttributes, Epoch},
+    attributes::{CachingAttributes, Freshness},
     options::{AccessMode, CacheOptions},
     time::MonotonicTime,
 };
@@ -78,60 +77,52 @@ pub const fn is_world_searchable(attributes: &CachingAttributes) -> bool {
     matches!(attributes.kind, FileKind::Directory) && attributes.mode & 0o111 == 0o111
 }
 
-/// The results of ACCESS for one credential and one object.
+/// The results of ACCESS for one credential and one object, until its rights may have changed
+/// ([`crate::Absorbed::rights_changed`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AccessEntry {
     asked: Access,
     granted: Access,
-    rights: Epoch,
     /// When the request was sent whose reply denied a right.
     denied_at: Option<MonotonicTime>,
 }
 
 impl AccessEntry {
-    /// Absorbs an ACCESS reply. `asked` and `granted` are as in the request and the reply, `rights`
-    /// is the object's epoch after the reply's attributes were absorbed. Earlier results of the
-    /// same epoch are kept.
+    /// Absorbs an ACCESS reply, after its attributes. `asked` and `granted` are as in the request
+    /// and the reply. Earlier results are kept.
     #[must_use]
-    pub fn absorb(
-        former: Option<Self>,
-        asked: Access,
-        granted: Access,
-        rights: Epoch,
-        sent_at: MonotonicTime,
-    ) -> Self {
+    pub fn absorb(former: Option<Self>, asked: Access, granted: Access, sent_at: MonotonicTime) -> Self {
         let denied = asked.without(granted);
         let denied_at = (!denied.is_empty()).then_some(sent_at);
         match former {
-            Some(former) if former.rights == rights => Self {
+            Some(former) => Self {
                 asked: former.asked.with(asked),
                 granted: former.granted.without(asked).with(granted.common(asked)),
-                rights,
                 denied_at: denied_at.or(former.denied_at),
             },
-            Some(_) | None => Self { asked, granted: granted.common(asked), rights, denied_at },
+            None => Self { asked, granted: granted.common(asked), denied_at },
         }
     }
 
     /// Absorbs the success of another request: LOOKUP proves search permission on its directory,
     /// READ proves read permission on the file, READDIR on the directory.
     #[must_use]
-    pub fn prove(former: Option<Self>, granted: Access, rights: Epoch, sent_at: MonotonicTime) -> Self {
-        Self::absorb(former, granted, granted, rights, sent_at)
+    pub fn prove(former: Option<Self>, granted: Access, sent_at: MonotonicTime) -> Self {
+        Self::absorb(former, granted, granted, sent_at)
     }
 
-    /// The entry at `now` if it is of the object's current epoch, otherwise `None`.
+    /// The entry at `now`.
     #[must_use]
-    pub fn view(&self, rights: Epoch, now: MonotonicTime) -> Option<AccessEntryView> {
-        (self.rights == rights).then(|| AccessEntryView {
+    pub fn view(&self, now: MonotonicTime) -> AccessEntryView {
+        AccessEntryView {
             asked: self.asked,
             granted: self.granted,
             denial_is_young: self.denied_at.is_some_and(|at| now.since(at) < DENIAL_LIFETIME),
-        })
+        }
     }
 }
 
-/// A cached result of the current epoch.
+/// A cached result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AccessEntryView {
     /// The rights that were requested.
@@ -149,7 +140,7 @@ pub struct AccessView {
     /// attributes, a credential with more than 16 groups (the server sees fewer), or a mismatch of
     /// [`ModeBitsComparison`].
     pub local: Option<Access>,
-    /// The result of ACCESS in the current epoch of rights.
+    /// The cached result of ACCESS.
     pub entry: Option<AccessEntryView>,
     /// The request would be served data that were fetched with another credential.
     pub foreign_data: bool,

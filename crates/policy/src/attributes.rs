@@ -2,8 +2,8 @@
 //! effect of a reply on them.
 //!
 //! Owns the attribute timers (`acregmin` to `acdirmax`, `noac`), the ordering of replies that
-//! arrive out of order, and the two epochs: `contents` (pages of a file, names of a directory) and
-//! `rights` (results of ACCESS).
+//! arrive out of order, the epoch of the contents (pages of a file, names of a directory), and when
+//! results of ACCESS become invalid.
 //!
 //! Invariants:
 //! - Attributes are dated by when their request was **sent**: they do not show any change that the
@@ -87,7 +87,7 @@ pub struct Delegation {
     pub since: MonotonicTime,
 }
 
-/// Counts the states of an object's contents (or of its rights) that this client could distinguish.
+/// Counts the states of an object's contents that this client could distinguish.
 ///
 /// A cache entry with an epoch is valid while the object is still in it. The counter starts again
 /// with each inode table and means nothing to a server.
@@ -165,7 +165,7 @@ pub struct Absorbed {
     /// Another client may have changed the object since its contents were cached. Pages and names
     /// of the former epoch are invalid, and the kernel's caches must be invalidated.
     pub contents_changed: bool,
-    /// ACCESS results of the former epoch are invalid.
+    /// Earlier ACCESS results are invalid.
     pub rights_changed: bool,
     /// For a change of this client: the known contents are those that it left, apart from later
     /// changes of this client. Its effect may then be cached under the current epoch. Always false
@@ -218,11 +218,6 @@ struct KnownAttributes {
     /// Nanoseconds.
     lifetime: u64,
     adjusted_at: MonotonicTime,
-    /// The server's time of the last change before the epoch of contents began. `None` if the epoch
-    /// began with a change of this client.
-    epoch_since: Option<Timestamp>,
-    /// When a change of this client was last found to continue the known state.
-    own_change_at: Option<MonotonicTime>,
 }
 
 /// The order of a reply relative to the known state.
@@ -241,8 +236,6 @@ impl KnownAttributes {
             received_at: report.received_at,
             lifetime: nanoseconds(options.interval(report.attributes.kind).min),
             adjusted_at: report.received_at,
-            epoch_since: report.attributes.stamp.changed_at(),
-            own_change_at: None,
         }
     }
 
@@ -274,7 +267,6 @@ impl KnownAttributes {
             received_at: self.received_at.max(report.received_at),
             lifetime: nanoseconds(if due { doubled } else { lifetime }),
             adjusted_at: if due { report.received_at } else { self.adjusted_at },
-            ..self
         }
     }
 
@@ -324,10 +316,26 @@ fn nanoseconds(duration: Duration) -> u64 {
 pub struct AttributeState {
     known: Option<KnownAttributes>,
     contents: Epoch,
-    rights: Epoch,
+    own: Option<Box<OwnMutations>>,
+}
+
+/// Record of an object that this client has changed, or that is distrusted. Most objects have none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct OwnMutations {
     /// Count of the begins and ends of changes of this client.
-    own_changes: u64,
+    count: u64,
+    in_epoch: Option<OwnMutationInEpoch>,
     unsettled: Option<Box<UnsettledMutations>>,
+}
+
+/// Changes of this client were found to continue the contents of the current epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct OwnMutationInEpoch {
+    /// When the last of them was.
+    last_at: MonotonicTime,
+    /// The server's time of the last change before the first of them. `None` if the stamp differs
+    /// after each change.
+    changed_before: Option<Timestamp>,
 }
 
 impl AttributeState {
@@ -358,12 +366,6 @@ impl AttributeState {
         (self.contents_at(&known) == known.attributes.as_before()).then_some(self.contents)
     }
 
-    /// The epoch of ACCESS results.
-    #[must_use]
-    pub const fn rights(&self) -> Epoch {
-        self.rights
-    }
-
     /// The server's time of the change that a request sent at `sent_at` may have missed because the
     /// clock is too coarse: the last change or, for entries cached before a change of this client,
     /// the last change by another client ([`RacyGuard::Auto`]). `None` if the stamp differs after
@@ -371,11 +373,11 @@ impl AttributeState {
     #[must_use]
     pub fn changed_at(&self, sent_at: MonotonicTime, options: &CacheOptions) -> Option<Timestamp> {
         let known = self.known?;
-        let ours_since = known.own_change_at.is_some_and(|own| sent_at < own);
-        match options.racy_guard {
-            RacyGuard::Off => None,
-            RacyGuard::Auto if ours_since => known.epoch_since,
-            RacyGuard::Auto | RacyGuard::On => known.attributes.stamp.changed_at(),
+        let own = self.own.as_ref().and_then(|own| own.in_epoch).filter(|own| sent_at < own.last_at);
+        match (options.racy_guard, own) {
+            (RacyGuard::Off, _) => None,
+            (RacyGuard::Auto, Some(own)) => own.changed_before,
+            (RacyGuard::Auto, None) | (RacyGuard::On, _) => known.attributes.stamp.changed_at(),
         }
     }
 
@@ -424,24 +426,18 @@ impl AttributeState {
     /// Makes everything invalid until a request sent at or after `now` is answered: after ESTALE, a
     /// lost reply, a lock or a reconnection.
     pub fn distrust(&mut self, now: MonotonicTime) {
-        let doubted_at = &mut self.unsettled().distrusted_at;
+        let doubted_at = &mut self.unsettled_mut().distrusted_at;
         *doubted_at = Some(doubted_at.map_or(now, |before| before.max(now)));
-    }
-
-    /// The server denied what mode bits or an earlier result allowed: ACCESS results are invalid.
-    pub const fn dispute_rights(&mut self) {
-        self.rights = self.rights.next();
     }
 
     /// Another client may have changed the contents, whatever the attributes show.
     pub fn dispute_contents(&mut self) {
         self.contents = self.contents.next();
-        if let Some(unsettled) = &mut self.unsettled {
-            unsettled.forget_steps();
-        }
-        if let Some(known) = &mut self.known {
-            known.epoch_since = known.attributes.stamp.changed_at();
-            known.own_change_at = None;
+        if let Some(own) = &mut self.own {
+            own.in_epoch = None;
+            if let Some(unsettled) = &mut own.unsettled {
+                unsettled.forget_steps();
+            }
         }
         self.tidy();
     }
@@ -449,30 +445,30 @@ impl AttributeState {
     /// To be called before a request is sent whose reply shows contents (LOOKUP and listings of a
     /// directory, READ).
     #[must_use]
-    pub const fn ticket(&self) -> MutationTicket {
-        MutationTicket { own_changes: self.own_changes }
+    pub fn ticket(&self) -> MutationTicket {
+        MutationTicket { own_changes: self.own.as_ref().map_or(0, |own| own.count) }
     }
 
     /// Whether no change of this client was in flight at any time since the ticket was taken. Then
     /// a reply cannot show a state before a known change, whatever the stamps are.
     #[must_use]
     pub fn is_undisturbed(&self, ticket: MutationTicket) -> bool {
-        self.own_changes == ticket.own_changes && !self.is_changing()
+        self.ticket() == ticket && !self.is_changing()
     }
 
     /// A request of this client that may change the object is about to be sent. Each call is paired
     /// with one of [`Self::absorb_mutation`]. For a directory, the caller drops the affected names
     /// now and again at the end.
     pub fn begin_mutation(&mut self) {
-        self.own_changes = self.own_changes.wrapping_add(1);
-        let in_flight = &mut self.unsettled().in_flight;
+        self.count_own();
+        let in_flight = &mut self.unsettled_mut().in_flight;
         *in_flight = in_flight.saturating_add(1);
     }
 
     /// Whether a change of this client is in flight.
     #[must_use]
     pub fn is_changing(&self) -> bool {
-        self.unsettled.as_ref().is_some_and(|unsettled| unsettled.in_flight > 0)
+        self.unsettled().is_some_and(|unsettled| unsettled.in_flight > 0)
     }
 
     /// Absorbs the attributes of a reply to a request that changed nothing.
@@ -483,8 +479,8 @@ impl AttributeState {
 
     /// Absorbs the end of a change of this client, whether or not it succeeded.
     pub fn absorb_mutation(&mut self, mutation: Mutation, options: &CacheOptions) -> Absorbed {
-        self.own_changes = self.own_changes.wrapping_add(1);
-        let unsettled = self.unsettled();
+        self.count_own();
+        let unsettled = self.unsettled_mut();
         unsettled.in_flight = unsettled.in_flight.saturating_sub(1);
         let Some(after) = mutation.after else {
             self.distrust(mutation.received_at);
@@ -494,7 +490,7 @@ impl AttributeState {
         };
         let step = mutation.before.map(|before| WccStep { before, after: after.as_before() });
         if let Some(step) = step {
-            self.unsettled().remember(step);
+            self.unsettled_mut().remember(step);
         }
         let Mutation { sent_at, received_at, .. } = mutation;
         let absorbed = self.take(AttributeReport { attributes: after, sent_at, received_at }, options);
@@ -512,7 +508,6 @@ impl AttributeState {
             self.known = Some(KnownAttributes::first(report, options));
             self.clear_distrust(report.sent_at);
             self.contents = self.contents.next();
-            self.rights = self.rights.next();
             return Absorbed { adopted: true, contents_changed: true, rights_changed: true, stands: false };
         };
         match known.order(&report) {
@@ -544,25 +539,22 @@ impl AttributeState {
     ) -> Absorbed {
         let contents_at = self.contents_at(&known);
         let rights_changed = known.attributes.rights_differ(&report.attributes);
-        if rights_changed {
-            self.rights = self.rights.next();
-        }
         let mut replaced = known.confirm(report, report.sent_at, options);
         if known.attributes.as_before() != report.attributes.as_before() {
             replaced.restart_timer(report.received_at, options);
-            self.unsettled().contents_at = Some(contents_at);
+            self.unsettled_mut().contents_at = Some(contents_at);
         }
         self.known = Some(replaced);
         Absorbed { adopted: true, rights_changed, ..Absorbed::NOTHING }
     }
 
     fn is_distrusted(&self) -> bool {
-        self.unsettled.as_ref().is_some_and(|unsettled| unsettled.distrusted_at.is_some())
+        self.unsettled().is_some_and(|unsettled| unsettled.distrusted_at.is_some())
     }
 
     /// Clears the distrust if the answered request was sent after it began.
     fn clear_distrust(&mut self, sent_at: MonotonicTime) {
-        if let Some(unsettled) = &mut self.unsettled
+        if let Some(unsettled) = self.own.as_mut().and_then(|own| own.unsettled.as_mut())
             && unsettled.distrusted_at.is_some_and(|doubted| sent_at >= doubted)
         {
             unsettled.distrusted_at = None;
@@ -571,7 +563,7 @@ impl AttributeState {
 
     /// Whether the known contents lead, by changes of this client, to the beginning of `step`.
     fn follows_known_state(&self, step: WccStep) -> bool {
-        let (Some(known), Some(unsettled)) = (self.known, &self.unsettled) else {
+        let (Some(known), Some(unsettled)) = (self.known, self.unsettled()) else {
             return false;
         };
         unsettled.leads_to(self.contents_at(&known), step)
@@ -580,12 +572,13 @@ impl AttributeState {
     /// Explains the newest attributes by changes of this client. If none is in flight, an
     /// unexplained rest was changed by another client.
     fn explain_by_own_changes(&mut self, absorbed: Absorbed) -> Absorbed {
-        let (Some(known), Some(unsettled)) = (&mut self.known, &mut self.unsettled) else {
-            return absorbed;
-        };
-        let newest = known.attributes.as_before();
-        if unsettled.advance(newest) {
-            known.own_change_at = Some(known.received_at);
+        let Some(known) = self.known else { return absorbed };
+        let changed_before = self.contents_at(&known).stamp().changed_at();
+        let Some(own) = &mut self.own else { return absorbed };
+        let Some(unsettled) = &mut own.unsettled else { return absorbed };
+        if unsettled.advance(known.attributes.as_before()) {
+            let changed_before = own.in_epoch.map_or(changed_before, |earlier| earlier.changed_before);
+            own.in_epoch = Some(OwnMutationInEpoch { last_at: known.received_at, changed_before });
         }
         if unsettled.in_flight > 0 {
             return absorbed;
@@ -601,17 +594,28 @@ impl AttributeState {
     }
 
     fn contents_at(&self, known: &KnownAttributes) -> PreOpState {
-        let unsettled = self.unsettled.as_ref().and_then(|unsettled| unsettled.contents_at);
+        let unsettled = self.unsettled().and_then(|unsettled| unsettled.contents_at);
         unsettled.unwrap_or(known.attributes.as_before())
     }
 
-    fn unsettled(&mut self) -> &mut UnsettledMutations {
-        self.unsettled.get_or_insert_default()
+    fn count_own(&mut self) {
+        let own = self.own.get_or_insert_default();
+        own.count = own.count.wrapping_add(1);
     }
 
+    fn unsettled(&self) -> Option<&UnsettledMutations> {
+        self.own.as_ref()?.unsettled.as_deref()
+    }
+
+    fn unsettled_mut(&mut self) -> &mut UnsettledMutations {
+        self.own.get_or_insert_default().unsettled.get_or_insert_default()
+    }
+
+    /// Frees what says nothing any more.
     fn tidy(&mut self) {
-        if self.unsettled.as_deref().is_some_and(|unsettled| *unsettled == UnsettledMutations::default()) {
-            self.unsettled = None;
+        if let Some(own) = &mut self.own {
+            own.unsettled.take_if(|unsettled| **unsettled == UnsettledMutations::default());
+            self.own.take_if(|own| **own == OwnMutations::default());
         }
     }
 }
@@ -699,7 +703,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_million_attribute_states_take_120_megabytes() {
-        assert_eq!(size_of::<AttributeState>(), 120);
+    fn a_million_attribute_states_take_88_megabytes() {
+        assert_eq!(size_of::<AttributeState>(), 88);
     }
 }

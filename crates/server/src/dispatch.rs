@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use curt_observe::events::{ShortText, procedure_name};
-use curt_observe::stages::StageTimes;
+use curt_observe::stages::{self, StageTimes};
 use curt_observe::{ServerCounter, probe};
-use curt_proto::{mount3, nfs3, nfs4, nlm4, nsm};
+use curt_proto::{Operation, mount3, nfs3, nfs4, nlm4, nsm};
 use curt_rpc::auth::OpaqueAuth;
 use curt_rpc::message::{CallMessage, VersionRange};
 use curt_rpc::server::{CallContext, CallFailure, RpcService};
@@ -61,6 +61,15 @@ impl NfsService {
             }
             _ => Err(CallFailure::ProgramUnavailable),
         }
+    }
+
+    /// Counts a call, unless it was deferred and is counted already, and names it in the stages.
+    #[inline]
+    pub(crate) fn begin_call(&self, operation: Operation, context: &CallContext<'_>) {
+        if !context.was_deferred() {
+            self.counters.calls.count(operation);
+        }
+        stages::set_operation(operation);
     }
 }
 

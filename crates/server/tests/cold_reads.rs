@@ -14,11 +14,10 @@ use curt_proto::nfs3::{
 };
 use curt_rpc::client::TcpTransport;
 use curt_server::{ExportDefinition, NfsService};
-use curt_types::{Access, Attributes, SetAttributes, Stability, Timestamp};
+use curt_types::{SetAttributes, Stability};
 use curt_vfs::{
-    CreateMode, CreatedNode, Error, FetchOptions, FetchResult, FileSystemSpace, FsCred, Limits, LinkResult,
-    MayBlock, MemoryOptions, MemoryVfs, NewNode, NodeHandle, PostOpResult, ReaddirDetail, RenameResult, Vfs,
-    VfsDirEntry, VfsNode, WccResult, WriteResult,
+    CreateMode, Error, FetchOptions, FetchResult, FileSystemSpace, FsCred, MayBlock, MemoryOptions,
+    MemoryVfs, NodeHandle, PostOpResult, ReaddirDetail, Vfs, VfsDirEntry, VfsNode,
 };
 use curt_xdr::decode_all;
 use parking_lot::{Condvar, Mutex};
@@ -54,15 +53,6 @@ impl Cold {
     }
 }
 
-/// Forwards a call to the tree in memory.
-macro_rules! as_in_memory {
-    ($($name:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {
-        $(fn $name(&self, $($argument: $kind),*) -> $answer {
-            self.tree.$name($($argument),*)
-        })*
-    };
-}
-
 impl Vfs for Cold {
     fn fetch(
         &self,
@@ -85,14 +75,6 @@ impl Vfs for Cold {
 
     fn may_block(&self) -> MayBlock {
         MayBlock::Data
-    }
-
-    fn pin(&self, node: &NodeHandle) -> Result<curt_vfs::NodePin, Error> {
-        self.tree.pin(node)
-    }
-
-    fn losses(&self) -> u64 {
-        0
     }
 
     fn lookup(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> PostOpResult<VfsNode> {
@@ -129,23 +111,25 @@ impl Vfs for Cold {
         self.tree.space(node)
     }
 
-    as_in_memory! {
-        root() -> NodeHandle;
-        identity() -> u64;
-        attributes(node: &NodeHandle) -> Result<Attributes, Error>;
-        set_attributes(caller: &FsCred<'_>, node: &NodeHandle, set: &SetAttributes, guard: Option<Timestamp>) -> WccResult<()>;
-        access(caller: &FsCred<'_>, node: &NodeHandle, asked: Access) -> PostOpResult<Access>;
-        read_link(caller: &FsCred<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> PostOpResult<()>;
-        write(caller: &FsCred<'_>, node: &NodeHandle, offset: u64, data: &[u8], stability: Stability) -> WccResult<WriteResult>;
-        commit(caller: &FsCred<'_>, node: &NodeHandle, offset: u64, count: u32) -> WccResult<()>;
-        make(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8], object: NewNode<'_>) -> WccResult<CreatedNode>;
-        remove(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()>;
-        remove_directory(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()>;
-        rename(caller: &FsCred<'_>, from: &NodeHandle, from_name: &[u8], to: &NodeHandle, to_name: &[u8]) -> RenameResult;
-        link(caller: &FsCred<'_>, node: &NodeHandle, directory: &NodeHandle, name: &[u8]) -> LinkResult;
-        limits(node: &NodeHandle) -> PostOpResult<Limits>;
-        sync_all() -> Result<(), Error>;
-    }
+    curt_loopback::forward_to_tree!(
+        pin,
+        losses,
+        root,
+        identity,
+        attributes,
+        set_attributes,
+        access,
+        read_link,
+        write,
+        commit,
+        make,
+        remove,
+        remove_directory,
+        rename,
+        link,
+        limits,
+        sync_all
+    );
 }
 
 /// The disk of `tree`, and a connection to a server of it as /cold, which ends with the test's

@@ -30,6 +30,20 @@ pub struct Device {
     pub minor: u32,
 }
 
+impl Device {
+    /// The number as in the kernel's `new_encode_dev` and in FUSE: 12 bits of major, 20 of minor.
+    #[must_use]
+    pub const fn packed(self) -> u32 {
+        (self.minor & 0xff) | ((self.major & 0xfff) << 8) | ((self.minor & 0xfff00) << 12)
+    }
+
+    /// The number that [`Self::packed`] has packed.
+    #[must_use]
+    pub const fn unpack(packed: u32) -> Self {
+        Self { major: (packed >> 8) & 0xfff, minor: (packed & 0xff) | ((packed >> 12) & 0xfff00) }
+    }
+}
+
 /// The attributes of an object (fattr3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
@@ -178,4 +192,18 @@ pub enum Stability {
     DataSync,
     /// The data and all attributes are on stable storage.
     FileSync,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_come_back() {
+        for (major, minor) in [(0, 0), (8, 1), (259, 3), (0xfff, 0xf_ffff), (10, 229)] {
+            let device = Device { major, minor };
+            assert_eq!(Device::unpack(device.packed()), device);
+        }
+        assert_eq!(Device { major: 8, minor: 1 }.packed(), 0x801);
+    }
 }

@@ -135,6 +135,20 @@ struct Client {
 }
 
 impl Client {
+    /// An OPEN was granted: a new open, or more access of one.
+    fn opened(&mut self, open: HeldOpen) {
+        self.had_state = true;
+        let is_own = |known: &&mut HeldOpen| known.owner == open.owner && known.file == open.file;
+        if let Some(own) = self.opens.iter_mut().find(is_own) {
+            assert_eq!(own.stateid.other, open.stateid.other, "an owner has one stateid for a file");
+            assert_eq!(own.stateid.seqid + 1, open.stateid.seqid, "the next seqid");
+            *own = HeldOpen { access: own.access | open.access, deny: own.deny | open.deny, ..open };
+        } else {
+            assert_eq!(open.stateid.seqid, 1, "a new stateid");
+            self.opens.push(open);
+        }
+    }
+
     fn is_expired(&self, now: Duration) -> bool {
         now.saturating_sub(self.renewed) > LEASE
     }
@@ -576,20 +590,7 @@ impl States {
             assert!(access == ShareAccess4::READ && wanted == ShareAccess4::WANT_READ_DELEG && !is_reclaim);
             self.delegated(client, file, stateid);
         }
-        let known = &mut self.clients[client];
-        known.had_state = true;
-        let own = known.opens.iter_mut().find(|open| open.owner == owner && open.file == file);
-        match own {
-            Some(own) => {
-                assert_eq!(own.stateid.other, stateid.other, "an owner has one stateid for a file");
-                assert_eq!(own.stateid.seqid + 1, stateid.seqid, "the next seqid");
-                (own.access, own.deny, own.stateid) = (own.access | access, own.deny | deny, stateid);
-            }
-            None => {
-                assert_eq!(stateid.seqid, 1, "a new stateid");
-                known.opens.push(HeldOpen { owner, file, access, deny, stateid });
-            }
-        }
+        self.clients[client].opened(HeldOpen { owner, file, access, deny, stateid });
     }
 
     /// The clients with an open that conflicts with another: also the owner's own denies it (RFC

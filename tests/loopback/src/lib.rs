@@ -1,6 +1,8 @@
 //! A transport that calls a service in the same process, on the caller's thread. It is for tests
 //! and replays that count every request, have no concurrency, and control the clock.
 
+mod forward;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

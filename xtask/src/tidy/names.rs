@@ -11,8 +11,10 @@ use syn::{
 
 use super::{Complaints, RepositoryFile};
 
-/// Maximum number of lines of a function, from `fn` to its closing brace. The guide is 70.
-const FUNCTION_LINES_MAX: usize = 100;
+/// Maximum number of lines of a function, from `fn` to its closing brace.
+const FUNCTION_LINES_MAX: usize = 70;
+/// Maximum number of lines of a function of a test, which may be a table.
+const TEST_LINES_MAX: usize = 85;
 /// Maximum percentage of types that share their name with another type.
 const SHARED_PERCENT_MAX: usize = 10;
 /// Names that many crates use for the same purpose.
@@ -124,9 +126,10 @@ impl Definitions<'_, '_> {
     fn check_length(&mut self, signature: &Signature, body: &syn::Block) {
         let start = signature.span().start().line;
         let length = body.span().end().line - start + 1;
-        if length > FUNCTION_LINES_MAX {
+        let limit = if self.is_in_test { TEST_LINES_MAX } else { FUNCTION_LINES_MAX };
+        if length > limit {
             let name = &signature.ident;
-            let what = format!("fn {name} has {length} lines; {FUNCTION_LINES_MAX} are the limit");
+            let what = format!("fn {name} has {length} lines; {limit} are the limit");
             self.complaints.add(&self.file.path, start, what);
         }
     }
@@ -321,10 +324,10 @@ mod tests {
 
     #[test]
     fn functions_at_the_limit_pass_and_longer_ones_do_not() {
-        for path in ["src/a.rs", "tests/a.rs"] {
-            assert_eq!(complaints(&[file(path, &function(FUNCTION_LINES_MAX))]), [""; 0]);
-            let found = complaints(&[file(path, &function(FUNCTION_LINES_MAX + 1))]);
-            let complaint = format!("{path}:2: fn long has 101 lines; 100 are the limit");
+        for (path, limit) in [("src/a.rs", FUNCTION_LINES_MAX), ("tests/a.rs", TEST_LINES_MAX)] {
+            assert_eq!(complaints(&[file(path, &function(limit))]), [""; 0]);
+            let found = complaints(&[file(path, &function(limit + 1))]);
+            let complaint = format!("{path}:2: fn long has {} lines; {limit} are the limit", limit + 1);
             assert_eq!(found, [complaint]);
         }
     }

@@ -1,5 +1,6 @@
 //! File data: reading, read-ahead, write-back and COMMIT.
 //!
+//! Decides when bytes are read ahead, written back and committed, and which leave the memory first.
 //! [`DataPlane`] is one per mount, [`FileData`] one per inode, [`OpenData`] one per open file.
 //! Invariants: bytes that a write accepted are held until the server reports them on stable
 //! storage, or until an error is recorded, which the next fsync or close of each open file returns

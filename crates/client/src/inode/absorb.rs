@@ -120,31 +120,25 @@ impl Inode {
             Some(access::ModeBitsComparison::Agree) | None => {}
         }
         locked.note_search_denied(asked.without(granted), self.core().options().users);
-        let rights = locked.attributes.rights();
-        let former = locked.access_cache.find(identity.number);
-        self.keep_answer(&mut locked, identity, AccessEntry::absorb(former, asked, granted, rights, sent_at));
+        let former = locked.access_entry(identity.number);
+        self.keep_answer(&mut locked, identity, AccessEntry::absorb(former, asked, granted, sent_at));
     }
 
     /// Caches the rights that a successful request of `identity` proves.
     pub(crate) fn prove(&self, identity: &InternedCaller, rights: Access, sent_at: MonotonicTime) {
         let mut locked = self.lock();
-        let former = locked.access_cache.find(identity.number);
-        let entry = AccessEntry::prove(former, rights, locked.attributes.rights(), sent_at);
-        self.keep_answer(&mut locked, identity, entry);
+        let former = locked.access_entry(identity.number);
+        self.keep_answer(&mut locked, identity, AccessEntry::prove(former, rights, sent_at));
     }
 
-    /// Drops cached rights after the server has refused `identity` an operation that they allowed.
+    /// Drops cached rights of all callers after the server has refused `identity` an operation that
+    /// they or the mode bits allowed.
     pub(crate) fn disprove(&self, identity: &InternedCaller, rights: Access, sent_at: MonotonicTime) {
         let mut locked = self.lock();
         self.trace_invalidate(&locked, "access", "the server refused what it allows");
         locked.note_search_denied(rights, self.core().options().users);
-        locked.attributes.dispute_rights();
-        let epoch = locked.attributes.rights();
-        self.keep_answer(
-            &mut locked,
-            identity,
-            AccessEntry::absorb(None, rights, Access::NONE, epoch, sent_at),
-        );
+        locked.access_cache = None;
+        self.keep_answer(&mut locked, identity, AccessEntry::absorb(None, rights, Access::NONE, sent_at));
     }
 
     /// Records that the server refused `identity` an operation that requires `rights`.
@@ -168,7 +162,7 @@ impl Inode {
     }
 
     fn keep_answer(&self, locked: &mut InodeState, identity: &InternedCaller, entry: AccessEntry) {
-        if locked.access_cache.keep(identity.number, entry) {
+        if locked.keep_access_entry(identity.number, entry) {
             self.core().count(ClientCounter::AccessEvict);
         }
     }
@@ -277,6 +271,9 @@ impl Inode {
         before: Option<CachingAttributes>,
         cause: SizeChangeCause,
     ) -> Absorbed {
+        if absorbed.rights_changed {
+            locked.access_cache = None;
+        }
         match attributes {
             Some(attributes) if absorbed.adopted => {
                 let fileid = self.core().numbering.number(attributes.fsid, attributes.fileid);

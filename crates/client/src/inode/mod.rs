@@ -17,7 +17,7 @@ pub(crate) mod type_state;
 use std::{
     fmt,
     sync::{
-        Arc, OnceLock, Weak,
+        Arc, Weak,
         atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering::Relaxed},
     },
 };
@@ -31,6 +31,7 @@ use curt_policy::{
     prefetch::PrefetchBenefit,
 };
 use curt_types::{Access, Attributes, Device, FileHandle, FileKind, Timestamp};
+use once_cell::race::OnceBox;
 use parking_lot::{Mutex, MutexGuard};
 
 use self::{
@@ -45,7 +46,7 @@ pub(crate) struct Inode {
     handle: FileHandle,
     registry: Arc<InodeRegistry>,
     state: Mutex<InodeState>,
-    data: OnceLock<Box<FileData>>,
+    data: OnceBox<FileData>,
     /// Counted lookups; changed only under the lock of their table. The value 2^32 - 1 saturates.
     lookups: AtomicU32,
     /// The flags; outside the state, where they would take eight bytes. All accesses are relaxed.
@@ -79,7 +80,8 @@ pub(crate) struct OpTime {
 pub(crate) struct InodeState {
     pub(crate) attributes: AttributeState,
     stat_only: Option<StatOnlyAttributes>,
-    access_cache: InodeAccessCache,
+    /// Of the callers whose access to it was used: most names are found and no more.
+    access_cache: Option<Box<InodeAccessCache>>,
     /// The state that depends on its type.
     pub(crate) by_type: TypeState,
     /// The directory in whose listing it was last returned. Weak: a server may return two
@@ -94,7 +96,7 @@ impl Inode {
             handle,
             registry,
             state: Mutex::default(),
-            data: OnceLock::new(),
+            data: OnceBox::new(),
             lookups: AtomicU32::new(0),
             flags: AtomicU8::new(0),
             listed_at: AtomicU16::new(0),
@@ -154,7 +156,7 @@ impl Inode {
 
     /// Its data, if they were created.
     pub(crate) fn data_if_any(&self) -> Option<&FileData> {
-        self.data.get().map(|data| &**data)
+        self.data.get()
     }
 
     /// The last known attributes, however old, with the inode number within the mount and the size
@@ -262,8 +264,7 @@ impl Inode {
             }
             Some(_) | None => None,
         };
-        let entry = locked.access_cache.find(identity.number);
-        let entry = entry.and_then(|entry| entry.view(locked.attributes.rights(), now));
+        let entry = locked.access_entry(identity.number).map(|entry| entry.view(now));
         AccessView { local: bits, entry, foreign_data: false }
     }
 }
@@ -515,7 +516,8 @@ impl TypeState {
 #[derive(Clone, Copy, Debug)]
 struct StatOnlyAttributes {
     nlink: u32,
-    rdev: Device,
+    /// Packed as the kernel has it, with 12 bits of major and 20 of minor.
+    rdev: u32,
     used: u64,
     fsid: u64,
     /// The inode number within the mount.
@@ -528,7 +530,7 @@ struct StatOnlyAttributes {
 impl StatOnlyAttributes {
     fn of(attributes: &Attributes, fileid: u64) -> Self {
         let Attributes { nlink, used, rdev, fsid, atime, mtime, ctime, .. } = *attributes;
-        Self { nlink, rdev, used, fsid, fileid, atime, mtime, ctime }
+        Self { nlink, rdev: rdev.packed(), used, fsid, fileid, atime, mtime, ctime }
     }
 
     /// The complete attributes from this part and `known`.
@@ -541,7 +543,7 @@ impl StatOnlyAttributes {
             gid: locked.gid,
             size: locked.size,
             used: self.used,
-            rdev: self.rdev,
+            rdev: Device::unpack(self.rdev),
             fsid: self.fsid,
             fileid: self.fileid,
             atime: self.atime,
@@ -556,10 +558,8 @@ impl StatOnlyAttributes {
 const ANSWERS_MAX: usize = 32;
 
 /// Entries by the caller's number. Most inodes are used by one caller.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 enum InodeAccessCache {
-    #[default]
-    None,
     One(u32, AccessEntry),
     Many(Vec<(u32, AccessEntry)>),
 }
@@ -567,7 +567,6 @@ enum InodeAccessCache {
 impl InodeAccessCache {
     fn find(&self, identity: u32) -> Option<AccessEntry> {
         match self {
-            Self::None => None,
             Self::One(number, entry) => (*number == identity).then_some(*entry),
             Self::Many(many) => many.iter().find(|(number, _)| *number == identity).map(|(_, entry)| *entry),
         }
@@ -576,7 +575,6 @@ impl InodeAccessCache {
     /// Caches `entry`; returns whether another entry was dropped.
     fn keep(&mut self, identity: u32, entry: AccessEntry) -> bool {
         match self {
-            Self::None => *self = Self::One(identity, entry),
             Self::One(number, old) if *number == identity => *old = entry,
             Self::One(number, old) => *self = Self::Many(vec![(*number, *old), (identity, entry)]),
             Self::Many(many) => {
@@ -592,6 +590,21 @@ impl InodeAccessCache {
                 return is_full;
             }
         }
+        false
+    }
+}
+
+impl InodeState {
+    fn access_entry(&self, identity: u32) -> Option<AccessEntry> {
+        self.access_cache.as_ref()?.find(identity)
+    }
+
+    /// Caches `entry`; returns whether another entry was dropped.
+    fn keep_access_entry(&mut self, identity: u32, entry: AccessEntry) -> bool {
+        if let Some(cache) = &mut self.access_cache {
+            return cache.keep(identity, entry);
+        }
+        self.access_cache = Some(Box::new(InodeAccessCache::One(identity, entry)));
         false
     }
 }
@@ -622,34 +635,28 @@ mod tests {
     use super::*;
 
     fn entry(bits: u32) -> AccessEntry {
-        AccessEntry::absorb(
-            None,
-            Access::ALL,
-            Access::from_bits(bits),
-            Epoch::default(),
-            MonotonicTime::default(),
-        )
+        AccessEntry::absorb(None, Access::ALL, Access::from_bits(bits), MonotonicTime::default())
     }
 
-    /// Together with the two counts of its `Arc` and the allocator's word, the allocation has 368
+    /// Together with the two counts of its `Arc` and the allocator's word, the allocation has 288
     /// bytes, a multiple of 16 as glibc makes them: a field more takes 16 bytes for each name.
     #[test]
-    fn an_inode_takes_344_bytes() {
-        assert_eq!(size_of::<Inode>(), 344);
+    fn an_inode_takes_264_bytes() {
+        assert_eq!(size_of::<Inode>(), 264);
     }
 
     #[test]
     fn each_identity_has_its_own_entry_and_the_oldest_is_dropped_at_the_bound() {
-        let mut answers = InodeAccessCache::default();
+        let mut state = InodeState::default();
         for identity in 0..=u32::try_from(ANSWERS_MAX).expect("a small number") {
-            let evicted = answers.keep(identity, entry(identity % 32));
+            let evicted = state.keep_access_entry(identity, entry(identity % 32));
             assert_eq!(evicted, identity as usize == ANSWERS_MAX);
         }
-        assert_eq!(answers.find(0), None);
+        assert_eq!(state.access_entry(0), None);
         for identity in 1..=u32::try_from(ANSWERS_MAX).expect("a small number") {
-            assert_eq!(answers.find(identity), Some(entry(identity % 32)));
+            assert_eq!(state.access_entry(identity), Some(entry(identity % 32)));
         }
-        assert!(!answers.keep(5, entry(0)));
-        assert_eq!(answers.find(5), Some(entry(0)));
+        assert!(!state.keep_access_entry(5, entry(0)));
+        assert_eq!(state.access_entry(5), Some(entry(0)));
     }
 }

@@ -1,13 +1,14 @@
 //! The byte-range locks of a mount.
 //!
-//! `MountLocks` runs the lock agent of curt-policy: it gives it the requests of callers, sends
-//! what the agent asks for, and answers the callers. A caller that waits is a record and holds no
-//! thread. A request to the server is sent by the thread whose event caused it, after that event's
-//! callers are answered; further ones are sent by threads of their own, which nothing else uses: a
-//! lock manager that does not respond must delay neither reads and writes, nor the interruption of
-//! waits. At most `INLINE_SENDERS_MAX` threads of events and `SENDER_THREADS` others wait for
-//! replies to LOCK, and as many for those to UNLOCK and CANCEL, which a server that is slow to
-//! grant must not delay; the other requests are records in a queue.
+//! `MountLocks` runs the lock agent of curt-policy: it gives it the requests of callers, sends what
+//! the agent asks for, and answers the callers. The agent decides who gets a lock; which thread
+//! sends a request is decided here. A caller that waits is a record and holds no thread. A request
+//! to the server is sent by the thread whose event caused it, after that event's callers are
+//! answered; further ones are sent by threads of their own, which nothing else uses: a lock manager
+//! that does not respond must delay neither reads and writes, nor the interruption of waits. At
+//! most `INLINE_SENDERS_MAX` threads of events and `SENDER_THREADS` others wait for replies to
+//! LOCK, and as many for those to UNLOCK and CANCEL, which a server that is slow to grant must not
+//! delay; the other requests are records in a queue.
 //!
 //! Invariants: the agent's mutex is held neither during a request nor during an answer. After a
 //! grant by the server the cached state of the file is invalid before the caller is answered. A

@@ -1,5 +1,8 @@
 //! The operations: one file per system call or NFS procedure, and the steps that several share.
 //!
+//! An operation puts together what is cached, lets curt-policy decide whether that is an answer,
+//! and else sends the request that is decided and caches its reply.
+//!
 //! Each function takes the [`Op`](crate::Op) of its operation, which is created once per request.
 //! Shared steps are in files of their own: `permission` (the check of rights), `kernel_names`
 //! (names that the kernel caches), `change` (the steps of all changes of names).

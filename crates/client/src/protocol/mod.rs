@@ -4,6 +4,7 @@
 //! client's own types and no wire types of a version. They are divided by role: [`FileOperations`],
 //! [`BatchOperations`], [`OpenOperations`], [`DelegationOperations`] and [`LockOperations`]. [`v3`]
 //! implements a method by one or several procedures of NFSv3; a version with COMPOUND may send one.
+//! An implementation decides which requests it sends for an intent, and how it recovers.
 //! Invariants: whatever a server sends becomes a value or an error, never a panic; `sent_at` of an
 //! [`NfsReply`] is a time before the first transmission. Must not know inodes or caches.
 

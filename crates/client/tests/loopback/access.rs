@@ -42,6 +42,19 @@ fn each_credential_takes_one_access_per_attribute_lifetime() {
     assert_eq!(mounted.sent(), "", "F_OK asks nothing");
 }
 
+#[test]
+fn a_new_mode_invalidates_the_results_of_all_callers() {
+    let world = World::new();
+    let (one, two) = (world.mount(CacheOptions::default()), world.mount(CacheOptions::default()));
+    let file = one.put(&root(), one.client.root(), "f", 0o644, b"x");
+    let may_read = |uid| ops::access(&one.client.op(&user(uid)), file.id, 4);
+    assert_eq!([1, 2].map(may_read), [Ok(()), Ok(())]);
+    let found = two.lookup(&root(), two.client.root(), "f").unwrap();
+    ops::setattr(&two.client.op(&root()), found.id, &mode(0o600)).unwrap();
+    world.seconds(61);
+    assert_eq!([1, 2].map(may_read), [Err(Errno::ACCESS), Err(Errno::ACCESS)]);
+}
+
 // SEMANTICS: perm-4.
 #[test]
 fn a_cached_denial_is_confirmed_once_a_second_and_can_be_overturned() {

@@ -28,7 +28,7 @@ use curt_client::{
 use curt_fuse::{
     AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseAttr, FuseContext, FuseFh, FuseTime,
     LkIn, LockKind, LockRange, MknodIn, NodeId, Notifier, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn,
-    SetattrIn, SetattrTime, SetlkReply, StatfsOut, WriteIn, device_number, device_parts, open_reply,
+    SetattrIn, SetattrTime, SetlkReply, StatfsOut, WriteIn, open_reply,
 };
 use curt_observe::ClientCounter;
 use curt_types::{Attributes, Device, FileKind, SetAttributes, SetTime, Timestamp};
@@ -660,7 +660,7 @@ fn fuse_attr(from: &Attributes) -> FuseAttr {
         links: from.nlink,
         uid: from.uid,
         gid: from.gid,
-        device: device_number(from.rdev.major, from.rdev.minor),
+        device: from.rdev.packed(),
         block_size: BLOCK_SIZE,
     }
 }
@@ -702,11 +702,11 @@ fn special_file(new: &MknodIn) -> Option<(FileKind, Device)> {
         0o140_000 => FileKind::Socket,
         _ => return None,
     };
-    let (major, minor) = match kind {
-        FileKind::CharacterDevice | FileKind::BlockDevice => device_parts(new.device),
-        _ => (0, 0),
+    let device = match kind {
+        FileKind::CharacterDevice | FileKind::BlockDevice => Device::unpack(new.device),
+        _ => Device::default(),
     };
-    Some((kind, Device { major, minor }))
+    Some((kind, device))
 }
 
 /// The flags of open(2) that a client uses.
@@ -753,7 +753,7 @@ mod tests {
 
     #[test]
     fn only_what_mknod_makes_is_a_node() {
-        let node_of = |mode| special_file(&MknodIn { mode, device: device_number(8, 1) });
+        let node_of = |mode| special_file(&MknodIn { mode, device: 0x801 });
         assert_eq!(node_of(0o010_644), Some((FileKind::Fifo, Device::default())));
         assert_eq!(node_of(0o060_644), Some((FileKind::BlockDevice, Device { major: 8, minor: 1 })));
         assert_eq!(node_of(0o100_644), None);

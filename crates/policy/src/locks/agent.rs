@@ -1,4 +1,5 @@
-//! The state machine of a mount's locks: takes an event, returns actions.
+//! The lock agent: the state machine of a mount's byte-range locks. It takes an event and returns
+//! actions.
 
 use core::mem;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

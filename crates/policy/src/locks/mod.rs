@@ -1,8 +1,9 @@
 //! Byte-range locks of one mount: who holds what, who waits, and what the server has to be asked.
 //!
-//! [`LockAgent`] is a state machine: each event (a lock is wanted, a reply has come, a wait is
-//! interrupted) returns the actions that follow from it (send a request, answer a caller, set a
-//! timer). It has no clock and does no I/O; its caller does that, with the agent's mutex released.
+//! The lock agent ([`LockAgent`]) is a state machine: each event (a lock is wanted, a reply has
+//! come, a wait is interrupted) returns the actions that follow from it (send a request, answer a
+//! caller, set a timer). It has no clock and does no I/O; its caller does that, with the agent's
+//! mutex released.
 //!
 //! - A blocking request that conflicts with a lock or an earlier waiter of this mount is queued
 //!   without a request to the server. Only the first one in a range asks the server.

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessDecision, AccessEntry, AccessMode, AccessReason, CachingAttributes, Epoch, Freshness,
-    MonotonicTime, UnixCredential,
+    AccessDecision, AccessEntry, AccessMode, AccessReason, CachingAttributes, Freshness, MonotonicTime,
+    UnixCredential,
     access::{
         DENIAL_LIFETIME, ModeBitsComparison, compare, decide_access, is_world_searchable, mode_bits_rights,
     },
@@ -119,7 +119,7 @@ fn noac_and_old_attributes_grant_nothing_without_a_request() {
 /// reason.
 #[test]
 fn no_request_is_decided_twice_for_one_reason() {
-    let (now, epoch) = (MonotonicTime::from_nanoseconds(5), Epoch::default());
+    let now = MonotonicTime::from_nanoseconds(5);
     for_each_decision(|view, attributes, needs, options, decision| {
         let asked = Access::applicable_to(FileKind::Regular).with(needs);
         match decision {
@@ -130,8 +130,8 @@ fn no_request_is_decided_twice_for_one_reason() {
             }
             AccessDecision::Ask(_) => {
                 for granted in [Access::NONE, asked] {
-                    let entry = AccessEntry::absorb(None, asked, granted, epoch, now).view(epoch, now);
-                    let view = curt_policy::AccessView { entry, ..view };
+                    let entry = AccessEntry::absorb(None, asked, granted, now).view(now);
+                    let view = curt_policy::AccessView { entry: Some(entry), ..view };
                     let again = decide_access(&view, Freshness::Confirmed, needs, options);
                     let wanted = if granted == asked { AccessDecision::Allow } else { AccessDecision::Deny };
                     assert_eq!(again, wanted);
@@ -176,33 +176,20 @@ fn every_user_may_search_if_all_three_classes_may() {
 }
 
 #[test]
-fn an_access_result_is_valid_only_in_its_epoch() {
-    let (old, new) = (Epoch::default(), Epoch::default().next());
-    let now = MonotonicTime::from_nanoseconds(1);
-    let entry = AccessEntry::absorb(None, Access::ALL, Access::READ, old, now);
-    assert_eq!(entry.view(old, now).unwrap().granted, Access::READ);
-    assert_eq!(entry.view(new, now), None);
-    // Results of the old epoch are not carried over.
-    let next = AccessEntry::absorb(Some(entry), Access::EXECUTE, Access::EXECUTE, new, now);
-    assert_eq!(next.view(new, now).unwrap().granted, Access::EXECUTE);
-}
-
-#[test]
 fn a_later_result_replaces_only_the_rights_that_were_requested() {
-    let (epoch, now) = (Epoch::default(), MonotonicTime::from_nanoseconds(1));
-    let entry = AccessEntry::absorb(None, Access::READ.with(Access::MODIFY), Access::READ, epoch, now);
-    let entry = AccessEntry::prove(Some(entry), Access::EXECUTE, epoch, now);
-    let entry = AccessEntry::absorb(Some(entry), Access::READ, Access::NONE, epoch, now);
-    let view = entry.view(epoch, now).unwrap();
+    let now = MonotonicTime::from_nanoseconds(1);
+    let entry = AccessEntry::absorb(None, Access::READ.with(Access::MODIFY), Access::READ, now);
+    let entry = AccessEntry::prove(Some(entry), Access::EXECUTE, now);
+    let view = AccessEntry::absorb(Some(entry), Access::READ, Access::NONE, now).view(now);
     assert_eq!(view.granted, Access::EXECUTE);
     assert_eq!(view.asked, Access::READ.with(Access::MODIFY).with(Access::EXECUTE));
 }
 
 #[test]
 fn a_denial_is_valid_for_a_second() {
-    let (epoch, sent_at) = (Epoch::default(), MonotonicTime::from_nanoseconds(1));
-    let entry = AccessEntry::absorb(None, Access::READ, Access::NONE, epoch, sent_at);
-    let young = |after: Duration| entry.view(epoch, sent_at.plus(after)).unwrap().denial_is_young;
+    let sent_at = MonotonicTime::from_nanoseconds(1);
+    let entry = AccessEntry::absorb(None, Access::READ, Access::NONE, sent_at);
+    let young = |after: Duration| entry.view(sent_at.plus(after)).denial_is_young;
     assert!(young(Duration::ZERO));
     assert!(young(DENIAL_LIFETIME - Duration::from_nanos(1)));
     assert!(!young(DENIAL_LIFETIME));

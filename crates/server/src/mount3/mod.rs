@@ -1,4 +1,5 @@
-//! MOUNT version 3 (RFC 1813 appendix I), and version 1 except its MNT.
+//! MOUNT version 3 (RFC 1813 appendix I), and version 1 except its MNT: decides which export a path
+//! is of, and encodes the handle of its root.
 
 #[cfg(test)]
 mod client_tests;

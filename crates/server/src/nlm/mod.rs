@@ -1,10 +1,11 @@
 //! NLM version 4 and NSM as a server: the locks of NFSv3 (RFC 1813 appendix II; XNFS).
 //!
-//! NLM is not authenticated. A host is the address that its requests come from: it can release its
-//! own locks only, and is called back at that address only. Names in arguments are information.
-//! Invariants: a host is in the list on disk before the reply to its first lock; no mutex is held
-//! while a host is called, and no serving thread waits for one. A lock or reservation is reclaimed
-//! only by a host that was in the list when this run began.
+//! Decides which host may do what. The table of [`locks`](crate::state::locks) decides who gets a
+//! lock. NLM is not authenticated. A host is the address that its requests come from: it can
+//! release its own locks only, and is called back at that address only. Names in arguments are
+//! information. Invariants: a host is in the list on disk before the reply to its first lock; no
+//! mutex is held while a host is called, and no serving thread waits for one. A lock or reservation
+//! is reclaimed only by a host that was in the list when this run began.
 
 mod deferred;
 mod host_states;
@@ -156,11 +157,7 @@ pub(crate) fn call(
         return Err(CallFailure::ProgramUnavailable);
     };
     let procedure = NlmProcedure::from_number(call.procedure).ok_or(CallFailure::ProcedureUnavailable)?;
-    let operation = Operation::Nlm(procedure);
-    if !context.was_deferred() {
-        service.counters.calls.count(operation);
-    }
-    stages::set_operation(operation);
+    service.begin_call(Operation::Nlm(procedure), context);
     let (peer, local) = (context.peer(), known_local(context.local().ip()));
     let mut request = NlmRequest::new(service, call, context);
     let mut message = Vec::new();

@@ -4,7 +4,6 @@
 //! reserved port: other users of the host cannot free its locks. Nothing is monitored for other
 //! lock managers of this machine.
 
-use curt_observe::stages;
 use curt_proto::Operation;
 use curt_proto::nsm::{
     MonArguments, MonResult, MonitorCallback, MonitorId, MonitorResult, MonitorState, MonitoredName,
@@ -29,9 +28,7 @@ pub(crate) fn call(
         return Err(CallFailure::ProgramUnavailable);
     }
     let procedure = NsmProcedure::from_number(call.procedure).ok_or(CallFailure::ProcedureUnavailable)?;
-    let operation = Operation::Nsm(procedure);
-    service.counters.calls.count(operation);
-    stages::set_operation(operation);
+    service.begin_call(Operation::Nsm(procedure), context);
     let refused = || MonResult { result: MonitorResult::Failure, state: manager.hosts.state() };
     match procedure {
         NsmProcedure::Null => decoded::<()>(call)?,

@@ -321,21 +321,7 @@ fn locked(call: &mut NlmRequest<'_, '_>, arguments: &NlmLockArguments<'_>, monit
     }
     let is_given_up = || call.is_given_up();
     let attempt = || service.locks.lock(&target, &request, &is_given_up, service.clock.now());
-    let outcome = match attempt()? {
-        // The holder may be an NFSv4 client whose lease has expired. A queued request gets the lock
-        // by a callback.
-        LockOutcome::Denied(LockDenial::Conflict(holder))
-            if service.expire_lock_holder(&holder) == Ok(true) =>
-        {
-            attempt()?
-        }
-        LockOutcome::Blocked(holder) => {
-            // If it fails, it is repeated when leases are examined.
-            let _ = service.expire_lock_holder(&holder);
-            LockOutcome::Blocked(holder)
-        }
-        outcome => outcome,
-    };
+    let outcome = lock_past_expired(service, attempt)?;
     drop(change);
     // UNLOCK leaves a request in the queue.
     if matches!(outcome, LockOutcome::Blocked(_)) && is_given_up() {
@@ -349,6 +335,27 @@ fn locked(call: &mut NlmRequest<'_, '_>, arguments: &NlmLockArguments<'_>, monit
         LockOutcome::Blocked(_) => NlmStat4::Blocked,
         LockOutcome::Denied(denial) => return Err(denial.into()),
     })
+}
+
+/// Locks, although an NFSv4 client whose lease has expired may have the lock that conflicts.
+fn lock_past_expired(
+    service: &NfsService,
+    attempt: impl Fn() -> Result<LockOutcome, Fault>,
+) -> Result<LockOutcome, Fault> {
+    match attempt()? {
+        LockOutcome::Denied(LockDenial::Conflict(holder))
+            if service.expire_lock_holder(&holder) == Ok(true) =>
+        {
+            attempt()
+        }
+        LockOutcome::Blocked(holder) => {
+            // The queued request gets the lock by a callback. If this fails, it is repeated when
+            // leases are examined.
+            let _ = service.expire_lock_holder(&holder);
+            Ok(LockOutcome::Blocked(holder))
+        }
+        outcome => Ok(outcome),
+    }
 }
 
 pub(super) fn cancel(
@@ -425,13 +432,9 @@ fn shared(call: &mut NlmRequest<'_, '_>, arguments: &NlmShareArguments<'_>) -> D
     if service.is_in_grace() != arguments.reclaim || call.is_false_reclaim(arguments.reclaim) {
         return Err(NlmStat4::DeniedGracePeriod.into());
     }
-    let kind = if bits.contains(ShareBits::WRITE) { ChangeKind::Data } else { ChangeKind::Attributes };
-    let is_unknown_to_readers = bits.contains(ShareBits::WRITE) || mode.deny.contains(ShareBits::READ);
-    let change = if is_unknown_to_readers && !arguments.reclaim {
-        Some(call.begin_change(&target, kind, share.oh.bytes(), WantedFromFile::Share)?)
-    } else {
-        None
-    };
+    let change = mode.change().filter(|_| !arguments.reclaim);
+    let begin = |kind| call.begin_change(&target, kind, share.oh.bytes(), WantedFromFile::Share);
+    let change = change.map(begin).transpose()?;
     let host = call.begin_host(share.caller_name.bytes(), Monitoring::Yes)?;
     call.record()?;
     let owner = ShareOwner { host: call.host(), name: share.oh.bytes().into() };

@@ -1,8 +1,9 @@
 //! What clients hold at the server: byte-range locks of any protocol version, and the clients,
 //! sessions and opens of NFSv4.
 //!
-//! The modules are state machines. They have no clock and no I/O; both are arguments. A time is the
-//! duration since the server started.
+//! Decides whether a stateid is valid, which opens, delegations and locks conflict, and when the
+//! state of a client ends. The modules are state machines. They have no clock and no I/O; both are
+//! arguments. A time is the duration since the server started.
 //!
 //! The order of locks: the table of clients or the list of idle ones, a client's states, a shard of
 //! the table of delegations, a shard of the table of shares or of that of byte-range locks. The

@@ -16,7 +16,7 @@ use std::{
 use curt_vfs::NodeHandle;
 use parking_lot::Mutex;
 
-use super::StateFault;
+use super::{ChangeKind, StateFault};
 use crate::file_handle::FileSystemId;
 
 /// Number of shards: as many as threads that contend for locks on machines of today.
@@ -87,6 +87,16 @@ impl ShareMode {
     /// The union of both.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self { access: self.access.and(other.access), deny: self.deny.and(other.deny) }
+    }
+
+    /// The part of the file that an open of this mode may change for those who read it under a
+    /// delegation. They do not know of a denial either. `None`: it changes nothing.
+    pub(crate) fn change(self) -> Option<ChangeKind> {
+        if self.access.contains(ShareBits::WRITE) {
+            Some(ChangeKind::Data)
+        } else {
+            self.deny.contains(ShareBits::READ).then_some(ChangeKind::Attributes)
+        }
     }
 
     /// A bit that no other mode has.

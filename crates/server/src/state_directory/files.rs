@@ -1,6 +1,6 @@
 //! Atomic replacement of files: written under another name, made durable, renamed.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -71,15 +71,10 @@ pub(super) fn check_owner(directory: &Path) -> Result<(), StateError> {
     if !status.is_dir() {
         return Err(failed(directory)(io::Error::from(io::ErrorKind::NotADirectory)));
     }
-    let path = directory.to_owned();
-    let (owner, mode) = (status.uid(), status.mode() & 0o7777);
-    if owner != rustix::process::geteuid().as_raw() {
-        return Err(StateError::Foreign { path, owner });
+    match own_mode(directory, &status)? {
+        mode if mode & 0o022 != 0 => Err(StateError::Open { path: directory.to_owned(), mode }),
+        _ => Ok(()),
     }
-    if mode & 0o022 != 0 {
-        return Err(StateError::Open { path, mode });
-    }
-    Ok(())
 }
 
 /// Refuses a secret that others than its owner may read or change, for example after it was
@@ -89,15 +84,19 @@ pub(super) fn check_secret(path: &Path) -> Result<(), StateError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         status => status.map_err(failed(path))?,
     };
-    let path = path.to_owned();
-    let (owner, mode) = (status.uid(), status.mode() & 0o7777);
+    match own_mode(path, &status)? {
+        mode if mode & 0o077 != 0 => Err(StateError::Exposed { path: path.to_owned(), mode }),
+        _ => Ok(()),
+    }
+}
+
+/// The permission bits of what the user of this process owns.
+fn own_mode(path: &Path, status: &Metadata) -> Result<u32, StateError> {
+    let owner = status.uid();
     if owner != rustix::process::geteuid().as_raw() {
-        return Err(StateError::Foreign { path, owner });
+        return Err(StateError::Foreign { path: path.to_owned(), owner });
     }
-    if mode & 0o077 != 0 {
-        return Err(StateError::Exposed { path, mode });
-    }
-    Ok(())
+    Ok(status.mode() & 0o7777)
 }
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> StateError {

@@ -42,11 +42,7 @@ pub(crate) fn call(
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
     let procedure = NfsProcedure::from_number(call.procedure).ok_or(CallFailure::ProcedureUnavailable)?;
-    let operation = Operation::Nfs3(procedure);
-    if !context.was_deferred() {
-        service.counters.calls.count(operation);
-    }
-    stages::set_operation(operation);
+    service.begin_call(Operation::Nfs3(procedure), context);
     let replay =
         if is_cached(procedure) { Replay::ReplyCache(&service.reply_cache) } else { Replay::Nothing };
     let mut execution = ProcedureCall { service, procedure, call };

@@ -11,8 +11,9 @@ use curt_xdr::{Decoder, Encode};
 use super::{Compound, OpFailure, Outcome, decoded, io};
 use crate::ops;
 use crate::request::VerifiedHandle;
+use crate::service::NfsService;
 use crate::state::locks::{LockClient, LockHolder, LockRequest, LockWait};
-use crate::state::{LockBasis, LockStateOutcome, LockStateRequest, StateFault, lock_owner};
+use crate::state::{Client, LockBasis, LockStateOutcome, LockStateRequest, StateFault, lock_owner};
 
 /// The bytes of [`LockDenied`] with an owner without a name.
 const DENIED_MIN: usize = 32;
@@ -47,36 +48,14 @@ pub(super) fn lock<'r>(
     let lock_type = kind.lock_type();
     let (service, slot) = (compound.request.service, compound.slot()?);
     let asked = LockStateRequest { basis, file: target.file_key(), lock_type, is_reclaim: reclaim };
-    // A client that cannot be called back polls.
-    let is_blocking = kind.waits() && !reclaim;
-    let waits = is_blocking && slot.session().takes_callbacks();
-    let attempt = || {
-        let mut opened = None;
-        loop {
-            let mut must_open = false;
-            let outcome = service.held.lock(slot.client(), &asked, |owner, open| {
-                let wait = match (waits, is_blocking) {
-                    (true, _) => LockWait::Notified { handle: target.handle(), open },
-                    (false, true) => LockWait::Polled,
-                    (false, false) => LockWait::No,
-                };
-                let request = LockRequest { owner: *owner, lock_type, range, wait, reclaim };
-                let locked =
-                    service.locks.lock_with(&asked.file, &request, &mut opened, service.clock.now())?;
-                must_open = locked.is_none();
-                locked.ok_or(OpFailure::Status(NfsStat4::Delay))
-            });
-            if !must_open {
-                return outcome;
-            }
-            // No state is locked, because opening may wait for a disk.
-            let client = LockClient::Clientid(slot.client().id.0);
-            if !service.locks.has_share_left(client) {
-                return Err(StateFault::TooManyLocks.into());
-            }
-            opened = Some(service.locks.kernel_locks(target, client)?);
-        }
+    let blocking = if !kind.waits() || reclaim {
+        Blocking::No
+    } else if slot.session().takes_callbacks() {
+        Blocking::Notified
+    } else {
+        Blocking::Polled
     };
+    let attempt = || try_lock(service, slot.client(), target, &asked, range, blocking);
     let mut outcome = attempt()?;
     for _ in 0..EXPIRED_HOLDERS_MAX {
         match &outcome {
@@ -94,13 +73,57 @@ pub(super) fn lock<'r>(
         }
         LockStateOutcome::Conflict(holder) => {
             report(target, range, NfsStat4::Denied);
-            service.counters.count(if waits {
-                ServerCounter::LocksBlocked
-            } else {
-                ServerCounter::LocksDenied
+            service.counters.count(match blocking {
+                Blocking::Notified => ServerCounter::LocksBlocked,
+                Blocking::Polled | Blocking::No => ServerCounter::LocksDenied,
             });
             denied(compound, &holder, reply)
         }
+    }
+}
+
+/// How a LOCK that conflicts waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blocking {
+    No,
+    /// The client cannot be called back, and polls.
+    Polled,
+    Notified,
+}
+
+/// One attempt of a LOCK.
+fn try_lock(
+    service: &NfsService,
+    client: &Client,
+    target: &VerifiedHandle<'_>,
+    asked: &LockStateRequest<'_>,
+    range: ByteRange,
+    blocking: Blocking,
+) -> Result<LockStateOutcome, OpFailure> {
+    let LockStateRequest { lock_type, is_reclaim: reclaim, .. } = *asked;
+    let mut opened = None;
+    loop {
+        let mut must_open = false;
+        let outcome = service.held.lock(client, asked, |owner, open| {
+            let wait = match blocking {
+                Blocking::Notified => LockWait::Notified { handle: target.handle(), open },
+                Blocking::Polled => LockWait::Polled,
+                Blocking::No => LockWait::No,
+            };
+            let request = LockRequest { owner: *owner, lock_type, range, wait, reclaim };
+            let locked = service.locks.lock_with(&asked.file, &request, &mut opened, service.clock.now())?;
+            must_open = locked.is_none();
+            locked.ok_or(OpFailure::Status(NfsStat4::Delay))
+        });
+        if !must_open {
+            return outcome;
+        }
+        // No state is locked, because opening may wait for a disk.
+        let client = LockClient::Clientid(client.id.0);
+        if !service.locks.has_share_left(client) {
+            return Err(StateFault::TooManyLocks.into());
+        }
+        opened = Some(service.locks.kernel_locks(target, client)?);
     }
 }
 

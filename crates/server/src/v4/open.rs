@@ -17,7 +17,7 @@ use crate::replay::reply_cache::timestamp;
 use crate::request::{NfsRequest, VerifiedHandle};
 use crate::service::NfsService;
 use crate::state::{
-    ChangeKind, DelegationRefusal, DelegationRequest, OpenGranted, OpenRequest, ShareBits, ShareMode,
+    DelegationRefusal, DelegationRequest, OpenGranted, OpenRequest, Session, ShareBits, ShareMode,
 };
 
 /// The attributes that hold the verifier of an exclusive creation until the client sets them.
@@ -37,10 +37,7 @@ pub(super) fn open<'r>(
     let current = compound.current()?;
     let is_reclaim = matches!(asked.claim, OpenClaim::Previous(_));
     check_claim(&asked)?;
-    if !compound.slot()?.client().is_recorded() {
-        compound.request.context.may_block();
-    }
-    compound.request.service.begin_open(compound.slot()?.client(), is_reclaim)?;
+    begin(compound, is_reclaim)?;
     let delegations = &compound.request.service.held.delegations;
     let creation = matches!(asked.how, OpenHow::Create(_)).then(|| delegations.begin_creation());
     let found = find(compound, current, &asked, mode)?;
@@ -52,11 +49,8 @@ pub(super) fn open<'r>(
         let owner_may = is_exclusive(&asked.how) || !matches!(asked.claim, OpenClaim::Null(_));
         check_existing(&mut compound.request, target, mode, owner_may)?;
     }
-    // No delegation is granted until the access is reserved. Holders of one do not know of a denial
-    // either.
-    let writes = mode.access.contains(ShareBits::WRITE) || mode.deny.contains(ShareBits::READ);
-    let kind = if mode.access.contains(ShareBits::WRITE) { ChangeKind::Data } else { ChangeKind::Attributes };
-    let change = if writes { Some(compound.request.begin_change(target, kind)?) } else { None };
+    // No delegation is granted until the access is reserved.
+    let change = mode.change().map(|kind| compound.request.begin_change(target, kind)).transpose()?;
     let pin = target.vfs().pin(&target.node).map_err(Fault::from)?;
     let service = compound.request.service;
     let slot = compound.slot.as_ref().ok_or(OpFailure::Status(NfsStat4::OpNotInSession))?;
@@ -84,21 +78,29 @@ pub(super) fn open<'r>(
     }
     drop(change);
     let delegation = delegate(compound, target, mode, wanted);
-    service.ask_for_state(compound.slot()?.client());
-    // A client that cannot be called back asks for locks more often without this flag.
-    let notifies =
-        if compound.slot()?.session().takes_callbacks() { OpenResultFlags::MAY_NOTIFY_LOCK } else { 0 };
-    OpenOk4 {
-        stateid: granted.stateid,
-        directory,
-        flags: OpenResultFlags(OpenResultFlags::LOCKTYPE_POSIX | notifies),
-        attributes_set: set,
-        delegation,
-    }
-    .encode(reply);
+    let slot = compound.slot()?;
+    service.ask_for_state(slot.client());
+    let flags = result_flags(slot.session());
+    let stateid = granted.stateid;
+    OpenOk4 { stateid, directory, flags, attributes_set: set, delegation }.encode(reply);
     compound.set_current(object);
     compound.current_stateid = Some(granted.stateid);
     Ok(())
+}
+
+/// Checks whether the client may open files now. It is recorded if it has opened none before, which
+/// may block.
+fn begin(compound: &mut Compound<'_, '_>, is_reclaim: bool) -> Outcome {
+    if !compound.slot()?.client().is_recorded() {
+        compound.request.context.may_block();
+    }
+    Ok(compound.request.service.begin_open(compound.slot()?.client(), is_reclaim)?)
+}
+
+/// A client that cannot be called back asks for locks more often without `MAY_NOTIFY_LOCK`.
+fn result_flags(session: &Session) -> OpenResultFlags {
+    let notifies = if session.takes_callbacks() { OpenResultFlags::MAY_NOTIFY_LOCK } else { 0 };
+    OpenResultFlags(OpenResultFlags::LOCKTYPE_POSIX | notifies)
 }
 
 /// The file of an OPEN, which is created if the arguments say so.

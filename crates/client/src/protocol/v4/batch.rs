@@ -2,7 +2,7 @@
 
 use curt_proto::nfs4::{
     ChangeInfo, Component, CompoundEncoder, GetfhOk4, LookupArgs4, Nfs4Operation, NverifyArgs4, ReadArgs4,
-    ReadOk4, RemoveArgs4, RemoveOk4, Stateid,
+    RemoveArgs4, RemoveOk4, Stateid,
 };
 use curt_types::{Fault, FileHandle, Wcc};
 use curt_xdr::DecodeError;
@@ -13,8 +13,8 @@ use super::{
     change, compared,
     compound::{CompoundRequest, OWN_OPERATIONS_MAX},
     get_attributes, put_fh, question,
-    read_results::read_data,
-    results::{CompoundResultReader, outcome},
+    read_results::{as_length, decode_optional_read},
+    results::CompoundResultReader,
     server_traits::ServerFeature,
 };
 use crate::protocol::{Answer, LookupReply, PathReply, RpcCaller};
@@ -63,7 +63,7 @@ impl NfsV4 {
         // Beside them there is SEQUENCE.
         let mut room = usize::try_from(operations_max).unwrap_or(usize::MAX).checked_sub(1)?;
         let count = read.unwrap_or(0);
-        let results_each = PATH_RESULTS.saturating_add(usize::try_from(count).unwrap_or(usize::MAX));
+        let results_each = PATH_RESULTS.saturating_add(as_length(count));
         let most = usize::try_from(response_max).unwrap_or(usize::MAX).saturating_sub(RESULTS_SMALL);
         let mut names: Vec<Names<'_>> = Vec::new();
         for path in paths.iter().take(most / results_each) {
@@ -126,22 +126,7 @@ impl NfsV4 {
         if !self.server.has(ServerFeature::TypeComparison) {
             return None;
         }
-        let (operations_max, mut bytes) = {
-            let state = self.session.lock();
-            (state.operations_max, state.operations_bytes_max())
-        };
-        let room = usize::try_from(operations_max).unwrap_or(usize::MAX).checked_sub(FRAME_OPERATIONS)?;
-        // Delegations of what is removed are returned in the same compound.
-        let each = REMOVAL_OPERATIONS + if self.delegations.returns_count() > 0 { 2 } else { 0 };
-        let most = (room / each).min(REMOVALS_MAX);
-        let fits = |name: &&&[u8]| {
-            let left = bytes.checked_sub(REMOVAL_BYTES + 2 * name_bytes(name));
-            bytes = left.unwrap_or(0);
-            left.is_some()
-        };
-        let names = names.iter().take(most).take_while(fits);
-        let names: Result<Names<'_>, _> = names.map(|name| Component::new(name)).collect();
-        let names = names.ok().filter(|names| !names.is_empty())?;
+        let names = self.removable_at_once(names)?;
         let directory_type = EncodedAttributes::directory_type();
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);
@@ -192,6 +177,26 @@ impl NfsV4 {
         }
         Some(answer)
     }
+
+    /// The first of these names, as many as one compound can remove; `None` if that is none.
+    fn removable_at_once<'n>(&self, names: &[&'n [u8]]) -> Option<Names<'n>> {
+        let (operations_max, mut bytes) = {
+            let state = self.session.lock();
+            (state.operations_max, state.operations_bytes_max())
+        };
+        let room = usize::try_from(operations_max).unwrap_or(usize::MAX).checked_sub(FRAME_OPERATIONS)?;
+        // Delegations of what is removed are returned in the same compound.
+        let each = REMOVAL_OPERATIONS + if self.delegations.returns_count() > 0 { 2 } else { 0 };
+        let most = (room / each).min(REMOVALS_MAX);
+        let fits = |name: &&&[u8]| {
+            let left = bytes.checked_sub(REMOVAL_BYTES + 2 * name_bytes(name));
+            bytes = left.unwrap_or(0);
+            left.is_some()
+        };
+        let names = names.iter().take(most).take_while(fits);
+        let names: Result<Names<'_>, _> = names.map(|name| Component::new(name)).collect();
+        names.ok().filter(|names| !names.is_empty())
+    }
 }
 
 /// One removal.
@@ -234,11 +239,7 @@ fn path_reply(
     let found = LookupReply { handle: FileHandle::from(handle.object), attributes: results.attributes()? };
     let data = match read {
         None => None,
-        Some(count) => {
-            let asked = usize::try_from(count).unwrap_or(usize::MAX);
-            let ok = outcome(results.0.next::<ReadOk4<'_>>(Nfs4Operation::Read))?.ok();
-            ok.and_then(|ok| read_data(&ok, asked))
-        }
+        Some(count) => decode_optional_read(results, count)?,
     };
     Ok(Ok(PathReply { found, data }))
 }

@@ -10,6 +10,7 @@ use curt_proto::nfs4::{
     Component, CompoundEncoder, CreateHow4, Nfs4Operation, OpenClaim, OpenHow, OpenOk4, SetattrArgs4,
     Stateid, Verifier4,
 };
+use curt_rpc::client::CallError;
 use curt_types::{Attributes, Fault, FileHandle, FileKind, SetAttributes, SetTime, Timestamp, Wcc};
 
 use super::{
@@ -24,7 +25,7 @@ use super::{
     results::{created, done},
 };
 use crate::protocol::{
-    Answer, CreateRequest, CreatedObject, FileOperations, OpenOwner, RpcCaller, ShareAccess,
+    Answer, CreateRequest, CreatedObject, FileOperations, LookupReply, OpenOwner, RpcCaller, ShareAccess,
 };
 
 impl NfsV4 {
@@ -41,9 +42,7 @@ impl NfsV4 {
         let (owner, access) = new.open.map_or((owner, ShareAccess::Write), |open| (open.owner, open.access));
         let set = SetAttributes { mode: Some(new.mode), ..SetAttributes::default() };
         let encoded = EncodedAttributes::new(&set);
-        // Random, and different for each call: the keys of RandomState are the process's own.
-        let seed = (directory.as_bytes(), name.bytes(), self.rpc.now());
-        let verifier = Verifier4(RandomState::new().hash_one(seed).to_be_bytes());
+        let verifier = self.new_verifier(directory, name);
         let how = if new.is_exclusive {
             CreateHow4::Exclusive41(verifier, encoded.fattr())
         } else {
@@ -71,11 +70,8 @@ impl NfsV4 {
             operations.bare(Nfs4Operation::Restorefh);
             get_attributes(operations, attributes::OBJECT);
         };
-        let abandoned = || {
-            let target = OpenTarget::Name(directory.clone(), name.bytes().to_vec());
-            let (owner, credential) = (owner.number, Arc::clone(owner.credential));
-            vec![AbandonedOpen { target, owner, credential, access }]
-        };
+        let target = || OpenTarget::Name(directory.clone(), name.bytes().to_vec());
+        let abandoned = || vec![AbandonedOpen::new(target(), owner, access)];
         let request = CompoundRequest {
             results_max: OPEN_RESULTS_MAX + RESULTS_SMALL,
             opens: Some(&abandoned),
@@ -93,20 +89,34 @@ impl NfsV4 {
             results.pass(Nfs4Operation::Restorefh)?.ok();
             Ok((Ok(created), directory_step(Some(ok.directory), results.attributes()?)))
         })?;
-        if is_exclusive && made.lost_at.is_some() && made.outcome == Err(Fault::Exist) {
-            let found = self.find(caller, directory, name.bytes())?.outcome;
-            let is_ours = |about: Attributes| about.kind == FileKind::Regular && about.atime == accessed;
-            if let Ok(found) = found
-                && found.attributes.is_some_and(is_ours)
-            {
-                self.open_again(&found.handle, owner, access, caller.interrupt)?;
-                made.outcome = Ok(Ok(found));
-            }
+        let may_be_ours = is_exclusive && made.lost_at.is_some() && made.outcome == Err(Fault::Exist);
+        if may_be_ours && let Some(found) = self.find_accessed(caller, directory, name, accessed)? {
+            self.open_again(&found.handle, owner, access, caller.interrupt)?;
+            made.outcome = Ok(Ok(found));
         }
         if new.open.is_none() || made.outcome.is_err() {
             self.close_soon();
         }
         Ok(made)
+    }
+
+    /// Random, and different for each call: the keys of `RandomState` are the process's own.
+    fn new_verifier(&self, directory: &FileHandle, name: Component<'_>) -> Verifier4 {
+        let seed = (directory.as_bytes(), name.bytes(), self.rpc.now());
+        Verifier4(RandomState::new().hash_one(seed).to_be_bytes())
+    }
+
+    /// The object of a name, if it is a regular file with this time of the last access.
+    fn find_accessed(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: Component<'_>,
+        accessed: Timestamp,
+    ) -> Result<Option<LookupReply>, CallError> {
+        let is_it = |about: Attributes| about.kind == FileKind::Regular && about.atime == accessed;
+        let found = self.find(caller, directory, name.bytes())?.outcome.ok();
+        Ok(found.filter(|found| found.attributes.is_some_and(is_it)))
     }
 }
 

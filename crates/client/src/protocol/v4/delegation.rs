@@ -174,6 +174,23 @@ impl DelegationRecord {
 }
 
 impl Delegations {
+    /// Whether a delegation that an OPEN has brought is kept. Takes the recall that came before it.
+    fn keeps(&mut self, open: &OpenedForDelegation<'_>, offered: &OfferedDelegation) -> bool {
+        let other = offered.stateid.other;
+        let early = self.early_recalls.iter().position(|recall| recall.stateid.other == other);
+        if let Some(early) = early {
+            self.early_recalls.swap_remove(early);
+        }
+        let offer = DelegationOffer {
+            was_wanted: open.was_wanted && self.is_allowed,
+            is_read: offered.is_read,
+            is_recalled: offered.is_recalled || early.is_some(),
+            has_another: self.files.get(&open.key.file).is_some_and(|former| !former.is_returning),
+            is_written_here: open.is_written_here,
+        };
+        offer.is_kept()
+    }
+
     fn end(&mut self, file: &FileHandle) -> Option<ReturnedDelegation> {
         let delegation = self.files.get_mut(file).filter(|delegation| !delegation.is_returning)?;
         self.held -= 1;
@@ -319,7 +336,6 @@ impl HeldDelegations {
         }
         let offered = offered?;
         let other = offered.stateid.other;
-        let early = state.early_recalls.iter().position(|recall| recall.stateid.other == other);
         if let Some(former) = state.files.get_mut(file).filter(|former| former.stateid.other == other) {
             if former.is_returning {
                 // Its DELEGRETURN is on its way.
@@ -335,18 +351,7 @@ impl HeldDelegations {
             self.return_now();
             return None;
         }
-        let has_another = state.files.get(file).is_some_and(|former| !former.is_returning);
-        let offer = DelegationOffer {
-            was_wanted: open.was_wanted && state.is_allowed,
-            is_read: offered.is_read,
-            is_recalled: offered.is_recalled || early.is_some(),
-            has_another,
-            is_written_here: open.is_written_here,
-        };
-        if let Some(early) = early {
-            state.early_recalls.swap_remove(early);
-        }
-        if !offer.is_kept() {
+        if !state.keeps(open, &offered) {
             state.to_return.push_back(ReturnedDelegation {
                 key: open.key.clone(),
                 stateid: offered.stateid,

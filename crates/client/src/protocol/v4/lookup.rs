@@ -1,33 +1,34 @@
 //! LOOKUP, with what an open of the file needs that is found.
 
-use std::sync::Arc;
-
 use curt_proto::nfs4::{
-    AccessArgs4, AccessOk4, Component, CompoundEncoder, GetfhOk4, LookupArgs4, Nfs4Operation, OpenClaim,
+    AccessArgs4, Component, CompoundEncoder, GetfhOk4, LookupArgs4, Nfs4Operation, OpenArgs4, OpenClaim,
     OpenHow, OpenOk4, ReadArgs4, Stateid,
 };
-use curt_types::{Access, Attributes, Fault, FileHandle};
+use curt_types::{Attributes, Fault, FileHandle};
+use curt_xdr::DecodeError;
 
 use super::{
     NfsV4, RESULTS_SMALL, attributes,
     compound::{CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
     get_attributes,
     open::{AbandonedOpen, GrantedOpen, OpenTarget, SentOpen},
+    open_compound::push_open,
     put_fh, question, read_results,
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
-    results::{done, optional},
+    results::{CompoundResultReader, done, optional},
     server_traits::ServerFeature,
 };
-use crate::protocol::{Answer, LookupOpenReply, LookupOpenRequest, LookupReply, RpcCaller, ShareAccess};
+use crate::protocol::{
+    Answer, LookupOpenReply, LookupOpenRequest, LookupReply, OpenOwner, RpcCaller, ShareAccess,
+};
 
 /// The position of the attributes of what LOOKUP has found. What follows does not concern the name:
 /// it is not sent again for its sake.
 const LOOKUP_ATTRIBUTES_AT: u32 = 4;
 
 impl NfsV4 {
-    /// A LOOKUP, and what is requested with it. Without an OPEN its READ uses the anonymous
-    /// stateid: no open has to be closed if the file is not opened. The failure of what follows
-    /// LOOKUP does not concern the name.
+    /// A LOOKUP, and what is requested with it. The failure of what follows LOOKUP does not concern
+    /// the name.
     ///
     /// The operations after OPEN are executed after the delegation was granted. Those before it
     /// serve objects that cannot be opened.
@@ -65,28 +66,17 @@ impl NfsV4 {
             }
             operations.bare(Nfs4Operation::Getfh);
             get_attributes(operations, attributes::OBJECT);
-            let Some(LookupOpenRequest { rights, read: count, .. }) = with_open else { return };
-            operations.push(&AccessArgs4 { access: rights.bits() });
-            let mut stateid = Stateid::ANONYMOUS;
-            if let Some(open) = &open {
-                operations.push(open);
-                operations.push(&AccessArgs4 { access: rights.bits() });
-                get_attributes(operations, attributes::OBJECT);
-                stateid = Stateid::CURRENT;
+            if let Some(with_open) = with_open {
+                push_open_of_found(operations, with_open, open.as_ref());
             }
-            operations.push(&ReadArgs4 { stateid, offset: 0, count });
         };
-        let asked = usize::try_from(with_open.map_or(0, |asked| asked.read)).unwrap_or(usize::MAX);
+        let asked = with_open.map_or(0, |asked| read_results::as_length(asked.read));
         let room = if open.is_some() { OPEN_RESULTS_MAX } else { 0 };
         let results_max = RESULTS_SMALL.saturating_add(room).saturating_add(asked);
         let main = if with_open.is_some() { LOOKUP_ATTRIBUTES_AT } else { REPEATABLE };
+        let target = || OpenTarget::Name(directory.clone(), name.to_vec());
         let abandoned = || {
-            let open = owner.map(|owner| AbandonedOpen {
-                target: OpenTarget::Name(directory.clone(), name.to_vec()),
-                owner: owner.number,
-                credential: Arc::clone(owner.credential),
-                access: ShareAccess::Read,
-            });
+            let open = owner.map(|owner| AbandonedOpen::new(target(), owner, ShareAccess::Read));
             open.into_iter().collect()
         };
         let opens: Option<&(dyn Fn() -> _ + Sync)> = Some(&abandoned);
@@ -101,33 +91,57 @@ impl NfsV4 {
             let ok: GetfhOk4<'_> = done!(results.next(Nfs4Operation::Getfh), about);
             let found = LookupReply { handle: ok.object.into(), attributes: results.attributes()? };
             let mut found = LookupOpenReply::from(found);
-            let Some(with_open) = with_open else { return Ok((Ok(found), about)) };
-            let granted = |ok: AccessOk4| Access::from_bits(ok.access).common(with_open.rights);
-            found.granted = optional(results.0.next(Nfs4Operation::Access))?.map(granted);
-            if let Some(owner) = owner {
-                let Some(ok) = optional(results.0.next::<OpenOk4<'_>>(Nfs4Operation::Open))? else {
-                    return Ok((Ok(found), about));
-                };
-                let (access, generation) = (ShareAccess::Read, results.1);
-                let sent = SentOpen { access, wants_delegation: true, generation };
-                found.delegation = self.opened(&found.found.handle, owner, sent, GrantedOpen::from(&ok));
-                found.was_opened = true;
-                found.granted = optional(results.0.next(Nfs4Operation::Access))?.map(granted);
-                // Attributes of before the grant are not covered by the delegation: others are
-                // requested if there are none of after it.
-                let former = found.found.attributes.filter(|_| found.delegation.is_none());
-                found.found.attributes = results.attributes()?.or(former);
+            if let Some(with_open) = with_open {
+                self.decode_open_of_found(results, with_open, owner, &mut found)?;
             }
-            found.data = read_results::decode_optional_read(results, asked)?;
             Ok((Ok(found), about))
-        });
-        if let (Some(opening), Err(_)) = (opening, &answer) {
-            opening.lose_reply(caller.credential);
-        }
-        let answer = answer?;
+        })?;
         if answer.outcome.as_ref().is_ok_and(|found| found.was_opened && found.delegation.is_none()) {
             self.close_soon();
         }
         Ok(answer)
     }
+
+    /// Decodes the results of what follows a LOOKUP, up to the first failure. `owner`: of the OPEN,
+    /// if there is one.
+    fn decode_open_of_found(
+        &self,
+        results: &mut CompoundResultReader<'_>,
+        with_open: LookupOpenRequest<'_>,
+        owner: Option<OpenOwner<'_>>,
+        found: &mut LookupOpenReply,
+    ) -> Result<(), DecodeError> {
+        found.granted = results.rights(with_open.rights)?;
+        if let Some(owner) = owner {
+            let ok: Option<OpenOk4<'_>> = optional(results.0.next(Nfs4Operation::Open))?;
+            let Some(ok) = ok else { return Ok(()) };
+            let sent = SentOpen { access: ShareAccess::Read, wants_delegation: true, generation: results.1 };
+            found.delegation = self.opened(&found.found.handle, owner, sent, GrantedOpen::from(&ok));
+            found.was_opened = true;
+            found.granted = results.rights(with_open.rights)?;
+            // Attributes of before the grant are not covered by the delegation: others are
+            // requested if there are none of after it.
+            let former = found.found.attributes.filter(|_| found.delegation.is_none());
+            found.found.attributes = results.attributes()?.or(former);
+        }
+        found.data = read_results::decode_optional_read(results, with_open.read)?;
+        Ok(())
+    }
+}
+
+/// Appends the operations that follow a LOOKUP. Without an OPEN their READ uses the anonymous
+/// stateid: no open has to be closed if the file is not opened.
+fn push_open_of_found(
+    operations: &mut CompoundEncoder<'_>,
+    with_open: LookupOpenRequest<'_>,
+    open: Option<&OpenArgs4<'_>>,
+) {
+    let LookupOpenRequest { rights, read: count, .. } = with_open;
+    operations.push(&AccessArgs4 { access: rights.bits() });
+    let mut stateid = Stateid::ANONYMOUS;
+    if let Some(open) = open {
+        push_open(operations, open, rights);
+        stateid = Stateid::CURRENT;
+    }
+    operations.push(&ReadArgs4 { stateid, offset: 0, count });
 }

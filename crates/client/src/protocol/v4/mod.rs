@@ -204,7 +204,11 @@ impl NfsV4 {
         request: &CompoundRequest<'_>,
         judge: impl FnOnce(&mut CompoundResultReader<'_>) -> DecodedReply<T, A>,
     ) -> Answer<T, A> {
-        self.answered(&self.send(request)?, judge)
+        let answer = self.send(request).and_then(|reply| self.answered(&reply, judge));
+        if let (Some(opening), Err(_)) = (request.opening, &answer) {
+            opening.lose_reply(request.caller.credential);
+        }
+        answer
     }
 
     /// Judges the results of a reply.
@@ -596,7 +600,7 @@ impl FileOperations for NfsV4 {
         sink: Option<&Arc<dyn ReadSink>>,
     ) -> Result<Option<NfsReply<ReadData, Option<Attributes>>>, CallError> {
         let count = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
-        let asked = usize::try_from(count).unwrap_or(usize::MAX);
+        let asked = read_results::as_length(count);
         let key = OpenKey { file: file.clone(), owner: open.open.owner };
         let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
             get_attributes(operations, attributes::OBJECT);

@@ -171,6 +171,12 @@ pub(super) struct AbandonedOpen {
     pub(super) access: ShareAccess,
 }
 
+impl AbandonedOpen {
+    pub(super) fn new(target: OpenTarget, owner: OpenOwner<'_>, access: ShareAccess) -> Self {
+        Self { target, owner: owner.number, credential: Arc::clone(owner.credential), access }
+    }
+}
+
 /// The file that an [`AbandonedOpen`] was sent for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum OpenTarget {

@@ -1,10 +1,10 @@
 //! OPEN by handle, with what an open of the file needs.
 
-use std::sync::Arc;
-
 use curt_proto::nfs4::{
-    AccessArgs4, AccessOk4, CompoundEncoder, Nfs4Operation, OpenClaim, OpenHow, OpenOk4, ReadArgs4, Stateid,
+    AccessArgs4, Clientid, CompoundEncoder, Nfs4Operation, OpenArgs4, OpenClaim, OpenHow, OpenOk4, ReadArgs4,
+    Stateid,
 };
+use curt_rpc::client::CallError;
 use curt_types::{Access, Attributes, FileHandle};
 use curt_xdr::DecodeError;
 
@@ -18,8 +18,8 @@ use super::{
     results::{CompoundResultReader, done, optional},
 };
 use crate::protocol::{
-    Answer, FileOperations, LookupOpenReply, LookupReply, OpenExtras, OpenOwner, OpenReply, RpcCaller,
-    ShareAccess, SiblingOpenRequest,
+    Answer, FileOperations, LookupOpenReply, LookupReply, NfsReply, OpenExtras, OpenOwner, OpenReply,
+    RpcCaller, ShareAccess, SiblingOpenRequest,
 };
 
 impl NfsV4 {
@@ -34,98 +34,116 @@ impl NfsV4 {
     ) -> Answer<OpenReply, Option<Attributes>> {
         let OpenExtras { rights, read, siblings } = wanted;
         let name = owner_name(owner.number);
-        let (client, room) = {
-            let session = self.session.lock();
-            (session.client, session.operations_max.saturating_sub(1 + open::OPERATIONS) / open::OPERATIONS)
-        };
         let wants_delegation = self.wants_delegation(file, access);
-        let room = if wants_delegation { usize::try_from(room).unwrap_or(0) } else { 0 };
+        let (client, room) = self.client_and_sibling_opens_max();
+        let room = if wants_delegation { room } else { 0 };
         let siblings = siblings.get(..room).unwrap_or(siblings);
         let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
         let arguments = self.server.wishing(arguments, wants_delegation);
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, file);
-            operations.push(&arguments);
-            operations.push(&AccessArgs4 { access: rights.bits() });
-            get_attributes(operations, attributes::OBJECT);
+            push_open(operations, &arguments, rights);
             if let Some(count) = read {
                 let count = count.min(self.session.lock().read_max());
                 operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count });
             }
             for sibling in siblings {
                 put_fh(operations, sibling.file);
-                operations.push(&arguments);
-                operations.push(&AccessArgs4 { access: rights.bits() });
-                get_attributes(operations, attributes::OBJECT);
+                push_open(operations, &arguments, rights);
                 operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count: sibling.read });
             }
         };
-        let asked = usize::try_from(read.unwrap_or(0)).unwrap_or(usize::MAX);
-        let length = |asked| (OPEN_RESULTS_MAX + RESULTS_SMALL).saturating_add(asked);
-        let lengths = siblings.iter().map(|sibling| length(usize::try_from(sibling.read).unwrap_or(0)));
-        let results_max = lengths.fold(length(asked), usize::saturating_add);
-        // Another OPEN of the same owner changes nothing, but is not sent for the sake of what
-        // follows it.
-        let question = question(caller, Nfs4Operation::Open, &append);
-        let may_piggyback = siblings.is_empty();
-        let abandoned_open = |file: &FileHandle| AbandonedOpen {
-            target: OpenTarget::File(file.clone()),
-            owner: owner.number,
-            credential: Arc::clone(owner.credential),
-            access,
-        };
         let abandoned = || {
             let files = std::iter::once(file).chain(siblings.iter().map(|sibling| sibling.file));
-            files.map(abandoned_open).collect()
+            files.map(|file| AbandonedOpen::new(OpenTarget::File(file.clone()), owner, access)).collect()
         };
-        let opens: Option<&(dyn Fn() -> _ + Sync)> = Some(&abandoned);
         let opening = wants_delegation.then(|| self.delegations.begin_opening());
-        let opening = opening.as_ref();
-        let request = CompoundRequest { results_max, main: 1, may_piggyback, opens, opening, ..question };
+        // Another OPEN of the same owner changes nothing, but is not sent for the sake of what
+        // follows it.
+        let request = CompoundRequest {
+            main: 1,
+            results_max: results_max(read, siblings),
+            may_piggyback: siblings.is_empty(),
+            opens: Some(&abandoned),
+            opening: opening.as_ref(),
+            ..question(caller, Nfs4Operation::Open, &append)
+        };
         let mut has_rights = true;
-        let answer = self.ask(&request, |results| {
+        let mut answer = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
             let sent = SentOpen { access, wants_delegation, generation: results.1 };
             self.server.accepted_open();
             self.opened(file, owner, sent, GrantedOpen::from(&ok));
-            let access = optional(results.0.next::<AccessOk4>(Nfs4Operation::Access))?;
-            has_rights = access.is_some();
-            let granted = access.map_or(Access::NONE, |ok| Access::from_bits(ok.access).common(rights));
+            let granted = results.rights(rights)?;
+            has_rights = granted.is_some();
+            let granted = granted.unwrap_or(Access::NONE);
             let about = results.attributes()?;
-            let data =
-                if read.is_some() { read_results::decode_optional_read(results, asked)? } else { None };
-            let mut opened = Vec::with_capacity(siblings.len());
-            for sibling in siblings {
-                match self.decode_sibling_open(results, owner, sent, rights, *sibling) {
-                    Ok(Some(found)) => opened.push(found),
-                    Ok(None) => break,
-                    Err(error) => {
-                        // knfsd: see `CompoundResults::status`. The file itself is open.
-                        tracing::debug!(%error, "malformed results of files that are opened in advance");
-                        let others = siblings[opened.len()..].iter().map(|sibling| sibling.file);
-                        self.abandon(others.map(abandoned_open).collect());
-                        break;
-                    }
-                }
-            }
-            Ok((Ok(OpenReply { granted, data, siblings: opened }), about))
-        });
-        if let (Some(opening), Err(_)) = (opening, &answer) {
-            opening.lose_reply(caller.credential);
-        }
-        let mut answer = answer?;
-        if let (Ok(reply), false) = (&mut answer.outcome, has_rights) {
-            // The refusal of ACCESS does not concern the OPEN, which is closed if it is not used.
-            self.close_soon();
-            let access = self.access(caller, file, rights)?;
-            answer.attributes = access.attributes;
-            match access.outcome {
-                Ok(granted) => reply.granted = granted,
-                Err(fault) => answer.outcome = Err(fault),
-            }
+            let data = read.map(|asked| read_results::decode_optional_read(results, asked)).transpose()?;
+            let data = data.flatten();
+            let siblings = self.decode_sibling_opens(results, owner, sent, rights, siblings);
+            Ok((Ok(OpenReply { granted, data, siblings }), about))
+        })?;
+        if !has_rights {
+            self.ask_rights_alone(caller, file, rights, &mut answer)?;
         }
         Ok(answer)
+    }
+
+    /// Asks for the rights alone, because the server has refused the ACCESS behind an OPEN. That
+    /// does not concern the OPEN, which is closed if it is not used.
+    fn ask_rights_alone(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        rights: Access,
+        answer: &mut NfsReply<OpenReply, Option<Attributes>>,
+    ) -> Result<(), CallError> {
+        let Ok(reply) = &mut answer.outcome else { return Ok(()) };
+        self.close_soon();
+        let access = self.access(caller, file, rights)?;
+        answer.attributes = access.attributes;
+        match access.outcome {
+            Ok(granted) => reply.granted = granted,
+            Err(fault) => answer.outcome = Err(fault),
+        }
+        Ok(())
+    }
+
+    /// The client ID, and how many files a compound has room for beside the one that it opens.
+    fn client_and_sibling_opens_max(&self) -> (Clientid, usize) {
+        let session = self.session.lock();
+        let room = session.operations_max.saturating_sub(1 + open::OPERATIONS) / open::OPERATIONS;
+        (session.client, usize::try_from(room).unwrap_or(0))
+    }
+
+    /// The files that were opened with another. Malformed results (knfsd: see
+    /// [`CompoundResults::status`](curt_proto::nfs4::CompoundResults::status)) do not concern that
+    /// one; the files from there on are not used, and closed.
+    fn decode_sibling_opens(
+        &self,
+        results: &mut CompoundResultReader<'_>,
+        owner: OpenOwner<'_>,
+        sent: SentOpen,
+        rights: Access,
+        siblings: &[SiblingOpenRequest<'_>],
+    ) -> Vec<LookupOpenReply> {
+        let mut opened = Vec::with_capacity(siblings.len());
+        for sibling in siblings {
+            match self.decode_sibling_open(results, owner, sent, rights, *sibling) {
+                Ok(Some(found)) => opened.push(found),
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::debug!(%error, "malformed results of files that are opened in advance");
+                    let others = siblings[opened.len()..].iter().map(|sibling| sibling.file);
+                    let others = others.map(|file| OpenTarget::File(file.clone()));
+                    let others = others.map(|file| AbandonedOpen::new(file, owner, sent.access));
+                    self.abandon(others.collect());
+                    break;
+                }
+            }
+        }
+        opened
     }
 
     /// A file that was opened with another; `None` if it was not.
@@ -147,11 +165,24 @@ impl NfsV4 {
         if delegation.is_none() {
             self.close_soon();
         }
-        let granted = optional(results.0.next::<AccessOk4>(Nfs4Operation::Access))?;
-        let granted = granted.map(|ok| Access::from_bits(ok.access).common(rights));
+        let granted = results.rights(rights)?;
         let found = LookupReply { handle: sibling.file.clone(), attributes: results.attributes()? };
-        let asked = usize::try_from(sibling.read).unwrap_or(usize::MAX);
-        let data = read_results::decode_optional_read(results, asked)?;
+        let data = read_results::decode_optional_read(results, sibling.read)?;
         Ok(Some(LookupOpenReply { found, granted, data, was_opened: true, delegation }))
     }
+}
+
+/// Longest results of the operations, in bytes.
+fn results_max(read: Option<u32>, siblings: &[SiblingOpenRequest<'_>]) -> usize {
+    let reads = std::iter::once(read.unwrap_or(0)).chain(siblings.iter().map(|sibling| sibling.read));
+    reads.fold(0, |bytes: usize, read| {
+        bytes.saturating_add(OPEN_RESULTS_MAX + RESULTS_SMALL).saturating_add(read_results::as_length(read))
+    })
+}
+
+/// OPEN of the current filehandle, and what is asked about the file because of it.
+pub(super) fn push_open(operations: &mut CompoundEncoder<'_>, open: &OpenArgs4<'_>, rights: Access) {
+    operations.push(open);
+    operations.push(&AccessArgs4 { access: rights.bits() });
+    get_attributes(operations, attributes::OBJECT);
 }

@@ -44,14 +44,19 @@ pub(super) fn read_results(
     Ok((Ok(ReadOutcome::Data { length, end: ok.eof }), about))
 }
 
+/// The number of bytes that a READ asks for, as a length.
+pub(super) fn as_length(count: u32) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
 /// The data of a READ that another operation did not need. Its failure says nothing: the reader
 /// asks again.
 pub(super) fn decode_optional_read(
     results: &mut CompoundResultReader<'_>,
-    asked: usize,
+    asked: u32,
 ) -> Result<Option<ReadData>, DecodeError> {
     let ok: Option<ReadOk4<'_>> = optional(results.0.next(Nfs4Operation::Read))?;
-    Ok(ok.and_then(|ok| read_data(&ok, asked)))
+    Ok(ok.and_then(|ok| read_data(&ok, as_length(asked))))
 }
 
 /// A copy of the data of a READ; `None` if they cannot be those of a READ of `asked` bytes.

@@ -1,9 +1,10 @@
 //! The results of a compound.
 
 use curt_proto::nfs4::{
-    AttributeValues, Bitmap4, CompoundResults, GetattrOk4, GetfhOk4, Nfs4Operation, NfsStat4, ResultError,
+    AccessOk4, AttributeValues, Bitmap4, CompoundResults, GetattrOk4, GetfhOk4, Nfs4Operation, NfsStat4,
+    ResultError,
 };
-use curt_types::{Attributes, Fault, FileHandle};
+use curt_types::{Access, Attributes, Fault, FileHandle};
 use curt_xdr::{Decode, DecodeError};
 
 use super::{
@@ -43,6 +44,12 @@ impl<'a> CompoundResultReader<'a> {
     /// A change attribute.
     pub(super) fn change(&mut self) -> Result<Option<u64>, DecodeError> {
         Ok(self.values(attributes::CHANGE)?.and_then(|values| values.change))
+    }
+
+    /// The rights of `asked` that an ACCESS of an open has granted; `None` if it failed.
+    pub(super) fn rights(&mut self, asked: Access) -> Result<Option<Access>, DecodeError> {
+        let ok: Option<AccessOk4> = optional(self.0.next(Nfs4Operation::Access))?;
+        Ok(ok.map(|ok| Access::from_bits(ok.access).common(asked)))
     }
 
     /// An operation without a result.

@@ -238,19 +238,8 @@ impl LockTable {
             waiter.set_timer(now, &mut self.timers);
             return LockOutcome::Blocked(holder);
         }
-        let queue = entry.queue.get_or_insert_with(|| Box::new(WaitQueue::new(*file)));
-        let account = Arc::clone(self.owners.account(wanted.owner));
-        if !account.allows(Counted::Waiters, 1) {
-            return LockOutcome::Denied(match style {
-                Some(CallbackStyle::Granted) => LockDenial::NoLocks,
-                // The client polls.
-                Some(CallbackStyle::Notified) | None => LockDenial::Conflict(holder),
-            });
-        }
-        let id = self.next_id;
-        self.next_id = id.wrapping_add(self.options.id_step);
-        let mut waiter = Waiter {
-            id,
+        let waiter = Waiter {
+            id: self.next_id,
             wanted,
             style,
             asked: now,
@@ -262,18 +251,38 @@ impl LockTable {
             poll,
             timer: None,
         };
+        if self.enqueue(file, slot, waiter, now) {
+            self.pass_waiters(slot, now, callbacks);
+            return LockOutcome::Blocked(holder);
+        }
+        LockOutcome::Denied(match style {
+            Some(CallbackStyle::Granted) => LockDenial::NoLocks,
+            // The client polls.
+            Some(CallbackStyle::Notified) | None => LockDenial::Conflict(holder),
+        })
+    }
+
+    /// Queues a request; `false` if its client may have no more of them.
+    fn enqueue(&mut self, file: &LockFile, slot: FileSlot, mut waiter: Waiter, now: Instant) -> bool {
+        let HeldPart { owner, lock_type, range } = waiter.wanted;
+        let account = Arc::clone(self.owners.account(owner));
+        if !account.allows(Counted::Waiters, 1) {
+            return false;
+        }
+        let id = waiter.id;
+        self.next_id = id.wrapping_add(self.options.id_step);
         waiter.set_timer(now, &mut self.timers);
-        let HeldPart { owner, lock_type, range } = wanted;
+        let entry = &mut self.files[slot.0 as usize];
+        let queue = entry.queue.get_or_insert_with(|| Box::new(WaitQueue::new(*file)));
         let is_held = entry.held.conflict(Some(owner), lock_type, range).is_some();
         queue.add(account.client(), waiter, is_held);
         self.counts.waiters_max = self.counts.waiters_max.max(queue.len.into());
         self.counts.waiters += 1;
         self.counts.blocked += 1;
         account.change(Counted::Waiters, 1);
-        self.owners.change_waiters(wanted.owner, 1);
+        self.owners.change_waiters(owner, 1);
         self.ids.insert(id, slot);
-        self.pass_waiters(slot, now, callbacks);
-        LockOutcome::Blocked(holder)
+        true
     }
 
     /// A waiter may wait for the locks of an owner that waits itself, since one of them is new:

@@ -1,18 +1,13 @@
 //! OPENs that create files, while others open the same files.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use curt_observe::ServerCounters;
 use curt_proto::nfs4::*;
-use curt_types::{Access, Attributes, SetAttributes, Stability, Timestamp};
-use curt_vfs::{
-    CreatedNode, Error, FetchOptions, FetchResult, FileSystemSpace, FsCred, Limits, LinkResult, MayBlock,
-    MemoryOptions, MemoryVfs, NewNode, NodeHandle, NodePin, PostOpResult, ReaddirDetail, RenameResult, Vfs,
-    VfsDirEntry, VfsNode, WccResult, WriteResult,
-};
+use curt_types::Timestamp;
+use curt_vfs::{CreatedNode, FsCred, MemoryOptions, MemoryVfs, NewNode, NodeHandle, Vfs, WccResult};
 use parking_lot::Mutex;
 
 use super::delegations::bind_answering;
@@ -24,15 +19,6 @@ struct SlowTree {
     tree: MemoryVfs,
     /// Reports a name, and waits until the creation may return.
     pause: Mutex<Option<(SyncSender<()>, Receiver<()>)>>,
-}
-
-/// Forwards a call to the tree in memory.
-macro_rules! as_in_memory {
-    ($($name:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {
-        $(fn $name(&self, $($argument: $kind),*) -> $answer {
-            self.tree.$name($($argument),*)
-        })*
-    };
 }
 
 impl Vfs for SlowTree {
@@ -51,29 +37,29 @@ impl Vfs for SlowTree {
         made
     }
 
-    as_in_memory! {
-        may_block() -> MayBlock;
-        fetch(caller: &FsCred<'_>, node: &NodeHandle, offset: u64, count: u32, how: FetchOptions, data: &mut Vec<u8>) -> Option<PostOpResult<FetchResult>>;
-        pin(node: &NodeHandle) -> Result<NodePin, Error>;
-        losses() -> u64;
-        lookup(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> PostOpResult<VfsNode>;
-        read_directory(caller: &FsCred<'_>, directory: &NodeHandle, cookie: u64, wanted: ReaddirDetail, visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> ControlFlow<()>) -> PostOpResult<bool>;
-        space(node: &NodeHandle) -> PostOpResult<FileSystemSpace>;
-        root() -> NodeHandle;
-        identity() -> u64;
-        attributes(node: &NodeHandle) -> Result<Attributes, Error>;
-        set_attributes(caller: &FsCred<'_>, node: &NodeHandle, set: &SetAttributes, guard: Option<Timestamp>) -> WccResult<()>;
-        access(caller: &FsCred<'_>, node: &NodeHandle, asked: Access) -> PostOpResult<Access>;
-        read_link(caller: &FsCred<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> PostOpResult<()>;
-        write(caller: &FsCred<'_>, node: &NodeHandle, offset: u64, data: &[u8], stability: Stability) -> WccResult<WriteResult>;
-        commit(caller: &FsCred<'_>, node: &NodeHandle, offset: u64, count: u32) -> WccResult<()>;
-        remove(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()>;
-        remove_directory(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()>;
-        rename(caller: &FsCred<'_>, from: &NodeHandle, from_name: &[u8], to: &NodeHandle, to_name: &[u8]) -> RenameResult;
-        link(caller: &FsCred<'_>, node: &NodeHandle, directory: &NodeHandle, name: &[u8]) -> LinkResult;
-        limits(node: &NodeHandle) -> PostOpResult<Limits>;
-        sync_all() -> Result<(), Error>;
-    }
+    curt_loopback::forward_to_tree!(
+        may_block,
+        fetch,
+        pin,
+        losses,
+        lookup,
+        read_directory,
+        space,
+        root,
+        identity,
+        attributes,
+        set_attributes,
+        access,
+        read_link,
+        write,
+        commit,
+        remove,
+        remove_directory,
+        rename,
+        link,
+        limits,
+        sync_all
+    );
 }
 
 fn is_delegated(client: &TestClient<'_>, name: &str) -> bool {

@@ -65,13 +65,7 @@ impl Fixture {
         range: ByteRange,
         waits: Waits,
     ) -> LockOutcome {
-        let wait = match waits {
-            Waits::No => LockWait::No,
-            Waits::Polled => LockWait::Polled,
-            Waits::Repeated => LockWait::Repeated { handle: &self.handle },
-            Waits::Granted => LockWait::Granted { handle: &self.handle, local: None },
-            Waits::Notified => LockWait::Notified { handle: &self.handle, open: 0 },
-        };
+        let wait = waits.of_request(&self.handle, 0);
         let request = LockRequest { owner: who.owner(), lock_type, range, wait, reclaim: false };
         let local = Box::new(kernel.clone());
         let account = &self.accounts[usize::from(who.client)];

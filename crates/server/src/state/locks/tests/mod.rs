@@ -46,6 +46,19 @@ enum Waits {
     Notified,
 }
 
+impl Waits {
+    /// `open`: the number of the open of a request that is notified.
+    fn of_request(self, handle: &FileHandle, open: u64) -> LockWait<'_> {
+        match self {
+            Self::No => LockWait::No,
+            Self::Polled => LockWait::Polled,
+            Self::Repeated => LockWait::Repeated { handle },
+            Self::Granted => LockWait::Granted { handle, local: None },
+            Self::Notified => LockWait::Notified { handle, open },
+        }
+    }
+}
+
 /// An owner of a test: the client's number and the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Who {
@@ -120,13 +133,7 @@ impl Fixture {
         range: ByteRange,
         waits: Waits,
     ) -> LockOutcome {
-        let wait = match waits {
-            Waits::No => LockWait::No,
-            Waits::Polled => LockWait::Polled,
-            Waits::Repeated => LockWait::Repeated { handle: &self.handle },
-            Waits::Granted => LockWait::Granted { handle: &self.handle, local: None },
-            Waits::Notified => LockWait::Notified { handle: &self.handle, open: u64::from(who.process) },
-        };
+        let wait = waits.of_request(&self.handle, who.process.into());
         let request = LockRequest { owner: who.owner(), lock_type, range, wait, reclaim: false };
         let account = &self.accounts[usize::from(who.client)];
         self.table.lock(&file(number), &request, account, None, self.now, &mut self.callbacks)
