@@ -6,5 +6,6 @@ pub mod explain;
 pub mod helper;
 mod kernel_quirks;
 pub mod lock_service;
+mod locked_file;
 pub mod observed;
 pub mod options;

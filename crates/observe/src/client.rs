@@ -107,6 +107,7 @@ counter_table! {
         LockGranted "lock_granted" Events "A program got a lock.";
         LockHandoff "lock_handoff" Events "A lock passed to the next waiter of this mount without a request (lockhandoff).";
         LockCallback "lock_cb_wakeup" Events "A waiter got its lock by a callback of the server.";
+        LockCallbackWait "lock_cb_wait_ns" Nanoseconds "Time from the reply that a LOCK is blocked until the server's callback.";
         LockPoll "lock_poll" Requests "A LOCK was repeated because no callback had come.";
         LockInterrupt "lock_interrupt" Events "A wait for a lock, or an unlock, was interrupted.";
         LockUndo "lock_undo" Events "A CANCEL, UNLOCK or LOCK was sent to undo a LOCK whose program was interrupted.";

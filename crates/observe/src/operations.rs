@@ -125,8 +125,8 @@ impl OperationCounters {
         all.map(|operation| self.value(operation, OperationFigure::Operations)).sum()
     }
 
-    /// A copy of all current statistics of NFS: of the operations of NFSv4, of those that were
-    /// sent. A compound counts as the operation that it is sent for.
+    /// A copy of all current statistics of NFS and NLM: of the operations of NLM and NFSv4, of those
+    /// that were sent. A compound counts as the operation that it is sent for.
     #[must_use]
     pub fn snapshot(&self) -> OperationSnapshot {
         let figures = |operation: Operation| {
@@ -139,9 +139,9 @@ impl OperationCounters {
             };
             (operation, figures)
         };
-        let of_4 =
-            Operation::nfs4().filter(|operation| self.value(*operation, OperationFigure::Operations) > 0);
-        OperationSnapshot(Operation::nfs().chain(of_4).map(figures).collect())
+        let others = Operation::nlm().chain(Operation::nfs4());
+        let sent = others.filter(|operation| self.value(*operation, OperationFigure::Operations) > 0);
+        OperationSnapshot(Operation::nfs().chain(sent).map(figures).collect())
     }
 }
 
@@ -193,7 +193,7 @@ impl OperationStatistics {
     }
 }
 
-/// The statistics of all operations of NFS at one time. In JSON an operation has its
+/// The statistics of all operations of NFS and NLM at one time. In JSON an operation has its
 /// [key](Operation::key).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationSnapshot(
@@ -220,11 +220,12 @@ impl OperationSnapshot {
         Operation::nfs4().any(|operation| self.0.contains_key(&operation))
     }
 
-    /// Each operation of NFSv3, and those of NFSv4 that were sent, with their statistics, in the
-    /// order of [`Operation::index`].
+    /// Each operation of NFSv3, and those of NLM and NFSv4 that were sent, with their statistics, in
+    /// the order of [`Operation::index`].
     pub fn iter(&self) -> impl Iterator<Item = (Operation, OperationStatistics)> + '_ {
-        let of_4 = Operation::nfs4().filter(|operation| self.0.contains_key(operation));
-        Operation::nfs().chain(of_4).map(|operation| (operation, self.of(operation)))
+        let others = Operation::nlm().chain(Operation::nfs4());
+        let sent = others.filter(|operation| self.0.contains_key(operation));
+        Operation::nfs().chain(sent).map(|operation| (operation, self.of(operation)))
     }
 
     /// The sum of a statistic over all operations.
@@ -233,10 +234,11 @@ impl OperationSnapshot {
         self.0.values().map(|statistics| statistics.value(figure)).sum()
     }
 
-    /// Number of calls of each operation.
+    /// Number of calls of each operation of NFS.
     #[must_use]
     pub fn calls(&self) -> CallCounts {
         self.iter()
+            .filter(|(operation, _)| !matches!(operation, Operation::Nlm(_)))
             .map(|(operation, figures)| (operation, figures.value(OperationFigure::Operations)))
             .collect()
     }
@@ -257,6 +259,7 @@ fn nanoseconds(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use curt_proto::nfs3::NfsProcedure;
+    use curt_proto::nlm4::NlmProcedure;
 
     use super::*;
 
@@ -313,6 +316,17 @@ mod tests {
             },
         );
         assert_eq!(operations.snapshot().of(READ).round_trips, vec![1; 18]);
+    }
+
+    #[test]
+    fn requests_of_nlm_have_statistics_and_are_no_calls_of_nfs() {
+        let operations = OperationCounters::default();
+        assert!(operations.snapshot().iter().all(|(operation, _)| !operation.is_lock()));
+        operations.ended(Operation::Nlm(NlmProcedure::Lock), &request(10, 40));
+        let snapshot = operations.snapshot();
+        assert_eq!(snapshot.of_all(Operation::is_lock).value(OperationFigure::RoundTrip), 30_000);
+        assert_eq!(snapshot.iter().filter(|(operation, _)| operation.is_lock()).count(), 1);
+        assert_eq!((snapshot.total(OperationFigure::Operations), snapshot.calls().total()), (1, 0));
     }
 
     #[test]

@@ -118,6 +118,23 @@ impl Operation {
         NfsProcedure::ALL.into_iter().map(Self::Nfs3)
     }
 
+    /// The procedures of NLM, in the order of their numbers.
+    pub fn nlm() -> impl Iterator<Item = Self> + Clone {
+        NlmProcedure::ALL.into_iter().map(Self::Nlm)
+    }
+
+    /// Whether it requests a byte-range lock, in whatever version of NFS.
+    #[must_use]
+    pub const fn is_lock(self) -> bool {
+        matches!(self, Self::Nlm(NlmProcedure::Lock) | Self::Nfs4(Nfs4Operation::Lock))
+    }
+
+    /// Whether it releases a byte-range lock.
+    #[must_use]
+    pub const fn is_unlock(self) -> bool {
+        matches!(self, Self::Nlm(NlmProcedure::Unlock) | Self::Nfs4(Nfs4Operation::Locku))
+    }
+
     /// The operation of the NFS program with this name, in upper or lower case.
     #[must_use]
     pub fn nfs_named(name: &str) -> Option<Self> {
@@ -211,10 +228,10 @@ impl Operation {
         }
     }
 
-    /// The operation of the NFS program with this key, if it is known.
+    /// The operation of NFS or NLM with this key, if it is known.
     #[must_use]
     pub fn from_key(key: &str) -> Option<Self> {
-        Self::nfs().chain(Self::nfs4()).find(|operation| operation.key() == key)
+        Self::nfs().chain(Self::nlm()).chain(Self::nfs4()).find(|operation| operation.key() == key)
     }
 }
 
@@ -252,7 +269,7 @@ mod tests {
         let all = all.chain(Operation::nfs4()).chain(callbacks);
         let keys: HashSet<_> = all.map(Operation::key).collect();
         assert_eq!(keys.len(), Operation::COUNT);
-        for operation in Operation::nfs().chain(Operation::nfs4()) {
+        for operation in Operation::nfs().chain(Operation::nlm()).chain(Operation::nfs4()) {
             assert_eq!(Operation::from_key(&operation.key()), Some(operation));
         }
         assert_eq!((Operation::from_key("NFSv5.READ"), Operation::from_key("read")), (None, None));

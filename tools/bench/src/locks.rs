@@ -1,6 +1,7 @@
 //! `cargo xtask bench locks`: the server's table of byte-range locks, by itself: the time for one
 //! more lock in a file with many locks and among many files, and the memory of a lock.
 
+use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use curt_server::locks::{
 };
 use curt_types::{ByteRange, LockType};
 use curt_vfs::{HandleScheme, NodeHandle};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{own_program, print_rows, say};
 use curt_bench::statistics::median;
@@ -119,7 +120,7 @@ impl Filled {
     }
 }
 
-/// Nanoseconds for each operation.
+/// Nanoseconds of each operation. Their median does not count the moments of other programs.
 #[derive(Default)]
 struct Costs {
     lock: Vec<f64>,
@@ -127,32 +128,40 @@ struct Costs {
     denied: Vec<f64>,
 }
 
+impl Costs {
+    fn row(&self, what: &str, count: u32) -> Value {
+        let [lock, unlock, denied] =
+            [&self.lock, &self.unlock, &self.denied].map(|costs| median(costs).round());
+        json!({ "what": what, "locks": count, "lock_ns": lock, "unlock_ns": unlock, "denied_ns": denied })
+    }
+}
+
+/// The locks of a round: all over the table.
+fn numbers(count: u32) -> impl Iterator<Item = u32> {
+    (0..BATCH).map(move |at| at.wrapping_mul(0x9e37_79b9) % count)
+}
+
 /// Releases a lock and takes it again, all over the table, and tries to take it for another owner.
 fn measure(filled: &mut Filled, count: u32, rounds: usize) -> Result<Costs> {
     let mut costs = Costs::default();
-    let numbers: Vec<u32> = (0..BATCH).map(|at| at.wrapping_mul(0x9e37_79b9) % count).collect();
+    let numbers: Vec<u32> = numbers(count).collect();
     let names: Vec<String> = numbers.iter().map(|number| filled.name(*number)).collect();
     // Each time is measured on its own: the table has `count` locks, and for a moment one less.
     let clock = ClockCost::measure();
     for _ in 0..rounds {
-        let (mut lock, mut unlock, mut denied) = (0.0, 0.0, 0.0);
         for (number, name) in numbers.iter().zip(&names) {
             let begun = Instant::now();
             filled.unlock(*number, name)?;
-            unlock += clock.since(begun);
+            costs.unlock.push(clock.since(begun));
             let begun = Instant::now();
             let granted = filled.lock(*number, LockType::Write, name)?;
-            lock += clock.since(begun);
+            costs.lock.push(clock.since(begun));
             let begun = Instant::now();
             let refused = filled.lock(*number, LockType::Write, "another@client.example")?;
-            denied += clock.since(begun);
+            costs.denied.push(clock.since(begun));
             ensure!(granted == LockOutcome::Granted, "a free lock was not granted");
             ensure!(matches!(refused, LockOutcome::Denied(_)), "two owners have one lock");
         }
-        let each = |total: f64| total / f64::from(BATCH);
-        costs.lock.push(each(lock));
-        costs.unlock.push(each(unlock));
-        costs.denied.push(each(denied));
     }
     Ok(costs)
 }
@@ -174,6 +183,29 @@ impl ClockCost {
     }
 }
 
+/// The floor: a bare ordered map of as many ranges, as which a file's locks could be kept if only
+/// their beginnings had to be found.
+fn measure_map(count: u32, rounds: usize) -> Costs {
+    let mut map: BTreeMap<u64, (u64, u32)> =
+        (0..count).map(|number| (u64::from(number) * 16, (7, 0))).collect();
+    let mut costs = Costs::default();
+    let clock = ClockCost::measure();
+    for _ in 0..rounds {
+        for first in numbers(count).map(|number| u64::from(number) * 16) {
+            let begun = Instant::now();
+            let removed = black_box(map.remove(&first));
+            costs.unlock.push(clock.since(begun));
+            let begun = Instant::now();
+            black_box(map.insert(first, removed.unwrap_or_default()));
+            costs.lock.push(clock.since(begun));
+            let begun = Instant::now();
+            black_box(map.range(..=first).next_back());
+            costs.denied.push(clock.since(begun));
+        }
+    }
+    costs
+}
+
 pub(super) fn run(arguments: &BenchLocksArguments) -> Result<bool> {
     let mut rows = Vec::new();
     let mut memory = Vec::new();
@@ -181,13 +213,12 @@ pub(super) fn run(arguments: &BenchLocksArguments) -> Result<bool> {
         for count in COUNTS {
             let mut filled = Filled::new(shape, count)?;
             let costs = measure(&mut filled, count, arguments.rounds)?;
-            rows.push(json!({
-                "what": shape.describe(), "locks": count,
-                "lock_ns": median(&costs.lock).round(), "unlock_ns": median(&costs.unlock).round(),
-                "denied_ns": median(&costs.denied).round(),
-            }));
+            rows.push(costs.row(shape.describe(), count));
         }
         memory.push(json!({ "what": shape.describe(), "bytes_per_lock": bytes_per_lock(shape)?.round() }));
+    }
+    for count in COUNTS {
+        rows.push(measure_map(count, arguments.rounds).row("floor: an ordered map of as many ranges", count));
     }
     print_rows(arguments.json, &json!({ "machine": Machine::this(), "rows": rows, "memory": memory }))?;
     Ok(true)

@@ -120,6 +120,19 @@ impl LockedFiles {
         self.callers.get(&request).map(|(_, caller)| caller)
     }
 
+    /// The server has replied that a caller's LOCK is blocked.
+    pub(super) fn blocked(&mut self, request: LockRequestId, now: MonotonicTime) {
+        if let Some((_, caller)) = self.callers.get_mut(&request) {
+            caller.blocked_since = Some(now);
+        }
+    }
+
+    /// The server has called back: for how long the caller's LOCK was blocked.
+    pub(super) fn called_back(&mut self, request: LockRequestId, now: MonotonicTime) -> Duration {
+        let since = self.callers.get_mut(&request).and_then(|(_, caller)| caller.blocked_since.take());
+        since.map_or(Duration::ZERO, |since| now.since(since))
+    }
+
     /// The file and bytes that a caller waits for.
     pub(super) fn wanted(&self, request: LockRequestId) -> Option<(&Inode, ByteRange)> {
         let (id, caller) = self.callers.get(&request)?;

@@ -178,6 +178,8 @@ struct LockCaller {
     since: MonotonicTime,
     /// The wanted lock; `None`: an unlock.
     wanted: Option<WantedLock>,
+    /// When the server replied that its LOCK is blocked, until the server calls back.
+    blocked_since: Option<MonotonicTime>,
     /// Reports an interruption of its wait.
     _interruption: WakerRegistration<'static>,
 }
@@ -307,7 +309,9 @@ impl MountLocks {
         let interruption = interrupt.attach(Arc::new(waker));
         let identity = Arc::clone(&file.identity);
         let effects = self.event(|state, now| {
-            let caller = LockCaller { done, identity, since: now, wanted, _interruption: interruption };
+            let (since, blocked_since) = (now, None);
+            let caller =
+                LockCaller { done, identity, since, wanted, blocked_since, _interruption: interruption };
             state.files.add_caller(id, &file.inode, request, caller);
             event(state, request, id, now)
         });
@@ -563,7 +567,39 @@ impl MountLocks {
             }
             _ => {}
         }
-        self.event(|state, _| state.agent.replied(call.id, reply))
+        let is_blocked = is_lock(call) && reply == LockReply::Blocked;
+        let effects = self.event(|state, now| {
+            if is_blocked {
+                state.files.blocked(call.id.request, now);
+            }
+            state.agent.replied(call.id, reply)
+        });
+        if is_blocked {
+            // Its callback has overtaken the reply.
+            self.count_callback(&effects);
+        }
+        effects
+    }
+
+    /// Counts a callback that has granted a lock.
+    fn count_callback(&self, effects: &LockEffects) {
+        if effects.answers.iter().any(|(_, _, result)| result.is_ok()) {
+            self.core.count(ClientCounter::LockCallback);
+        }
+    }
+
+    /// Counts for how long requests that have got a lock by a callback, or ask again because of it,
+    /// were blocked at the server.
+    fn count_callback_wait(&self, files: &mut LockedFiles, actions: &[LockAction], now: MonotonicTime) {
+        for action in actions {
+            let request = match action {
+                LockAction::Answer { request, result: Ok(()) } => *request,
+                LockAction::Send(call) => call.id.request,
+                _ => continue,
+            };
+            let wait = files.called_back(request, now).as_nanos();
+            self.core.counters.add(ClientCounter::LockCallbackWait, u64::try_from(wait).unwrap_or(u64::MAX));
+        }
     }
 
     /// Answers callers, sets timers and reports losses; returns the requests to be sent.
@@ -786,7 +822,7 @@ impl LockEvents for MountLocks {
     fn granted(&self, file: &FileHandle, lock: &WireLock, callback: LockCallbackId) -> bool {
         let Some(this) = self.this.get().and_then(Weak::upgrade) else { return false };
         let mut is_confirmed = false;
-        let effects = self.event(|state, _| {
+        let effects = self.event(|state, now| {
             let number = self.next_request();
             let found = state.files.by_handle(file).zip(state.owners.owner(lock.owner));
             let Some((file, owner)) = found else { return Vec::new() };
@@ -801,11 +837,10 @@ impl LockEvents for MountLocks {
             };
             let (confirmed, actions) = state.agent.granted(number, file, callback);
             is_confirmed = confirmed;
+            self.count_callback_wait(&mut state.files, &actions, now);
             actions
         });
-        if effects.answers.iter().any(|(_, _, result)| result.is_ok()) {
-            self.core.count(ClientCounter::LockCallback);
-        }
+        self.count_callback(&effects);
         this.perform_elsewhere(effects);
         is_confirmed
     }
@@ -829,11 +864,12 @@ impl LockEvents for MountLocks {
     fn notified(&self, file: &FileHandle, owner: WireOwner) -> bool {
         let Some(this) = self.this.get().and_then(Weak::upgrade) else { return false };
         let mut is_awaited = false;
-        let effects = self.event(|state, _| {
+        let effects = self.event(|state, now| {
             let found = state.files.by_handle(file).zip(state.owners.owner(owner));
             let Some((file, owner)) = found else { return Vec::new() };
             let (awaited, actions) = state.agent.available(file, owner);
             is_awaited = awaited;
+            self.count_callback_wait(&mut state.files, &actions, now);
             actions
         });
         if is_awaited {

@@ -22,6 +22,7 @@ use curt_rpc::client::{Interrupt, PortSource, ServerName, TcpOptions, TransportE
 use tracing::info;
 
 use super::MountSpec;
+use super::claimed_name::ClaimedName;
 use crate::helper::{ExitStatus, MountFailure};
 use crate::lock_service::LockHost;
 use crate::options::{HANDOFFS_MAX, LocalLocks, SecurityFlavor, Settings};
@@ -66,7 +67,7 @@ pub(super) fn connect(
     let timeout = Duration::from_secs(60 * u64::from(retry_minutes(&plan.settings)));
     let began = Instant::now();
     let export = export(plan);
-    let identity = ClientIdentity::of_mount(&plan.source.text(), &plan.target);
+    let identity = ClientIdentity::of_mount(&plan.source.text(), &plan.target, ClaimedName::claim);
     let mut pause = Duration::from_secs(1);
     let mut not_registered = 0;
     loop {

@@ -1,5 +1,6 @@
 //! A mount's life: connecting, mounting, signals, and its end.
 
+mod claimed_name;
 mod connect;
 mod mount_control;
 mod mount_point;

@@ -35,6 +35,7 @@ use super::callback_server::{LastRefusal, NlmCallbackServer, ServerPorts, System
 use super::host_state::HostState;
 use super::programs::{CallbackReceiver, Grant, GrantReply};
 use super::record::{self, hexadecimal, network_namespace, parse_handle};
+use crate::locked_file::create_directory;
 
 /// How long the service waits for a mount's answer to a grant.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -162,7 +163,7 @@ impl ServicePaths {
 
     /// The right to serve; `None`: another process has it.
     pub(super) fn claim(&self) -> io::Result<Option<File>> {
-        record::create_directory(&record::directory())?;
+        create_directory(&record::directory())?;
         let mut options = OpenOptions::new();
         let file = options.create(true).truncate(false).write(true).mode(0o600).open(&self.lock)?;
         Ok(file.try_lock().is_ok().then_some(file))

@@ -21,7 +21,7 @@ use std::thread;
 use parking_lot::{Condvar, Mutex};
 use tracing::{info, warn};
 
-use super::record;
+use crate::locked_file::create_directory;
 
 /// The directory of the file.
 const DIRECTORY: &str = "/var/lib/curt/nsm";
@@ -69,7 +69,7 @@ impl HostState {
     }
 
     pub(super) fn open_in(directory: &Path, boot: &str, first: i32) -> io::Result<Self> {
-        record::create_directory(directory)?;
+        create_directory(directory)?;
         let path = directory.join("state");
         let mut kept = match fs::read_to_string(&path) {
             Ok(text) => SavedHostState::parse(&text).unwrap_or_else(|| SavedHostState::new(boot, first)),

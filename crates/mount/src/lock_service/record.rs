@@ -16,10 +16,10 @@
 //! blocked; `- HANDLE`: none of this file; `x OWNER…`: none of these owners.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -43,6 +43,8 @@ use curt_rpc::client::{
 use curt_types::{ByteRange, Fault, FileHandle, LockType};
 use parking_lot::Mutex;
 use tracing::{info, warn};
+
+use crate::locked_file::{create_directory, create_locked, is_at};
 
 /// The first number. The kernel's lock manager counts from 1.
 const FIRST: i32 = 1 << 30;
@@ -483,38 +485,6 @@ fn open_abandoned(path: &Path) -> Option<File> {
     (file.try_lock().is_ok() && is_at(&file, path)).then_some(file)
 }
 
-/// Creates a file that is locked; `None`: there is one already.
-fn create_locked(path: &Path) -> io::Result<Option<File>> {
-    match OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).open(path) {
-        // A process that looks for the files of killed mounts may have locked it first, and
-        // removes it.
-        Ok(file) => Ok((file.try_lock().is_ok() && is_at(&file, path)).then_some(file)),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Whether a path still leads to an open file.
-fn is_at(file: &File, path: &Path) -> bool {
-    let (open, there) = (file.metadata(), fs::symlink_metadata(path));
-    open.and_then(|open| Ok((open.dev(), open.ino()) == there.map(|there| (there.dev(), there.ino()))?))
-        .unwrap_or(false)
-}
-
-/// Creates a directory that this user alone can write to.
-pub(super) fn create_directory(directory: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    let user = rustix::process::geteuid().as_raw();
-    for path in [Some(directory), directory.parent()].into_iter().flatten() {
-        let found = fs::symlink_metadata(path)?;
-        if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
-            let error = format!("{} belongs to other users, or they can write to it", path.display());
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, error));
-        }
-    }
-    Ok(())
-}
-
 fn random() -> io::Result<u32> {
     let mut bytes = [0; 4];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -704,6 +674,7 @@ impl NlmHost for DeadHost {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
+    use std::fs::OpenOptions;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;

@@ -19,7 +19,7 @@ use super::{
     table::{
         FileLockTable, LockReclaim, LockRelease, ReleasePhase, RequestStatus, conflict, whole_for_flock,
     },
-    waiters::{LocalWaiterState, LockWaiter},
+    waiters::{EarlyCallback, LocalWaiterState, LockWaiter},
 };
 use crate::time::MonotonicTime;
 
@@ -35,8 +35,8 @@ pub struct LockAgent {
     pub(super) files: BTreeMap<LockFileId, FileLockTable>,
     /// The files in which an owner waits, once for each request.
     waits: BTreeMap<LocalLockOwner, Vec<LockFileId>>,
-    /// Owners of whom a LOCK was cancelled at the server, or forgotten by it, or asked for again:
-    /// its callback may still be on its way, however late.
+    /// Owners of whom a LOCK was cancelled at the server, or forgotten by it, or asked for again, or
+    /// not answered: its callback may still be on its way, however late.
     pub(super) cancelled: CancelledOwners,
     /// Files and ranges whose waiters must be examined again.
     pub(super) changed: VecDeque<(LockFileId, ByteRange)>,
@@ -227,7 +227,8 @@ impl LockAgent {
     /// it; a lock without a waiter is released again, for `id`.
     ///
     /// A callback that may be that of an earlier LOCK of the owner grants nothing: the server is
-    /// asked. Otherwise a late callback would grant a lock that another client holds.
+    /// asked. Otherwise a late callback would grant a lock that another client holds. One that comes
+    /// before the reply to its LOCK grants it with that reply.
     pub fn granted(
         &mut self,
         id: LockRequestId,
@@ -253,12 +254,13 @@ impl LockAgent {
         let mut is_confirmed = true;
         if let Some(index) = table.waiters.iter().position(waits) {
             let waiter = &mut table.waiters[index];
-            match (waiter.state(), is_repeated || self.cancelled.contains((file, wire_owner))) {
-                (LocalWaiterState::Blocked, false) => self.lock_replied(file, index, LockReply::Granted),
-                // It may be the callback of an earlier LOCK: only a reply decides.
-                (LocalWaiterState::Blocked, true) => self.send_piece(file, index),
+            // It may be the callback of an earlier LOCK: then only a reply decides.
+            let is_doubtful = is_repeated || self.cancelled.contains((file, wire_owner));
+            let callback = if is_doubtful { EarlyCallback::AskAgain } else { EarlyCallback::Grants };
+            match waiter.state() {
+                LocalWaiterState::Blocked => self.called_back(file, index, callback),
                 // The LOCK on its way may be executed later than an UNLOCK that follows now.
-                _ => waiter.was_called_back = true,
+                _ => waiter.early_callback = waiter.early_callback.max(Some(callback)),
             }
         } else if !is_held && !table.releases.iter().any(withdrawn) {
             let overlaps = |waiter: &LockWaiter| {
@@ -294,7 +296,9 @@ impl LockAgent {
             match waiter.state() {
                 LocalWaiterState::Blocked => self.send_piece(file, index),
                 // The reply on its way is that of before.
-                LocalWaiterState::Asking => table.waiters[index].was_called_back = true,
+                LocalWaiterState::Asking => {
+                    table.waiters[index].early_callback = Some(EarlyCallback::AskAgain);
+                }
                 LocalWaiterState::Queued | LocalWaiterState::Polling => continue,
             }
             is_awaited = true;
@@ -623,11 +627,20 @@ impl LockAgent {
             (true, false) => LockWait::Repeat,
             (true, true) => LockWait::Block,
         };
+        table.waiters[index].early_callback = None;
         table.waiters.set_state(index, LocalWaiterState::Asking);
         let procedure = LockProcedure::Lock { lock_type: request.lock_type, wait };
         let call =
             LockServerCall { id: table.waiters[index].call(), wire_owner, range, procedure, is_undo: false };
         self.actions.push(LockAction::Send(call));
+    }
+
+    /// The server has called back for a blocked LOCK.
+    fn called_back(&mut self, file: LockFileId, index: usize, callback: EarlyCallback) {
+        match callback {
+            EarlyCallback::AskAgain => self.send_piece(file, index),
+            EarlyCallback::Grants => self.lock_replied(file, index, LockReply::Granted),
+        }
     }
 
     fn lock_replied(&mut self, file: LockFileId, index: usize, reply: LockReply) {
@@ -648,7 +661,6 @@ impl LockAgent {
             }
             LockReply::Granted | LockReply::Blocked if is_awaited && mem::take(&mut waiter.is_stale) => {
                 waiter.acquired.clear();
-                waiter.was_called_back = false;
                 let (owner, piece) = (waiter.wire_owner, waiter.pieces.front().copied());
                 let request = waiter.request;
                 if let Some(piece) = piece.filter(|piece| table.is_downgrade(&request, *piece)) {
@@ -665,8 +677,8 @@ impl LockAgent {
                 table.waiters.set_state(index, LocalWaiterState::Blocked);
                 let waiter = &mut table.waiters[index];
                 waiter.denials = waiter.denials.max(1);
-                if mem::take(&mut waiter.was_called_back) {
-                    return self.send_piece(file, index);
+                if let Some(callback) = waiter.early_callback.take() {
+                    return self.called_back(file, index, callback);
                 }
                 let timer = waiter.next_timer();
                 self.changed.push_back((file, waiter.request.range));
@@ -691,6 +703,7 @@ impl LockAgent {
             }
             LockReply::Unknown(error) => {
                 waiter.acquired.extend(waiter.pieces.pop_front());
+                self.cancelled.note((file, waiter.wire_owner));
                 table.waiters.set_state(index, LocalWaiterState::Polling);
                 error
             }

@@ -191,7 +191,12 @@ impl LockAgent {
             }
             // knfsd says that it has cancelled a LOCK even if it has granted it before: only an
             // UNLOCK makes sure.
-            (ReleasePhase::AwaitsLock(_) | ReleasePhase::Cancels(_), _) => self.send_steps(file, index),
+            (ReleasePhase::AwaitsLock(_) | ReleasePhase::Cancels(_), _) => {
+                if matches!(reply, LockReply::Unknown(_)) {
+                    self.cancelled.note((file, release.wire_owner));
+                }
+                self.send_steps(file, index);
+            }
             (ReleasePhase::SendsSteps, _) => self.step_replied(file, index, reply),
             (ReleasePhase::AwaitsData | ReleasePhase::Queued, _) => {}
         }

@@ -35,8 +35,8 @@ pub(super) struct LockWaiter {
     pub(super) is_awaited: bool,
     /// Polls instead of blocking at the server: another request of its owner has to pass it.
     pub(super) only_polls: bool,
-    /// The server called back before it replied.
-    pub(super) was_called_back: bool,
+    /// The callback that came before the reply to the LOCK that it is for.
+    pub(super) early_callback: Option<EarlyCallback>,
     /// The server was restarted after the LOCK was sent: a grant may be that of the server before.
     pub(super) is_stale: bool,
     /// How often the server denied it.
@@ -61,6 +61,15 @@ pub(super) enum LocalWaiterState {
     Blocked,
     /// For a timer.
     Polling,
+}
+
+/// A callback that has overtaken the reply to its LOCK. What it says counts if that LOCK is blocked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum EarlyCallback {
+    /// The lock is requested again: the callback may be that of an earlier LOCK, or grants nothing.
+    AskAgain,
+    /// The lock is granted.
+    Grants,
 }
 
 impl LockWaiters {
@@ -141,7 +150,7 @@ impl LockWaiter {
             state: LocalWaiterState::Queued,
             is_awaited: true,
             only_polls: false,
-            was_called_back: false,
+            early_callback: None,
             is_stale: false,
             denials: 0,
             timer: 0,

@@ -746,6 +746,30 @@ fn a_repeated_or_late_callback_is_not_taken_for_one_of_the_next_lock() {
 }
 
 #[test]
+fn a_callback_that_overtakes_the_reply_to_its_lock_grants_with_that_reply() {
+    for reply in [LockReply::Blocked, LockReply::Granted] {
+        let mut mount = mount();
+        let grant = callback(process(1), bytes(0, 9), WRITE);
+        mount.lock(1, process(1), WRITE, bytes(0, 9));
+        let (is_confirmed, actions) = mount.agent.granted(LockRequestId(90), FILE, grant);
+        assert_eq!((is_confirmed, actions), (true, vec![]), "the LOCK may be executed after an UNLOCK");
+        mount.reply(reply);
+        assert_eq!((mount.answers(), mount.asked()), (vec![(1, OK)], vec![]), "{reply:?}");
+    }
+}
+
+#[test]
+fn a_callback_before_a_denial_does_not_grant_the_lock_that_is_sent_next() {
+    let mut mount = mount();
+    mount.lock(1, process(1), WRITE, bytes(0, 9));
+    mount.agent.granted(LockRequestId(90), FILE, callback(process(1), bytes(0, 9), WRITE));
+    mount.reply(LockReply::Denied);
+    mount.fire();
+    mount.reply(LockReply::Blocked);
+    assert_eq!((mount.answers(), mount.asked()), (vec![], vec![]));
+}
+
+#[test]
 fn a_callback_grants_nothing_while_a_lock_is_on_its_way() {
     let mut mount = mount();
     mount.lock(1, process(1), WRITE, bytes(0, 9));

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use curt_observe::ClientCounter;
 use curt_observe::control::MountReport;
+use curt_observe::{ClientCounter, Operation, OperationFigure};
 use serde::Serialize;
 
 use super::acquisitions::{Acquisition, AcquisitionPlan, Acquisitions};
@@ -36,11 +36,26 @@ impl LockCost {
         self.mounts.iter().map(|mount| mount.counters.events.value(counter)).sum()
     }
 
+    /// The sum of the round trips of some operations in nanoseconds.
+    fn round_trips(&self, is_meant: fn(Operation) -> bool) -> u64 {
+        let of = |mount: &MountReport| mount.operations.of_all(is_meant).value(OperationFigure::RoundTrip);
+        self.mounts.iter().map(of).sum()
+    }
+
     /// The cost since `earlier`.
     pub(super) fn since(&self, earlier: &Self) -> LockCostFigures {
         let counted = |counter| self.counted(counter).saturating_sub(earlier.counted(counter));
         let time = |now: Duration, before: Duration| now.saturating_sub(before).as_secs_f64();
+        let round_trips = |is_meant| {
+            let all = |cost: &Self| cost.round_trips(is_meant);
+            seconds(all(self).saturating_sub(all(earlier)))
+        };
         LockCostFigures {
+            server_times: [
+                ("LOCK", round_trips(Operation::is_lock)),
+                ("UNLOCK", round_trips(Operation::is_unlock)),
+                ("GRANTED", seconds(counted(ClientCounter::LockCallbackWait))),
+            ],
             requests: REQUESTS.map(|(name, counter)| (name, counted(counter))).into(),
             denied: counted(ClientCounter::LockDenied),
             client_cpu: time(self.client, earlier.client),
@@ -79,6 +94,8 @@ pub(super) struct LockRun {
     pub(super) wrong: usize,
     /// Whether the processes were killed.
     pub(super) stopped: bool,
+    /// The mean time of a turn beyond the hold.
+    pub(super) turn: TurnTime,
     /// Of Curt mounts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cost: Option<LockCostFigures>,
@@ -87,9 +104,47 @@ pub(super) struct LockRun {
     pub(super) progress: Vec<(f64, u64)>,
 }
 
+/// The mean time for which the lock is not held though a process waits for it, in each turn, and
+/// what it is spent on.
+#[derive(Debug, Serialize)]
+pub(super) struct TurnTime {
+    /// From the end of a hold, or from the beginning of the wait if that is later, to the next grab.
+    pub(super) beyond_hold: f64,
+    /// The part of the server, as the mounts measured it: the round trips of LOCK and UNLOCK, and
+    /// the wait between a LOCK that was blocked and its callback (GRANTED).
+    #[serde(flatten)]
+    pub(super) server: BTreeMap<&'static str, f64>,
+    /// What is left: the mount, the kernel, and the processes until they run. Not of several
+    /// clients: one's requests are on their way during the other's turns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rest: Option<f64>,
+}
+
+impl TurnTime {
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+    fn new(turns: &[Acquisition], hold: u64, clients: usize, cost: Option<&LockCostFigures>) -> Self {
+        let mut free_since = 0;
+        let mut beyond_hold = 0;
+        for turn in turns {
+            beyond_hold += turn.grab.saturating_sub(turn.wait.max(free_since));
+            free_since = turn.grab + hold;
+        }
+        let each = |total: f64| total / turns.len().max(1) as f64;
+        let beyond_hold = each(seconds(beyond_hold));
+        let server_times = cost.map(|cost| cost.server_times).into_iter().flatten();
+        let server: BTreeMap<_, _> = server_times.map(|(name, total)| (name, each(total))).collect();
+        let is_serial = cost.is_some() && clients == 1;
+        let rest = is_serial.then(|| beyond_hold - server.values().sum::<f64>());
+        Self { beyond_hold, server, rest }
+    }
+}
+
 /// The cost of a run, as printed in JSON.
 #[derive(Debug, Serialize)]
 pub(super) struct LockCostFigures {
+    /// See [`TurnTime::server`]; of all turns.
+    #[serde(skip)]
+    server_times: [(&'static str, f64); 3],
     /// Requests by procedure; `GRANTED`: those of the server that gave a waiter its lock.
     pub(super) requests: BTreeMap<&'static str, u64>,
     pub(super) denied: u64,
@@ -143,6 +198,7 @@ impl LockRun {
             wait_max: quantile(&waits, 100),
             wrong: turns.array_windows().filter(|[one, next]| next.grab < one.grab + hold).count(),
             stopped: *is_stopped,
+            turn: TurnTime::new(turns, hold, clients, cost.as_ref()),
             cost,
             progress: progress(turns),
         }
@@ -251,6 +307,28 @@ mod tests {
         assert!(near(alone.ideal_grabs, 5.0), "one process rests half of the time");
         let both = turns(&[(0, 0, 0), (1, 0, 99)]);
         assert_eq!(LockRun::new("local", 2, &plan(), &both, None).wrong, 1);
+    }
+
+    #[test]
+    fn the_time_of_a_turn_beyond_the_hold_is_that_of_the_server_and_a_rest() {
+        let cost = || LockCostFigures {
+            server_times: [("LOCK", 0.06), ("UNLOCK", 0.03), ("GRANTED", 0.0)],
+            requests: BTreeMap::new(),
+            denied: 0,
+            client_cpu: 0.0,
+            server_cpu: None,
+        };
+        // Free for 40, 30 and 50 ms while a process waits; nobody waits between 270 and 500.
+        let taken = turns(&[(0, 0, 40), (1, 10, 170), (0, 500, 550)]);
+        let turn = |clients, cost| LockRun::new("mount", clients, &plan(), &taken, cost).turn;
+        let alone = turn(1, Some(cost()));
+        assert!(near(alone.beyond_hold, 0.04));
+        assert!(near(alone.server["LOCK"], 0.02) && near(alone.server["UNLOCK"], 0.01));
+        let sum: f64 = alone.server.values().sum();
+        assert!(alone.rest.is_some_and(|rest| near(sum + rest, alone.beyond_hold) && near(rest, 0.01)));
+        assert_eq!(turn(2, Some(cost())).rest, None);
+        let local = turn(1, None);
+        assert!(near(local.beyond_hold, 0.04) && local.server.is_empty() && local.rest.is_none());
     }
 
     #[test]

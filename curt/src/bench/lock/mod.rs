@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use self::acquisitions::AcquisitionPlan;
 pub(super) use self::acquisitions::{LockWork, work};
-use self::figures::{LockCost, LockRun};
+use self::figures::{LockCost, LockRun, TurnTime};
 use crate::output;
 
 /// Processes of the run with `locks=server-first`.
@@ -31,7 +31,9 @@ const SERVER_FIRST_PROCESSES: u32 = 200;
     after_help = "Runs are interleaved: mount, local, mount, local; with --floor and --server-first: mount, local, floor, server-first, mount. A lock granted after --seconds have passed counts as part of the drain.\n\
                   JSON: {\"server\",\"vers\",\"options\",\"clients\",\"hold\",\"rest\",\"seconds\",\"runs\":[{\"place\":\"local|mount|floor|server-first\",\"processes\",\"grabs\",\"ideal_grabs\",\n\
                   \"client_grabs\":[n],\"drain_grabs\",\"drain_seconds\",\"ideal_drain_seconds\",\"jain\",\"fifo_jain\",\"ahead\",\"wait_p50\",\"wait_p99\",\"wait_max\",\"wrong\",\"stopped\",\n\
-                  \"cost\":{\"requests\":{\"LOCK\",\"UNLOCK\",\"CANCEL\",\"TEST\",\"GRANTED\"},\"denied\",\"client_cpu\",\"server_cpu\"}}]}; times are in seconds\n\
+                  \"turn\":{\"beyond_hold\",\"LOCK\",\"UNLOCK\",\"GRANTED\",\"rest\"},\"cost\":{\"requests\":{\"LOCK\",\"UNLOCK\",\"CANCEL\",\"TEST\",\"GRANTED\"},\"denied\",\"client_cpu\",\"server_cpu\"}}]}; times are in seconds\n\
+                  turn: the mean time of a turn beyond the hold. Of it LOCK, UNLOCK and GRANTED (waits for the callback of a blocked LOCK) are the server's and the network's,\n\
+                  as the mounts measured them; rest is that of the mount, the kernel and the processes. Of several clients there is no rest: their requests overlap the turns.\n\
                   Exit status: 0; 1 if two processes held the lock at once.\n\n\
                   Examples:\n  curt bench lock --server nas:/export --processes 2000 --seconds 60 --json\n  curt bench lock --at /mnt --hold 5ms --rest 0ms"
 )]
@@ -280,7 +282,7 @@ fn print(arguments: &BenchLockArguments, place: &LockedPlace, runs: &[LockRun]) 
     ))
 }
 
-const HEAD: [&str; 19] = [
+const HEAD: [&str; 24] = [
     "run",
     "processes",
     "grabs",
@@ -293,6 +295,11 @@ const HEAD: [&str; 19] = [
     "ahead",
     "p50 s",
     "p99 s",
+    "beyond hold ms",
+    "LOCK ms",
+    "UNLOCK ms",
+    "GRANTED ms",
+    "rest ms",
     "LOCK",
     "UNLOCK",
     "CANCEL",
@@ -306,6 +313,11 @@ fn row(run: &LockRun) -> Vec<String> {
     let request = |name| run.cost.as_ref().map(|cost| cost.requests.get(name).copied().unwrap_or(0));
     let shown = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
     let time = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
+    let milliseconds = |seconds: Option<f64>| {
+        seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{:.2}", seconds * 1e3))
+    };
+    let TurnTime { beyond_hold, server, rest } = &run.turn;
+    let of_server = |name| milliseconds(server.get(name).copied());
     let name = if run.stopped { format!("{} (stopped)", run.place) } else { run.place.to_owned() };
     vec![
         name,
@@ -320,6 +332,11 @@ fn row(run: &LockRun) -> Vec<String> {
         run.ahead.to_string(),
         format!("{:.3}", run.wait_p50),
         format!("{:.3}", run.wait_p99),
+        milliseconds(Some(*beyond_hold)),
+        of_server("LOCK"),
+        of_server("UNLOCK"),
+        of_server("GRANTED"),
+        milliseconds(*rest),
         shown(request("LOCK")),
         shown(request("UNLOCK")),
         shown(request("CANCEL")),

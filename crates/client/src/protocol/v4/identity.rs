@@ -3,17 +3,13 @@
 //! It is the same each time that the same mount starts, so that the server forgets what an earlier
 //! instance had; and no other mount has it, because a server takes two instances of one name for
 //! one client that was restarted (section 18.35.3). While one instance runs, as after `umount -l`
-//! of a busy mount, another has a number in addition. The name is claimed by a socket in the
-//! abstract namespace, which belongs to the network namespace, as the name does, and ends with the
-//! process.
+//! of a busy mount, another has a number in addition. The mount's program claims the name, so that
+//! no other user can.
 
 use std::{
+    any::Any,
     hash::{BuildHasher, RandomState},
     io,
-    os::{
-        linux::net::SocketAddrExt as _,
-        unix::net::{SocketAddr, UnixDatagram},
-    },
     path::Path,
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
@@ -26,8 +22,8 @@ use curt_proto::nfs4::{OPAQUE_MAX, Verifier4};
 pub struct ClientIdentity {
     pub(super) owner: Vec<u8>,
     pub(super) verifier: Verifier4,
-    /// The claim of the name: no other client of this machine gets it as long as this exists.
-    _claim: Option<Arc<UnixDatagram>>,
+    /// The claim of the name: no other mount of this user gets it as long as this exists.
+    _claim: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// The most instances of one mount that run at a time.
@@ -35,24 +31,31 @@ const INSTANCES_MAX: u32 = 1024;
 
 impl ClientIdentity {
     /// The identity of a mount of `server` at `mount_point` in the mount namespace of this process,
-    /// which starts now. In another namespace the same path is another place. It is not that of
-    /// another mount there as long as a copy of this one exists.
+    /// which starts now. In another namespace the same path is another place. `claim` takes the name
+    /// with a hash for this process; `None`: another mount has it. The name is not that of another
+    /// mount there as long as a copy of this identity exists.
     #[must_use]
-    pub fn of_mount(server: &str, mount_point: &Path) -> Self {
+    pub fn of_mount<C: Any + Send + Sync>(
+        server: &str,
+        mount_point: &Path,
+        claim: impl Fn(u64) -> io::Result<Option<C>>,
+    ) -> Self {
         let namespace = |kind: &str| std::fs::read_link(format!("/proc/self/ns/{kind}")).unwrap_or_default();
         let (network, mounts) = (namespace("net"), namespace("mnt"));
         let place = format!("{} {} {server} {}", network.display(), mounts.display(), mount_point.display());
-        let name = format!("Curt {} {place}", machine());
+        let user = rustix::process::geteuid();
+        let user = if user.is_root() { String::new() } else { format!("user {} ", user.as_raw()) };
+        let name = format!("Curt {} {user}{place}", machine());
         for number in 0..INSTANCES_MAX {
             let identity = Self::new(match number {
                 0 => name.clone().into_bytes(),
                 number => format!("{name} {number}").into_bytes(),
             });
-            match claim(&identity.owner) {
-                Ok(claim) => return Self { _claim: Some(Arc::new(claim)), ..identity },
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            match claim(hash(&identity.owner)) {
+                Ok(Some(claim)) => return Self { _claim: Some(Arc::new(claim)), ..identity },
+                Ok(None) => {}
                 Err(error) => {
-                    tracing::debug!(%error, "another mount of this place is not noticed");
+                    tracing::warn!(%error, "another mount of this place is not noticed");
                     return identity;
                 }
             }
@@ -85,12 +88,6 @@ fn hash(name: &[u8]) -> u64 {
     std::hash::BuildHasherDefault::<std::hash::DefaultHasher>::default().hash_one(name)
 }
 
-/// Claims the name of a client on this machine, until the socket is dropped.
-fn claim(name: &[u8]) -> io::Result<UnixDatagram> {
-    let address = SocketAddr::from_abstract_name(format!("curt-client-{:016x}", hash(name)))?;
-    UnixDatagram::bind_addr(&address)
-}
-
 /// The name of this machine: what the administrator has set for its NFS client, or the machine id,
 /// or the host name.
 fn machine() -> String {
@@ -103,13 +100,23 @@ fn machine() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::BTreeMap, sync::Weak};
+
+    use parking_lot::Mutex;
+
     use super::*;
 
     // SEMANTICS: sessions-23.
     #[test]
     fn two_mounts_that_run_at_one_place_have_two_names_and_the_next_has_the_first_again() {
-        let place = format!("/two/{}", std::process::id());
-        let mount = || ClientIdentity::of_mount("server", Path::new(&place));
+        let claims: Mutex<BTreeMap<u64, Weak<u64>>> = Mutex::default();
+        let claim = |hash| {
+            let (mut claims, new) = (claims.lock(), Arc::new(hash));
+            let is_taken = claims.get(&hash).is_some_and(|claim| claim.strong_count() > 0);
+            claims.extend((!is_taken).then(|| (hash, Arc::downgrade(&new))));
+            Ok((!is_taken).then_some(new))
+        };
+        let mount = || ClientIdentity::of_mount("server", Path::new("/two"), claim);
         let (first, second) = (mount(), mount());
         assert_ne!(first.owner, second.owner);
         let (name, copy) = (first.owner.clone(), first.clone());
@@ -123,7 +130,8 @@ mod tests {
 
     #[test]
     fn a_mount_has_the_same_name_each_time_and_no_other_has_it() {
-        let name = |server: &str, path: &str| ClientIdentity::of_mount(server, Path::new(path)).owner;
+        let claim = |_| Ok(Some(()));
+        let name = |server: &str, path: &str| ClientIdentity::of_mount(server, Path::new(path), claim).owner;
         assert_eq!(name("server", "/mnt"), name("server", "/mnt"));
         assert_ne!(name("server", "/mnt"), name("server", "/srv"));
         assert_ne!(name("server", "/mnt"), name("other", "/mnt"));

@@ -138,8 +138,10 @@ fn a_restarted_server_gets_all_locks_back_before_it_grants_others() {
 #[test]
 fn a_lost_reply_or_a_refused_unlock_leaves_no_lock_that_nobody_holds() {
     let small = Bounds { operations: [1, 1, 1], interrupts: 0, ..EXCLUSIVE };
+    let again = Bounds { operations: [2, 0, 1], timers: 0, repeats: 0, ..REPEATED };
     hold([
         locks(LOCAL_FIRST, Bounds { losses: 1, ..small }),
+        locks(LOCAL_FIRST, Bounds { losses: 1, ..again }),
         locks(LOCAL_FIRST, Bounds { refusals: 2, ..small }),
         locks(LOCAL_FIRST, Bounds { losses: 1, refusals: 1, interrupts: 1, operations: [1, 0, 1], ..small }),
     ]);

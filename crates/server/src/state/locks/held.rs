@@ -153,33 +153,34 @@ impl HeldLocks {
     /// Computes the change that gives `owner` the range with this type, or unlocks it if `None`.
     pub(super) fn change(&self, owner: OwnerId, lock_type: Option<LockType>, range: ByteRange) -> Change {
         let touching = ByteRange::new(range.first().saturating_sub(1), range.last().saturating_add(1));
-        let mut change = Change { removed: Vec::new(), added: ArrayVec::new(), replaced: Vec::new() };
+        let (mut added, mut replaced) = (ArrayVec::new(), Vec::new());
         let mut merged = range;
-        for index in self.of_owner(owner, touching.unwrap_or(range)) {
-            let node = self.node(index);
+        let mut removed = self.of_owner(owner, touching.unwrap_or(range));
+        removed.retain(|index| {
+            let node = self.node(*index);
             let part = |range| HeldPart { owner, lock_type: node.lock_type, range };
             let common = node.range.common(range);
-            change.replaced.extend(common.map(part));
+            replaced.extend(common.map(part));
             if lock_type == Some(node.lock_type) {
                 let first = merged.first().min(node.range.first());
                 let last = merged.last().max(node.range.last());
                 merged = ByteRange::new(first, last).unwrap_or(merged);
             } else if common.is_none() {
-                continue;
+                return false;
             } else {
                 let before = range.first().checked_sub(1);
                 let after = range.last().checked_add(1);
                 let before = before.and_then(|last| ByteRange::new(node.range.first(), last));
                 let after = after.and_then(|first| ByteRange::new(first, node.range.last()));
                 // At most the first lock in the range has a rest before it, and the last one after.
-                change.added.extend(before.into_iter().chain(after).map(part));
+                added.extend(before.into_iter().chain(after).map(part));
             }
-            change.removed.push(index);
-        }
+            true
+        });
         if let Some(lock_type) = lock_type {
-            change.added.push(HeldPart { owner, lock_type, range: merged });
+            added.push(HeldPart { owner, lock_type, range: merged });
         }
-        change
+        Change { removed, added, replaced }
     }
 
     /// Carries out a change. Nothing was changed since it was determined.

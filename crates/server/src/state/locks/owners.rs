@@ -155,7 +155,7 @@ fn key(owner: &LockOwner<'_>) -> Option<OwnerKey> {
         return None;
     }
     let mut key = OwnerKey::new();
-    let mut add = |bytes: &[u8]| key.extend(bytes.iter().copied());
+    let mut add = |bytes: &[u8]| key.try_extend_from_slice(bytes).expect("a name that is not too long fits");
     match owner.client {
         LockClient::Host(IpAddr::V4(address)) => {
             add(&[4]);

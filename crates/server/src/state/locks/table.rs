@@ -162,14 +162,17 @@ impl LockTable {
         let waiter = queue.and_then(|queue| queue.find_request(&wanted)).map(|waiter| waiter.state);
         let conflict = match entry.held.conflict(Some(owner), lock_type, range) {
             Some(held) => Some(held),
-            None if entry.held.covers(owner, lock_type, range) => None,
-            None => entry.queue.as_deref().and_then(|queue| match (wait, waiter) {
-                (LockWait::No, _)
-                | (_, Some(WaiterState::Notified { .. } | WaiterState::Reserved { .. })) => {
+            None => match (entry.queue.as_deref(), wait, waiter) {
+                (None, ..) => None,
+                (Some(_), ..) if entry.held.covers(owner, lock_type, range) => None,
+                (Some(queue), LockWait::No, _)
+                | (Some(queue), _, Some(WaiterState::Notified { .. } | WaiterState::Reserved { .. })) => {
                     queue.reserved(&wanted)
                 }
-                (_, None | Some(WaiterState::Waiting)) => queue.precedes(&entry.held, &wanted, now),
-            }),
+                (Some(queue), _, None | Some(WaiterState::Waiting)) => {
+                    queue.precedes(&entry.held, &wanted, now)
+                }
+            },
         };
         if let Some(conflict) = conflict {
             let holder = self.owners.holder(conflict);
