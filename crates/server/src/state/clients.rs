@@ -88,7 +88,7 @@ pub(crate) struct Client {
     pub(crate) owner: Box<[u8]>,
     pub(super) verifier: Verifier4,
     pub(super) principal: Principal,
-    pub(super) peer: IpAddr,
+    pub(crate) peer: IpAddr,
     /// The usage of all clients of its address.
     pub(super) of_address: Arc<AddressUsage>,
     pub(super) implementation: Mutex<Box<[u8]>>,

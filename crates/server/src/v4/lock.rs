@@ -46,6 +46,7 @@ pub(super) fn lock<'r>(
     };
     let lock_type = kind.lock_type();
     let (service, slot) = (compound.request.service, compound.slot()?);
+    let peer = slot.client().peer;
     let asked = LockStateRequest { basis, file: target.file_key(), lock_type, is_reclaim: reclaim };
     // A client that cannot be called back polls.
     let is_blocking = kind.waits() && !reclaim;
@@ -62,7 +63,7 @@ pub(super) fn lock<'r>(
                 };
                 let request = LockRequest { owner: *owner, lock_type, range, wait, reclaim };
                 let locked =
-                    service.locks.lock_with(&asked.file, &request, &mut opened, service.clock.now())?;
+                    service.locks.lock_with(&asked.file, &request, peer, &mut opened, service.clock.now())?;
                 must_open = locked.is_none();
                 locked.ok_or(OpFailure::Status(NfsStat4::Delay))
             });
@@ -70,11 +71,10 @@ pub(super) fn lock<'r>(
                 return outcome;
             }
             // No state is locked, because opening may wait for a disk.
-            let client = LockClient::Clientid(slot.client().id.0);
-            if !service.locks.has_share_left(client) {
+            if !service.locks.has_share_left(peer) {
                 return Err(StateFault::TooManyLocks.into());
             }
-            opened = Some(service.locks.kernel_locks(target, client)?);
+            opened = Some(service.locks.kernel_locks(target, peer)?);
         }
     };
     let mut outcome = attempt()?;
