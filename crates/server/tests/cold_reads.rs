@@ -17,8 +17,8 @@ use curt_server::{ExportDefinition, NfsService};
 use curt_types::{Access, Attributes, SetAttributes, Stability, Timestamp};
 use curt_vfs::{
     CreateMode, CreatedNode, Error, FetchOptions, FetchResult, FileSystemSpace, FsCred, Limits, LinkResult,
-    MayBlock, MemoryOptions, MemoryVfs, NewNode, NodeHandle, PostOpResult, ReaddirDetail, RenameResult, Vfs,
-    VfsDirEntry, VfsNode, WccResult, WriteResult,
+    MayBlock, MemoryOptions, MemoryVfs, NewNode, NodeHandle, ObjectPermit, PostOpResult, ReaddirDetail,
+    RemovedKind, RenameResult, Vfs, VfsDirEntry, VfsNode, WccResult, WriteResult,
 };
 use curt_xdr::decode_all;
 use parking_lot::{Condvar, Mutex};
@@ -138,10 +138,9 @@ impl Vfs for Cold {
         read_link(caller: &FsCred<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> PostOpResult<()>;
         write(caller: &FsCred<'_>, node: &NodeHandle, offset: u64, data: &[u8], stability: Stability) -> WccResult<WriteResult>;
         commit(caller: &FsCred<'_>, node: &NodeHandle, offset: u64, count: u32) -> WccResult<()>;
-        make(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8], object: NewNode<'_>) -> WccResult<CreatedNode>;
-        remove(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()>;
-        remove_directory(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()>;
-        rename(caller: &FsCred<'_>, from: &NodeHandle, from_name: &[u8], to: &NodeHandle, to_name: &[u8]) -> RenameResult;
+        make_permitted(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8], object: NewNode<'_>, permit: &mut ObjectPermit<'_>) -> WccResult<CreatedNode>;
+        remove_permitted(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8], kind: RemovedKind, permit: &mut ObjectPermit<'_>) -> WccResult<()>;
+        rename_permitted(caller: &FsCred<'_>, from: &NodeHandle, from_name: &[u8], to: &NodeHandle, to_name: &[u8], permit: &mut ObjectPermit<'_>) -> RenameResult;
         link(caller: &FsCred<'_>, node: &NodeHandle, directory: &NodeHandle, name: &[u8]) -> LinkResult;
         limits(node: &NodeHandle) -> PostOpResult<Limits>;
         sync_all() -> Result<(), Error>;

@@ -23,7 +23,7 @@ use crate::{NfsService, NfsServiceConfig, PersistentState, SystemNames};
 const READ: u32 = ShareAccess4::READ;
 const WRITE: u32 = ShareAccess4::WRITE;
 const BOTH: u32 = ShareAccess4::BOTH;
-const LONG: Duration = Duration::from_secs(60);
+pub(super) const LONG: Duration = Duration::from_secs(60);
 
 pub(super) type Answer = fn() -> Result<NfsStat4, CallError>;
 
@@ -160,7 +160,7 @@ pub(super) fn set_mode(client: &TestClient<'_>, file: &FileHandle, mode: u32) ->
     client.at(file, &|compound| compound.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes }))
 }
 
-fn component(name: &str) -> Component<'_> {
+pub(super) fn component(name: &str) -> Component<'_> {
     Opaque::new(name.as_bytes()).unwrap()
 }
 
@@ -222,10 +222,19 @@ fn a_server_that_is_told_not_to_grants_none() {
     assert_eq!(open_for(&client, "file", READ), OpenDelegation::None);
 }
 
+/// A change of a name.
+pub(super) type NameChange = fn(&TestClient<'_>) -> NfsStat4;
+
 /// A change of the file "file", by another client.
 type Change<'a> = (&'a str, &'a dyn Fn(&TestClient<'_>) -> NfsStat4);
 
-fn v3(server: &Server, uid: u32, xid: u32, procedure: NfsProcedure, arguments: &dyn Encode) -> NfsStat3 {
+pub(super) fn v3(
+    server: &Server,
+    uid: u32,
+    xid: u32,
+    procedure: NfsProcedure,
+    arguments: &dyn Encode,
+) -> NfsStat3 {
     let mut bytes = Vec::new();
     arguments.encode(&mut bytes);
     let call = CallMessage {
@@ -325,7 +334,7 @@ fn every_change_by_another_client_recalls_first() {
     }
 }
 
-fn rename(client: &TestClient<'_>, from: &str, to: &str) -> NfsStat4 {
+pub(super) fn rename(client: &TestClient<'_>, from: &str, to: &str) -> NfsStat4 {
     client.at(&client.files(), &|compound| {
         compound.bare(Nfs4Operation::Savefh);
         compound.push(&RenameArgs4 { from: component(from), to: component(to) });
