@@ -355,8 +355,8 @@ impl<'r> NfsRequest<'r, '_> {
                 if begun.iter().any(|(other, _)| *other == file) {
                     return Ok(());
                 }
-                let is_denied =
-                    kind == ChangeKind::Data && held.shares.denies_io(&file, None, IoDirection::Write);
+                let is_denied = kind == ChangeKind::Data
+                    && (held.grace.may_deny() || held.shares.denies_io(&file, None, IoDirection::Write));
                 match held.delegations.begin_change_unless_held(&file, by) {
                     Some(change) if !is_denied => begun.push((file, change)),
                     _ => {

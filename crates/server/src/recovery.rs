@@ -37,7 +37,12 @@ impl NfsService {
                 "NFSv4 clients may reclaim their state"
             );
             let clients = last.clients.into_iter();
-            let clients = clients.map(|(owner, principal)| RecordedClient { owner, principal }).collect();
+            let clients = clients.map(|(owner, entry)| RecordedClient {
+                owner,
+                principal: entry.principal,
+                denies: entry.denies,
+            });
+            let clients = clients.collect();
             let until = self.uptime().saturating_add(grace);
             self.held.delegations.track_changes(until);
             self.held.grace.begin(clients, until);
@@ -87,7 +92,8 @@ impl NfsService {
         if client.is_recorded() {
             return Ok(());
         }
-        let recorded = self.client_records.add(client.id, &client.into(), || client.is_removed());
+        let record = RecordedClient::from(client);
+        let recorded = self.client_records.add(client.id, &record, || client.is_removed());
         let is_recorded = recorded.map_err(|error| {
             tracing::error!(%error, "an NFSv4 client cannot be recorded: its request is delayed");
             StateFault::Delay
@@ -95,7 +101,7 @@ impl NfsService {
         if !is_recorded {
             return Err(StateFault::DeadSession);
         }
-        client.set_recorded();
+        client.set_recorded(record.denies);
         Ok(())
     }
 
@@ -309,6 +315,7 @@ mod tests {
                 is_admitted: false,
                 pin: None,
             };
+            client.note_denial(asked.mode);
             self.service.begin_open(client, is_reclaim)?;
             self.service.open_state(client, &asked)
         }

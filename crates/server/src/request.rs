@@ -179,7 +179,12 @@ impl<'r> VerifiedHandle<'r> {
 
     /// As [`Self::not_denied`], for another file of its tree.
     pub(crate) fn file_not_denied(&self, file: &FileKey, io: IoDirection) -> Result<(), Fault> {
-        let denied = || self.service.held.shares.denies_io(file, None, io);
+        let held = &self.service.held;
+        // What was not reclaimed yet may deny it (RFC 8881 section 8.4.2).
+        if held.grace.may_deny() {
+            return Err(Fault::Jukebox);
+        }
+        let denied = || held.shares.denies_io(file, None, io);
         // An error of the expiry leaves it denied.
         let expire = || self.service.expire_holders(file, WantedAccess::Io(io)).is_err();
         let is_denied = denied() && (expire() || denied());

@@ -37,6 +37,7 @@ pub(super) fn open<'r>(
     let current = compound.current()?;
     let is_reclaim = matches!(asked.claim, OpenClaim::Previous(_));
     check_claim(&asked)?;
+    compound.slot()?.client().note_denial(mode);
     if !compound.slot()?.client().is_recorded() {
         compound.request.context.may_block();
     }

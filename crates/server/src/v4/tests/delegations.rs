@@ -583,17 +583,17 @@ fn a_recall_that_was_not_answered_is_repeated_when_the_client_can_be_called_agai
 }
 
 /// Runs of a server that are killed, over the same files.
-struct Runs {
+pub(super) struct Runs {
     directory: tempfile::TempDir,
     tree: Arc<curt_vfs::MemoryVfs>,
 }
 
 impl Runs {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { directory: tempfile::tempdir().unwrap(), tree: super::test_client::memory(1) }
     }
 
-    fn start(&self) -> Server {
+    pub(super) fn start(&self) -> Server {
         // The clock of files ticks.
         std::thread::sleep(Duration::from_millis(20));
         let state = PersistentState::open(self.directory.path()).unwrap();
