@@ -140,11 +140,9 @@ impl NfsService {
         self.note_delegations();
     }
 
-    /// Records that clients know of all changes of files that were delegated to them. In the grace
-    /// period they do not: files that are not reclaimed yet have no lease of the kernel.
+    /// Records that clients know of all changes of files that were delegated to them, if they do.
     fn note_delegations(&self) {
-        let held = &self.held;
-        if held.delegations.is_empty() || self.is_in_grace() || held.has_unanswered_recalls() {
+        if !self.held.notices_changes() {
             return;
         }
         if let Err(error) = self.state.set_changes_noticed_until(self.clock.coarse_wall_clock()) {
@@ -519,7 +517,7 @@ mod tests {
                 file: FileKey { file_system: FileSystemId(1), node },
                 handle: &handle,
                 granted_by,
-                is_reclaim: true,
+                reclaim: Some(&|| true),
                 local: LocalChanges::Ignored,
             };
             run.service.held.delegate(&one, asked, run.service.uptime())

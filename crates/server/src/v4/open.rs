@@ -200,17 +200,11 @@ fn delegate(
     let (file, handle, granted_by) = (target.file_key(), target.handle(), slot.call());
     let delegable = service.held.check_delegable(slot.client(), &file, is_reclaim, service.uptime());
     let granted = delegable.and_then(|()| service.local_changes(target)).and_then(|local| {
-        let asked = DelegationRequest { file, handle, granted_by, is_reclaim, local };
+        let is_changed = |attributes: Attributes| service.may_be_changed_unnoticed(attributes.ctime);
+        let is_unchanged = || target.attributes().is_some_and(|attributes| !is_changed(attributes));
+        let reclaim: Option<&dyn Fn() -> bool> = if is_reclaim { Some(&is_unchanged) } else { None };
+        let asked = DelegationRequest { file, handle, granted_by, reclaim, local };
         service.held.delegate(slot.client(), asked, service.uptime())
-    });
-    let granted = granted.and_then(|stateid| {
-        // Whoever changed the file before it was reclaimed has recalled nothing.
-        let is_changed = |ctime| service.may_be_changed_unnoticed(ctime);
-        if !is_reclaim || target.attributes().is_some_and(|attributes| !is_changed(attributes.ctime)) {
-            return Ok(stateid);
-        }
-        let _ = service.held.return_delegation(slot.client(), &stateid, &target.file_key());
-        Err(DelegationRefusal::Contention)
     });
     match granted {
         Ok(stateid) => {
