@@ -200,6 +200,14 @@ impl WaitingCalls {
     }
 }
 
+#[cfg(test)]
+impl NfsService {
+    /// Locks what all clients share, until the result is dropped.
+    pub(crate) fn lock_all_shared(&self) -> impl Sized + '_ {
+        (self.held.lock_all_shared(), self.locks.lock_all_shared(), self.waiting_calls.table.lock())
+    }
+}
+
 /// Resumes the calls that wait for a file.
 pub(crate) struct WaitingFiles(pub(crate) Arc<WaitingCalls>);
 

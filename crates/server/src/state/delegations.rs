@@ -586,6 +586,11 @@ impl DelegationTable {
         drop(FileChange(&self.changes[self.place(file) % PLACES]));
     }
 
+    /// Locks all shards, until the result is dropped.
+    pub(super) fn lock_all(&self) -> impl Sized + '_ {
+        self.shards.iter().map(Mutex::lock).collect::<Vec<_>>()
+    }
+
     /// Whether a thread has locked a shard.
     pub(super) fn is_locked(&self) -> bool {
         self.shards.iter().any(Mutex::is_locked)
