@@ -1,51 +1,50 @@
-//! How many files each client has that are locked in the kernel, too (`--kernel-locks`). Each one
-//! needs a descriptor of the server.
+//! How many files the clients of each address have that are locked in the kernel, too
+//! (`--kernel-locks`). Each one needs a descriptor of the server.
 
 use std::collections::{HashMap, hash_map::Entry};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use curt_types::{ByteRange, LockType};
 use curt_vfs::{Error, KernelLockError, KernelLocks, ProcessLock};
 use parking_lot::Mutex;
 
-use crate::state::locks::LockClient;
-
-/// The files of each client that was the first one to lock them.
+/// The files of each address (for IPv6, of each /64) whose clients were the first to lock them.
 #[derive(Debug, Default)]
 pub(crate) struct KernelLockedFiles(Mutex<FileCounts>);
 
 #[derive(Debug, Default)]
 struct FileCounts {
-    clients: HashMap<LockClient, usize>,
-    /// The number of files of all clients.
+    addresses: HashMap<IpAddr, usize>,
+    /// The number of files of all addresses.
     total: usize,
 }
 
-/// A file of a client, until it is dropped.
+/// A file of an address, until it is dropped.
 struct CountedLocks {
     locks: Box<dyn KernelLocks>,
-    client: LockClient,
+    address: IpAddr,
     files: Arc<KernelLockedFiles>,
 }
 
 impl KernelLockedFiles {
-    /// Whether a client can have one more of `max` files: no more than is left for others.
-    pub(crate) fn allows(&self, client: LockClient, max: usize) -> bool {
+    /// Whether an address can have one more of `max` files: no more than is left for others.
+    pub(crate) fn allows(&self, address: IpAddr, max: usize) -> bool {
         let counts = self.0.lock();
-        let own = counts.clients.get(&client).copied().unwrap_or(0);
+        let own = counts.addresses.get(&address).copied().unwrap_or(0);
         own < max.saturating_sub(counts.total)
     }
 
-    /// Counts a file of a client.
+    /// Counts a file of an address.
     pub(crate) fn count(
         self: &Arc<Self>,
-        client: LockClient,
+        address: IpAddr,
         locks: Box<dyn KernelLocks>,
     ) -> Box<dyn KernelLocks> {
         let mut counts = self.0.lock();
-        *counts.clients.entry(client).or_default() += 1;
+        *counts.addresses.entry(address).or_default() += 1;
         counts.total += 1;
-        Box::new(CountedLocks { locks, client, files: Arc::clone(self) })
+        Box::new(CountedLocks { locks, address, files: Arc::clone(self) })
     }
 }
 
@@ -53,7 +52,7 @@ impl Drop for CountedLocks {
     fn drop(&mut self) {
         let mut counts = self.files.0.lock();
         counts.total -= 1;
-        if let Entry::Occupied(mut count) = counts.clients.entry(self.client) {
+        if let Entry::Occupied(mut count) = counts.addresses.entry(self.address) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
@@ -90,23 +89,23 @@ mod tests {
 
     // SEMANTICS: lockd-13.
     #[test]
-    fn a_client_leaves_as_many_files_to_others_as_it_has() {
+    fn an_address_leaves_as_many_files_to_others_as_it_has() {
         let (files, max) = (Arc::new(KernelLockedFiles::default()), 256);
-        let take_all = |client| {
+        let take_all = |address| {
             let mut taken = Vec::new();
-            while files.allows(client, max) {
-                taken.push(files.count(client, Box::new(NoLocks)));
+            while files.allows(address, max) {
+                taken.push(files.count(address, Box::new(NoLocks)));
             }
             taken
         };
-        let client = |number| LockClient::Clientid(number);
-        let first = take_all(client(1));
-        let second = take_all(client(2));
+        let address = |number| IpAddr::from([10, 0, 0, number]);
+        let first = take_all(address(1));
+        let second = take_all(address(2));
         assert_eq!((first.len(), second.len()), (128, 64));
-        assert!(files.allows(client(3), max));
+        assert!(files.allows(address(3), max));
         drop(first);
-        assert_eq!(take_all(client(2)).len(), 64, "what is free again is for all");
+        assert_eq!(take_all(address(2)).len(), 64, "what is free again is for all");
         drop(second);
-        assert!(files.0.lock().clients.is_empty() && files.0.lock().total == 0);
+        assert!(files.0.lock().addresses.is_empty() && files.0.lock().total == 0);
     }
 }

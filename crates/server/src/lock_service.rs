@@ -10,12 +10,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use curt_proto::nfs4::Clientid;
 use curt_rpc::clock::TimeSource;
+use curt_rpc::server::client_network;
 use curt_types::{ByteRange, Fault, LockType};
 use curt_vfs::{Error, KernelLocks};
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -25,7 +27,7 @@ use crate::request::VerifiedHandle;
 use crate::state::locks::{
     CallbackAnswer, CallbackId, CancelOutcome, ClientAccount, ClientLimits, HeldLock, LockCallback,
     LockClient, LockDenial, LockFile, LockHolder, LockOutcome, LockOwner, LockRequest, LockTable,
-    LockTableCounts, LockTableOptions,
+    LockTableCounts, LockTableOptions, LockUsage,
 };
 use crate::state::{ClientLocks, GracePeriod};
 
@@ -52,13 +54,20 @@ pub(crate) trait LockCallbacks: Send + Sync {
     fn client_ends(&self, client: LockClient);
 }
 
+#[derive(Default)]
+struct Accounts {
+    of_client: HashMap<LockClient, Arc<ClientAccount>>,
+    /// The usage of each address by its clients.
+    of_address: HashMap<IpAddr, Arc<LockUsage>>,
+}
+
 /// The lock service.
 pub(crate) struct LockService {
     shards: Vec<Mutex<LockTable>>,
     hashing: RandomState,
-    accounts: RwLock<HashMap<LockClient, Arc<ClientAccount>>>,
-    /// The account of all clients together.
-    all: Arc<ClientAccount>,
+    accounts: RwLock<Accounts>,
+    /// The usage of all clients.
+    all: Arc<LockUsage>,
     hosts: OnceLock<Arc<dyn LockCallbacks>>,
     clientids: OnceLock<Arc<dyn LockCallbacks>>,
     /// The grace period of all protocols; the service's owner begins and ends it.
@@ -118,7 +127,7 @@ impl LockService {
                 ..options
             }))
         };
-        let all = Arc::new(ClientAccount::new(LockClient::Local, ClientLimits::ALL, None));
+        let all = Arc::new(LockUsage::new(ClientLimits::ALL, None));
         Self {
             shards: (0..SHARDS).map(shard).collect(),
             hashing,
@@ -189,10 +198,10 @@ impl LockService {
         &self.grace
     }
 
-    /// LOCK. The protocol has checked the caller's permission, and that the target is a regular
-    /// file. `is_given_up`: the client does not want the lock any more; it is then denied as in the
-    /// grace period. It is asked with the file's shard locked: if the client unlocks after it gave
-    /// the request up, no lock stays. [`Fault::Dquot`]: a limit.
+    /// LOCK of an NLM host. The protocol has checked the caller's permission, and that the target
+    /// is a regular file. `is_given_up`: the client does not want the lock any more; it is then
+    /// denied as in the grace period. It is asked with the file's shard locked: if the client
+    /// unlocks after it gave the request up, no lock stays. [`Fault::Dquot`]: a limit.
     pub(crate) fn lock(
         &self,
         target: &VerifiedHandle<'_>,
@@ -200,27 +209,28 @@ impl LockService {
         is_given_up: &dyn Fn() -> bool,
         now: Instant,
     ) -> Result<LockOutcome, Fault> {
-        let client = request.owner.client;
-        let open_locks = || match self.has_share_left(client) {
-            true => self.kernel_locks(target, client),
-            false => Err(Fault::Dquot),
+        let open_locks = || match request.owner.client {
+            LockClient::Host(peer) if self.has_share_left(peer) => self.kernel_locks(target, peer),
+            _ => Err(Fault::Dquot),
         };
         self.lock_file(&target.file_key(), request, is_given_up, open_locks, now)
     }
 
-    /// As [`Self::lock`], but no file is opened. `None`: the file is not locked by anybody, so the
-    /// result of [`Self::kernel_locks`] is needed first. What is not used of it stays there.
+    /// LOCK of a client at `peer`, as [`Self::lock`], but no file is opened. `None`: the file is
+    /// not locked by anybody, so the result of [`Self::kernel_locks`] is needed first. What is not
+    /// used of it stays there.
     pub(crate) fn lock_with(
         &self,
         file: &LockFile,
         request: &LockRequest<'_>,
+        peer: IpAddr,
         opened: &mut Option<Option<Box<dyn KernelLocks>>>,
         now: Instant,
     ) -> Result<Option<LockOutcome>, Fault> {
         if let Some(denial) = self.grace_denial(request) {
             return Ok(Some(LockOutcome::Denied(denial)));
         }
-        let account = self.account(request.owner.client);
+        let account = self.account_at(request.owner.client, Some(peer));
         self.record(&account)?;
         Ok(self.try_lock(file, request, &account, opened, &|| false, now))
     }
@@ -286,7 +296,7 @@ impl LockService {
     ) -> Result<Option<LockHolder>, Fault> {
         let file = target.file_key();
         let shard = self.shard(&file);
-        let local = if shard.lock().has(&file) { None } else { self.kernel_locks(target, owner.client)? };
+        let local = if shard.lock().has(&file) { None } else { self.open_kernel_locks(target)? };
         let table = shard.lock();
         match local {
             // What was locked meanwhile is in the table, and the kernel takes it for another
@@ -349,7 +359,7 @@ impl LockService {
         now: Instant,
     ) {
         // Requests of strangers must not make the server examine all locks.
-        if self.accounts.read().contains_key(&client) {
+        if self.accounts.read().of_client.contains_key(&client) {
             for shard in &self.shards {
                 self.run(shard, |table, callbacks| table.release_owners(client, is_released, now, callbacks));
             }
@@ -426,17 +436,30 @@ impl LockService {
 
     /// The account of a client. While the caller has it, it is not removed.
     fn account(&self, client: LockClient) -> Arc<ClientAccount> {
-        if let Some(account) = self.accounts.read().get(&client) {
+        let address = match client {
+            LockClient::Host(address) => Some(address),
+            LockClient::Clientid(_) | LockClient::Local => None,
+        };
+        self.account_at(client, address)
+    }
+
+    fn account_at(&self, client: LockClient, address: Option<IpAddr>) -> Arc<ClientAccount> {
+        if let Some(account) = self.accounts.read().of_client.get(&client) {
             return Arc::clone(account);
         }
-        let mut accounts = self.accounts.write();
-        let new = || Arc::new(ClientAccount::new(client, ClientLimits::CLIENT, Some(Arc::clone(&self.all))));
-        Arc::clone(accounts.entry(client).or_insert_with(new))
+        let Accounts { of_client, of_address } = &mut *self.accounts.write();
+        let usage = || Arc::new(LockUsage::new(ClientLimits::CLIENT, Some(Arc::clone(&self.all))));
+        let usage = match address.map(client_network) {
+            Some(network) => Arc::clone(of_address.entry(network).or_insert_with(usage)),
+            None => usage(),
+        };
+        let account = || Arc::new(ClientAccount::of_address(client, usage));
+        Arc::clone(of_client.entry(client).or_insert_with(account))
     }
 
     /// Whether a client has been recorded, and so may have locks.
     pub(crate) fn has_begun(&self, client: LockClient) -> bool {
-        let account = self.accounts.read().get(&client).map(Arc::clone);
+        let account = self.accounts.read().of_client.get(&client).map(Arc::clone);
         account.is_some_and(|account| *account.is_recorded.lock())
     }
 
@@ -471,13 +494,15 @@ impl LockService {
         *next_scan = Some(next);
         drop(next_scan);
         let accounts = self.accounts.read();
-        let idle = accounts.values().filter(|account| {
+        let idle = accounts.of_client.values().filter(|account| {
             let is_idle = Arc::strong_count(account) == 1;
             is_idle && account.was_idle.swap(true, Ordering::Relaxed)
         });
         let idle: Vec<_> = idle.cloned().collect();
         drop(accounts);
         idle.iter().for_each(|account| self.forget_client(account));
+        drop(idle);
+        self.accounts.write().of_address.retain(|_, usage| Arc::strong_count(usage) > 1);
         next
     }
 
@@ -500,7 +525,7 @@ impl LockService {
         // Requests cannot begin while the map is locked.
         let mut accounts = self.accounts.write();
         if !is_used() {
-            accounts.remove(&client);
+            accounts.of_client.remove(&client);
         }
     }
 
@@ -509,22 +534,35 @@ impl LockService {
     pub(crate) fn kernel_locks(
         &self,
         target: &VerifiedHandle<'_>,
-        client: LockClient,
+        peer: IpAddr,
     ) -> Result<Option<Box<dyn KernelLocks>>, Fault> {
+        let opened = self.open_kernel_locks(target)?;
+        Ok(opened.map(|locks| self.kernel_locked_files.count(client_network(peer), locks)))
+    }
+
+    fn open_kernel_locks(&self, target: &VerifiedHandle<'_>) -> Result<Option<Box<dyn KernelLocks>>, Fault> {
         if !self.uses_kernel_locks.load(Ordering::Relaxed) {
             return Ok(None);
         }
         match target.vfs().open_kernel_locks(&target.node) {
-            Ok(locks) => Ok(Some(self.kernel_locked_files.count(client, locks))),
+            Ok(locks) => Ok(Some(locks)),
             Err(Error::Os(rustix::io::Errno::OPNOTSUPP)) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Whether a client can lock another file in the kernel, if that is done.
-    pub(crate) fn has_share_left(&self, client: LockClient) -> bool {
+    pub(crate) fn has_share_left(&self, peer: IpAddr) -> bool {
         !self.uses_kernel_locks.load(Ordering::Relaxed)
-            || self.kernel_locked_files.allows(client, curt_vfs::kernel_locked_files_max())
+            || self.kernel_locked_files.allows(client_network(peer), curt_vfs::kernel_locked_files_max())
+    }
+}
+
+#[cfg(test)]
+impl LockService {
+    /// Locks what all clients share, until the result is dropped.
+    pub(crate) fn lock_all_shared(&self) -> impl Sized + '_ {
+        (self.accounts.write(), self.shards.iter().map(Mutex::lock).collect::<Vec<_>>())
     }
 }
 
@@ -620,6 +658,7 @@ mod tests {
 
     const A: LockClient = LockClient::Clientid(1);
     const B: LockClient = LockClient::Clientid(2);
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     fn file(number: u32) -> LockFile {
         LockFile::new(1, NodeHandle::new(HandleScheme::Memory, 0, &number.to_be_bytes()).unwrap())
@@ -788,13 +827,38 @@ mod tests {
         assert_eq!((opened.get(), world.service.counts().locks), (5, 1));
         // Who opens files himself does so only for one that nobody has locked.
         let (mut opened, request) = (None, request(B, LockWait::No));
-        let lock =
-            |number, opened: &mut _| world.service.lock_with(&file(number), &request, opened, world.now);
+        let lock = |number, opened: &mut _| {
+            world.service.lock_with(&file(number), &request, HERE, opened, world.now)
+        };
         assert_eq!(lock(2, &mut opened), Ok(None));
         assert_eq!(lock(1, &mut opened), Ok(Some(LockOutcome::Granted)));
         opened = Some(None);
         assert_eq!(lock(2, &mut opened), Ok(Some(LockOutcome::Granted)));
         assert!(opened.is_none());
+    }
+
+    // SEMANTICS: lockd-12.
+    #[test]
+    fn the_clients_of_one_address_share_its_limits_as_long_as_one_of_them_is_known() {
+        let world = World::new();
+        let account = |number, address: &str| {
+            world.service.account_at(LockClient::Clientid(number), Some(address.parse().unwrap()))
+        };
+        let share = |one: &ClientAccount, other: &ClientAccount| Arc::ptr_eq(one.usage(), other.usage());
+        let [first, second] = [1, 2].map(|number| account(number, "10.0.0.1"));
+        assert!(share(&first, &second) && share(&first, &account(3, "::ffff:10.0.0.1")));
+        assert!(share(&account(4, "fd00::1"), &account(5, "fd00::2:0:0:0")));
+        assert!(share(&first, &world.service.account(LockClient::Host("10.0.0.1".parse().unwrap()))));
+        for other in [account(6, "10.0.0.2"), account(7, "fd00:0:0:1::1")] {
+            assert!(!share(&first, &other));
+        }
+        drop((first, second));
+        assert_eq!(world.service.accounts.read().of_address.len(), 4);
+        for hours in 1..=2 {
+            world.service.forget_idle_clients(world.now + Duration::from_secs(3600 * hours));
+        }
+        let accounts = world.service.accounts.read();
+        assert!(accounts.of_client.is_empty() && accounts.of_address.is_empty());
     }
 
     #[test]

@@ -18,17 +18,16 @@ use curt_proto::nfs4::Clientid;
 use curt_rpc::clock::TimeSource;
 use curt_rpc::server::DeferredCall;
 use curt_types::{Access, Fault};
-use curt_vfs::{Error, LookupUse, NodeHandle};
+use curt_vfs::{Error, NodeHandle, ObjectPermit};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
 use crate::nlm::DeferredRequest;
-use crate::ops;
 use crate::request::{NfsRequest, VerifiedHandle};
 use crate::service::NfsService;
 use crate::state::{
-    BegunChange, ChangeKind, DelegationObserver, DelegationRefusal, FileChange, FileKey, LocalChanges,
-    Recall, SlotInUse,
+    BegunChange, ChangeKind, DelegationObserver, DelegationRefusal, FileChange, FileKey, IoDirection,
+    LocalChanges, Recall, SlotInUse,
 };
 
 /// How long a request waits for delegations to be returned.
@@ -37,6 +36,9 @@ const WAIT_MAX: Duration = Duration::from_millis(250);
 const SEARCHES: Duration = Duration::from_secs(3);
 /// Maximum number of requests that wait. Others get NFS4ERR_DELAY or NFS3ERR_JUKEBOX at once.
 const WAITING_MAX: usize = 4096;
+
+/// Maximum number of tries of a change of names whose objects have delegations, or get them.
+const NAMES_TRIES_MAX: usize = 16;
 
 /// State of a call that has waited, for its next execution.
 pub(crate) struct WaitedCall {
@@ -198,6 +200,14 @@ impl WaitingCalls {
     }
 }
 
+#[cfg(test)]
+impl NfsService {
+    /// Locks what all clients share, until the result is dropped.
+    pub(crate) fn lock_all_shared(&self) -> impl Sized + '_ {
+        (self.held.lock_all_shared(), self.locks.lock_all_shared(), self.waiting_calls.table.lock())
+    }
+}
+
 /// Resumes the calls that wait for a file.
 pub(crate) struct WaitingFiles(pub(crate) Arc<WaitingCalls>);
 
@@ -328,31 +338,59 @@ impl<'r> NfsRequest<'r, '_> {
         self.begin_change_of(&target.file_key(), ChangeKind::Attributes, modified)
     }
 
-    /// As [`Self::begin_change`], of the object with the name `name` in `directory`, if there is
-    /// one: of its data, or of the name. The name is looked up only if there are delegations.
-    pub(crate) fn begin_change_of_name(
+    /// Makes a change of names in `directories`. The tree asks for permission when it knows which
+    /// objects have the names: nobody can give a name to another object then, so no delegation of
+    /// it goes unnoticed. If others have a delegation, or deny the change of the data, nothing is
+    /// changed, and it is tried again once the change of these objects has begun.
+    ///
+    /// # Errors
+    /// As [`Self::begin_change`]; [`Fault::Jukebox`] also if the names are changed again and again.
+    pub(crate) fn change_names<T>(
         &mut self,
-        directory: &VerifiedHandle<'r>,
-        name: &[u8],
+        directories: &[&VerifiedHandle<'r>],
         kind: ChangeKind,
-    ) -> Result<Option<FileChange<'r>>, Fault> {
-        if let Some(change) = self.service.held.delegations.begin_change_of_any(self.service.uptime()) {
-            return Ok(Some(change));
+        mut change: impl FnMut(&mut ObjectPermit<'_>) -> T,
+    ) -> Result<T, Fault> {
+        let (service, by) = (self.service, self.client);
+        let held = &service.held;
+        let mut begun = Vec::new();
+        for _ in 0..NAMES_TRIES_MAX {
+            let mut refused = Vec::new();
+            let result = change(&mut |directory, object| {
+                let above = directories.iter().find(|above| above.node == *directory);
+                let above = above.ok_or(Error::STALE)?;
+                let file = FileKey { node: *object, ..above.file_key() };
+                if begun.iter().any(|(other, _)| *other == file) {
+                    return Ok(());
+                }
+                let is_denied = kind == ChangeKind::Data
+                    && (held.grace.may_deny() || held.shares.denies_io(&file, None, IoDirection::Write));
+                match held.delegations.begin_change_unless_held(&file, by) {
+                    Some(change) if !is_denied => begun.push((file, change)),
+                    _ => {
+                        refused.push((*above, file));
+                        return Err(Errno::AGAIN.into());
+                    }
+                }
+                Ok(())
+            });
+            if refused.is_empty() {
+                return Ok(result);
+            }
+            // All are recalled before the request waits for the first.
+            let changes = refused.into_iter().map(|(above, file)| {
+                if kind == ChangeKind::Data {
+                    above.file_not_denied(&file, IoDirection::Write)?;
+                }
+                let node = if kind == ChangeKind::Data { &file.node } else { &above.node };
+                Ok((file, self.begin_change_of(&file, kind, Modified { target: above, node })?))
+            });
+            let changes: Vec<Result<_, Fault>> = changes.collect();
+            for change in changes {
+                begun.push(change?);
+            }
         }
-        let child = match self.found_child(directory, name) {
-            Some(child) => child,
-            None => match ops::find_object(self, directory, name, LookupUse::Object, false).value {
-                Ok(found) => found.handle,
-                // What cannot be looked up is not changed either.
-                Err(_) => return Ok(None),
-            },
-        };
-        let file = FileKey { node: child, ..directory.file_key() };
-        let node = match kind {
-            ChangeKind::Data | ChangeKind::Local(_) => &child,
-            ChangeKind::Attributes => &directory.node,
-        };
-        self.begin_change_of(&file, kind, Modified { target: directory, node }).map(Some)
+        Err(Fault::Jukebox)
     }
 
     /// As [`Self::begin_change`], of the names in a directory.

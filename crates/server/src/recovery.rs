@@ -37,7 +37,12 @@ impl NfsService {
                 "NFSv4 clients may reclaim their state"
             );
             let clients = last.clients.into_iter();
-            let clients = clients.map(|(owner, principal)| RecordedClient { owner, principal }).collect();
+            let clients = clients.map(|(owner, entry)| RecordedClient {
+                owner,
+                principal: entry.principal,
+                denies: entry.denies,
+            });
+            let clients = clients.collect();
             let until = self.uptime().saturating_add(grace);
             self.held.delegations.track_changes(until);
             self.held.grace.begin(clients, until);
@@ -87,7 +92,8 @@ impl NfsService {
         if client.is_recorded() {
             return Ok(());
         }
-        let recorded = self.client_records.add(client.id, &client.into(), || client.is_removed());
+        let record = RecordedClient::from(client);
+        let recorded = self.client_records.add(client.id, &record, || client.is_removed());
         let is_recorded = recorded.map_err(|error| {
             tracing::error!(%error, "an NFSv4 client cannot be recorded: its request is delayed");
             StateFault::Delay
@@ -95,7 +101,7 @@ impl NfsService {
         if !is_recorded {
             return Err(StateFault::DeadSession);
         }
-        client.set_recorded();
+        client.set_recorded(record.denies);
         Ok(())
     }
 
@@ -134,11 +140,9 @@ impl NfsService {
         self.note_delegations();
     }
 
-    /// Records that clients know of all changes of files that were delegated to them. In the grace
-    /// period they do not: files that are not reclaimed yet have no lease of the kernel.
+    /// Records that clients know of all changes of files that were delegated to them, if they do.
     fn note_delegations(&self) {
-        let held = &self.held;
-        if held.delegations.is_empty() || self.is_in_grace() || held.has_unanswered_recalls() {
+        if !self.held.notices_changes() {
             return;
         }
         if let Err(error) = self.state.set_changes_noticed_until(self.clock.coarse_wall_clock()) {
@@ -309,6 +313,7 @@ mod tests {
                 is_admitted: false,
                 pin: None,
             };
+            client.note_denial(asked.mode);
             self.service.begin_open(client, is_reclaim)?;
             self.service.open_state(client, &asked)
         }
@@ -512,7 +517,7 @@ mod tests {
                 file: FileKey { file_system: FileSystemId(1), node },
                 handle: &handle,
                 granted_by,
-                is_reclaim: true,
+                reclaim: Some(&|| true),
                 local: LocalChanges::Ignored,
             };
             run.service.held.delegate(&one, asked, run.service.uptime())

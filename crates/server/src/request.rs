@@ -14,7 +14,7 @@ use crate::authorisation_cache::{Authorisation, AuthorisationCache};
 use crate::exports::{Export, ExportRules};
 use crate::file_handle::HandleContents;
 use crate::nlm::DeferredRequest;
-use crate::ops::{self, BothAttributes, BothOp, FoundObject, OpResult, PostOp, WccOp};
+use crate::ops::{BothAttributes, BothOp, FoundObject, OpResult, PostOp, WccOp};
 use crate::recalls::RecallInProgress;
 use crate::replay::ExecutionWindow;
 use crate::service::NfsService;
@@ -64,15 +64,6 @@ pub(crate) struct NfsRequest<'r, 'c> {
     pub(crate) deadline: Option<Instant>,
     /// The NLM request that its host can give up, if it has waited or is about to.
     pub(crate) deferred: Option<Arc<DeferredRequest>>,
-    /// The name that a LOOKUP of this compound has found last, if nothing was changed since.
-    pub(crate) found: Option<FoundChild<'r>>,
-}
-
-/// A name that was found.
-pub(crate) struct FoundChild<'r> {
-    directory: FileKey,
-    name: &'r [u8],
-    child: NodeHandle,
 }
 
 impl<'r, 'c> NfsRequest<'r, 'c> {
@@ -90,26 +81,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
             recall: None,
             deadline: None,
             deferred: None,
-            found: None,
         }
-    }
-
-    /// Records what a name refers to, for an operation on it that follows in the same compound.
-    pub(crate) fn note_found(
-        &mut self,
-        directory: &VerifiedHandle<'r>,
-        name: &'r [u8],
-        child: &VerifiedHandle<'r>,
-    ) {
-        let is_within = directory.export().id == child.export().id;
-        let found = || FoundChild { directory: directory.file_key(), name, child: child.node };
-        self.found = is_within.then(found);
-    }
-
-    /// The object of a name, if it was found by this compound.
-    pub(crate) fn found_child(&self, directory: &VerifiedHandle<'r>, name: &[u8]) -> Option<NodeHandle> {
-        let found = self.found.as_ref()?;
-        (found.name == name && found.directory == directory.file_key()).then_some(found.child)
     }
 }
 
@@ -205,24 +177,14 @@ impl<'r> VerifiedHandle<'r> {
         self.file_not_denied(&self.file_key(), io)
     }
 
-    /// As [`Self::not_denied`], for the object with the name `name` in this directory. The name is
-    /// looked up only if there are denials.
-    pub(crate) fn name_not_denied(
-        &self,
-        request: &mut NfsRequest<'_, '_>,
-        name: &[u8],
-        io: IoDirection,
-    ) -> Result<(), Fault> {
-        if !self.service.held.shares.has_denials() {
-            return Ok(());
+    /// As [`Self::not_denied`], for another file of its tree.
+    pub(crate) fn file_not_denied(&self, file: &FileKey, io: IoDirection) -> Result<(), Fault> {
+        let held = &self.service.held;
+        // What was not reclaimed yet may deny it (RFC 8881 section 8.4.2).
+        if held.grace.may_deny() {
+            return Err(Fault::Jukebox);
         }
-        // I/O on what cannot be looked up fails anyway.
-        let Ok(found) = ops::find(request, self, name).value else { return Ok(()) };
-        self.file_not_denied(&FileKey { node: found.handle, ..self.file_key() }, io)
-    }
-
-    fn file_not_denied(&self, file: &FileKey, io: IoDirection) -> Result<(), Fault> {
-        let denied = || self.service.held.shares.denies_io(file, None, io);
+        let denied = || held.shares.denies_io(file, None, io);
         // An error of the expiry leaves it denied.
         let expire = || self.service.expire_holders(file, WantedAccess::Io(io)).is_err();
         let is_denied = denied() && (expire() || denied());

@@ -122,10 +122,9 @@ impl Vfs for Cold {
         read_link,
         write,
         commit,
-        make,
-        remove,
-        remove_directory,
-        rename,
+        make_permitted,
+        remove_permitted,
+        rename_permitted,
         link,
         limits,
         sync_all

@@ -152,6 +152,20 @@ pub enum ReaddirDetail {
     Nodes,
 }
 
+/// Permits a change for an object that a name refers to, by its directory and its handle. It is
+/// asked when the object is known for certain, with locks of the tree held, so it must not use the
+/// tree. Its error is that of the operation, which then has no effect.
+pub type ObjectPermit<'a> = dyn FnMut(&NodeHandle, &NodeHandle) -> Result<(), Error> + 'a;
+
+/// The type of an object whose name is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemovedKind {
+    /// An empty directory (`ENOTDIR`, `ENOTEMPTY`).
+    Directory,
+    /// Anything else (`EISDIR`).
+    Other,
+}
+
 /// Keeps an object usable ([`Vfs::pin`]).
 pub type NodePin = Arc<dyn Any + Send + Sync>;
 
@@ -321,14 +335,26 @@ pub trait Vfs: Send + Sync {
     fn commit(&self, caller: &FsCred<'_>, node: &NodeHandle, offset: u64, count: u32) -> WccResult<()>;
 
     /// Creates an object called `name`. The attributes are the directory's. [`Error::Lost`] as for
-    /// [`Vfs::commit`], if an existing file gets another size.
+    /// [`Vfs::commit`], if an existing file gets another size: for this `permit` is asked.
+    fn make_permitted(
+        &self,
+        caller: &FsCred<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        object: NewNode<'_>,
+        permit: &mut ObjectPermit<'_>,
+    ) -> WccResult<CreatedNode>;
+
+    /// Creates an object called `name`.
     fn make(
         &self,
         caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
         object: NewNode<'_>,
-    ) -> WccResult<CreatedNode>;
+    ) -> WccResult<CreatedNode> {
+        self.make_permitted(caller, directory, name, object, &mut |_, _| Ok(()))
+    }
 
     /// Creates a regular file or uses an existing one.
     fn create(
@@ -341,14 +367,40 @@ pub trait Vfs: Send + Sync {
         self.make(caller, directory, name, NewNode::File(mode))
     }
 
-    /// Removes a name that is not a directory (`EISDIR`).
-    fn remove(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()>;
+    /// Removes a name. `permit` is asked for its object.
+    fn remove_permitted(
+        &self,
+        caller: &FsCred<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        kind: RemovedKind,
+        permit: &mut ObjectPermit<'_>,
+    ) -> WccResult<()>;
 
-    /// Removes an empty directory (`ENOTDIR`, `ENOTEMPTY`).
-    fn remove_directory(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()>;
+    /// Removes a name that is not a directory.
+    fn remove(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()> {
+        self.remove_permitted(caller, directory, name, RemovedKind::Other, &mut |_, _| Ok(()))
+    }
+
+    /// Removes an empty directory.
+    fn remove_directory(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()> {
+        self.remove_permitted(caller, directory, name, RemovedKind::Directory, &mut |_, _| Ok(()))
+    }
 
     /// Renames as rename(2): atomically, over an existing name of the same type; no effect if both
-    /// are names of one file.
+    /// are names of one file. `permit` is asked for the renamed and the replaced object, both in
+    /// any case.
+    fn rename_permitted(
+        &self,
+        caller: &FsCred<'_>,
+        from: &NodeHandle,
+        from_name: &[u8],
+        to: &NodeHandle,
+        to_name: &[u8],
+        permit: &mut ObjectPermit<'_>,
+    ) -> RenameResult;
+
+    /// Renames as [`Vfs::rename_permitted`], with any object.
     fn rename(
         &self,
         caller: &FsCred<'_>,
@@ -356,7 +408,9 @@ pub trait Vfs: Send + Sync {
         from_name: &[u8],
         to: &NodeHandle,
         to_name: &[u8],
-    ) -> RenameResult;
+    ) -> RenameResult {
+        self.rename_permitted(caller, from, from_name, to, to_name, &mut |_, _| Ok(()))
+    }
 
     /// Creates a hard link to `node`, as link(2): `EPERM` for directories, `EEXIST` for an existing
     /// name.

@@ -43,17 +43,14 @@ macro_rules! forward_method {
     (commit) => {
         $crate::forward_method!(@commit(caller: &curt_vfs::FsCred<'_>, node: &curt_vfs::NodeHandle, offset: u64, count: u32) -> curt_vfs::WccResult<()>);
     };
-    (make) => {
-        $crate::forward_method!(@make(caller: &curt_vfs::FsCred<'_>, directory: &curt_vfs::NodeHandle, name: &[u8], object: curt_vfs::NewNode<'_>) -> curt_vfs::WccResult<curt_vfs::CreatedNode>);
+    (make_permitted) => {
+        $crate::forward_method!(@make_permitted(caller: &curt_vfs::FsCred<'_>, directory: &curt_vfs::NodeHandle, name: &[u8], object: curt_vfs::NewNode<'_>, permit: &mut curt_vfs::ObjectPermit<'_>) -> curt_vfs::WccResult<curt_vfs::CreatedNode>);
     };
-    (remove) => {
-        $crate::forward_method!(@remove(caller: &curt_vfs::FsCred<'_>, directory: &curt_vfs::NodeHandle, name: &[u8]) -> curt_vfs::WccResult<()>);
+    (remove_permitted) => {
+        $crate::forward_method!(@remove_permitted(caller: &curt_vfs::FsCred<'_>, directory: &curt_vfs::NodeHandle, name: &[u8], kind: curt_vfs::RemovedKind, permit: &mut curt_vfs::ObjectPermit<'_>) -> curt_vfs::WccResult<()>);
     };
-    (remove_directory) => {
-        $crate::forward_method!(@remove_directory(caller: &curt_vfs::FsCred<'_>, directory: &curt_vfs::NodeHandle, name: &[u8]) -> curt_vfs::WccResult<()>);
-    };
-    (rename) => {
-        $crate::forward_method!(@rename(caller: &curt_vfs::FsCred<'_>, from: &curt_vfs::NodeHandle, from_name: &[u8], to: &curt_vfs::NodeHandle, to_name: &[u8]) -> curt_vfs::RenameResult);
+    (rename_permitted) => {
+        $crate::forward_method!(@rename_permitted(caller: &curt_vfs::FsCred<'_>, from: &curt_vfs::NodeHandle, from_name: &[u8], to: &curt_vfs::NodeHandle, to_name: &[u8], permit: &mut curt_vfs::ObjectPermit<'_>) -> curt_vfs::RenameResult);
     };
     (link) => {
         $crate::forward_method!(@link(caller: &curt_vfs::FsCred<'_>, node: &curt_vfs::NodeHandle, directory: &curt_vfs::NodeHandle, name: &[u8]) -> curt_vfs::LinkResult);

@@ -6,7 +6,7 @@ use curt_vfs::{CreateMode, NewNode, SpecialFile};
 use super::name::{NamePurpose, check_name};
 use super::{FoundObject, WccOp, attributes, interrupted_change, lookup};
 use crate::request::{NfsRequest, VerifiedHandle};
-use crate::state::{ChangeKind, FileChange, IoDirection};
+use crate::state::{ChangeKind, FileChange};
 
 /// The number of bits of a major device number in Linux.
 const MAJOR_BITS: u32 = 12;
@@ -27,43 +27,40 @@ pub(crate) fn make<'r>(
     if let Err(fault) = allowed {
         return current.not_begun(fault);
     }
-    let _changes = match begin(request, current, name, object) {
-        Ok(changes) => changes,
+    let _directory = match begin(request, current, name, object) {
+        Ok(change) => change,
         Err(fault) => return current.not_begun(fault),
     };
     let made = if let Some(window) = request.repeated {
         interrupted_change::make(request, current, name, object, window)
     } else {
         request.may_block(current);
-        let vfs = current.vfs();
-        vfs.make(&current.caller(), &current.node, name, object)
+        let made = request.change_names(&[current], ChangeKind::Data, |permit| {
+            current.vfs().make_permitted(&current.caller(), &current.node, name, object, permit)
+        });
+        match made {
+            Ok(made) => made,
+            Err(fault) => return current.not_begun(fault),
+        }
     };
     current.wcc(made).map(|made| FoundObject { is_new: made.new, ..current.child(&made.node, name) })
 }
 
-/// Begins the change of the directory, and of the existing file that an unchecked creation
-/// truncates, unless an open denies that. One that finds a file changes nothing else.
+/// Begins the change of the directory. An unchecked creation that finds a file does not change it.
 fn begin<'r>(
     request: &mut NfsRequest<'r, '_>,
     current: &VerifiedHandle<'r>,
     name: &[u8],
     object: NewNode<'_>,
-) -> Result<[Option<FileChange<'r>>; 2], Fault> {
-    let truncated = match object {
-        NewNode::File(CreateMode::Unchecked(set)) if set.size.is_some() => {
-            current.name_not_denied(request, name, IoDirection::Write)?;
-            request.begin_change_of_name(current, name, ChangeKind::Data)?
-        }
-        _ => None,
-    };
+) -> Result<Option<FileChange<'r>>, Fault> {
     if let Some(change) = request.service.held.delegations.begin_change_of_any(request.service.uptime()) {
-        return Ok([truncated, Some(change)]);
+        return Ok(Some(change));
     }
     let is_unchecked = matches!(object, NewNode::File(CreateMode::Unchecked(_)));
     if is_unchecked && lookup::find(request, current, name).value.is_ok() {
-        return Ok([truncated, None]);
+        return Ok(None);
     }
-    Ok([truncated, Some(request.begin_change(current, ChangeKind::Attributes)?)])
+    request.begin_change(current, ChangeKind::Attributes).map(Some)
 }
 
 /// Refuses device numbers that Linux would truncate to another device, and attributes that cannot

@@ -1,5 +1,7 @@
 //! REMOVE and RMDIR (RFC 1813 sections 3.3.12 and 3.3.13).
 
+use curt_vfs::RemovedKind;
+
 use super::name::{NamePurpose, check_name};
 use super::{WccOp, interrupted_change};
 use crate::request::{NfsRequest, VerifiedHandle};
@@ -19,18 +21,20 @@ pub(crate) fn remove<'r>(
     if let Some(window) = request.repeated {
         return current.wcc(interrupted_change::remove(request, current, window));
     }
-    let changes = (
-        request.begin_change_of_directory(current),
-        request.begin_change_of_name(current, name, ChangeKind::Attributes),
-    );
-    if let (Err(fault), _) | (_, Err(fault)) = changes {
-        return current.not_begun(fault);
-    }
+    let _directory = match request.begin_change_of_directory(current) {
+        Ok(change) => change,
+        Err(fault) => return current.not_begun(fault),
+    };
     request.may_block(current);
-    let (vfs, caller) = (current.vfs(), current.caller());
-    current.wcc(if purpose == NamePurpose::RemoveDirectory {
-        vfs.remove_directory(&caller, &current.node, name)
-    } else {
-        vfs.remove(&caller, &current.node, name)
-    })
+    let kind = match purpose {
+        NamePurpose::RemoveDirectory => RemovedKind::Directory,
+        _ => RemovedKind::Other,
+    };
+    let removed = request.change_names(&[current], ChangeKind::Attributes, |permit| {
+        current.vfs().remove_permitted(&current.caller(), &current.node, name, kind, permit)
+    });
+    match removed {
+        Ok(removed) => current.wcc(removed),
+        Err(fault) => current.not_begun(fault),
+    }
 }

@@ -27,17 +27,19 @@ pub(crate) fn rename<'r>(
         let renamed = interrupted_change::rename(request, saved, current, to, window);
         return saved.both_unchanged(current, renamed);
     }
-    // All are recalled before the request waits for the first.
-    let kind = ChangeKind::Attributes;
-    let names =
-        [request.begin_change_of_name(saved, from, kind), request.begin_change_of_name(current, to, kind)];
+    // Both are recalled before the request waits for the first.
     let directories = [request.begin_change_of_directory(saved), request.begin_change_of_directory(current)];
-    if let Some(fault) = names.iter().chain(&directories).find_map(|change| change.as_ref().err()) {
+    if let Some(fault) = directories.iter().find_map(|change| change.as_ref().err()) {
         return saved.both_unchanged(current, Err(*fault));
     }
     request.may_block(saved);
-    let vfs = saved.vfs();
-    let renamed = vfs.rename(&saved.caller(), &saved.node, from, &current.node, to);
+    let renamed = request.change_names(&[saved, current], ChangeKind::Attributes, |permit| {
+        saved.vfs().rename_permitted(&saved.caller(), &saved.node, from, &current.node, to, permit)
+    });
+    let renamed = match renamed {
+        Ok(renamed) => renamed,
+        Err(fault) => return saved.both_unchanged(current, Err(fault)),
+    };
     OpResult {
         attributes: BothAttributes {
             saved: saved.exported_wcc(renamed.from),

@@ -20,7 +20,10 @@ use parking_lot::Mutex;
 use super::limits::IMPLEMENTATION_MAX;
 use super::opens::ClientStates;
 use super::sessions::CreateSessionSlot;
-use super::{FileKey, ServerState, Session, StateFault, WantedAccess, has_room, is_mostly_used, nanoseconds};
+use super::{
+    FileKey, ServerState, Session, ShareBits, ShareMode, StateFault, WantedAccess, has_room, is_mostly_used,
+    nanoseconds,
+};
 
 /// Maximum time without a request for which a client keeps state that conflicts with no request.
 const COURTESY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -88,7 +91,7 @@ pub(crate) struct Client {
     pub(crate) owner: Box<[u8]>,
     pub(super) verifier: Verifier4,
     pub(super) principal: Principal,
-    pub(super) peer: IpAddr,
+    pub(crate) peer: IpAddr,
     /// The usage of all clients of its address.
     pub(super) of_address: Arc<AddressUsage>,
     pub(super) implementation: Mutex<Box<[u8]>>,
@@ -99,6 +102,10 @@ pub(crate) struct Client {
     pub(super) active: AtomicUsize,
     /// Whether it is recorded on stable storage.
     is_recorded: AtomicBool,
+    /// Whether an OPEN of it denied access to others. Relaxed: read by the request that sets it.
+    denies: AtomicBool,
+    /// Whether that is recorded.
+    is_recorded_as_denying: AtomicBool,
     /// Whether it was removed from the table: it gets no state any more.
     is_removed: AtomicBool,
     /// Nanoseconds of the time before which the client is not asked again to return state. Relaxed:
@@ -127,14 +134,30 @@ impl Client {
         self.state_count.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether this run of the server has recorded it on stable storage.
+    /// To be called before an OPEN with this mode.
+    pub(crate) fn note_denial(&self, mode: ShareMode) {
+        if mode.deny != ShareBits::NONE {
+            self.denies.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it may deny access to others.
+    pub(super) fn denies(&self) -> bool {
+        self.denies.load(Ordering::Relaxed)
+    }
+
+    /// Whether this run of the server has recorded it on stable storage, with its denials.
     pub(crate) fn is_recorded(&self) -> bool {
         // Pairs with `set_recorded`: a reader that sees it set finds the record on the disk.
         self.is_recorded.load(Ordering::Acquire)
+            && (!self.denies() || self.is_recorded_as_denying.load(Ordering::Acquire))
     }
 
     /// Records that the client is on stable storage.
-    pub(crate) fn set_recorded(&self) {
+    pub(crate) fn set_recorded(&self, denies: bool) {
+        if denies {
+            self.is_recorded_as_denying.store(true, Ordering::Release);
+        }
         self.is_recorded.store(true, Ordering::Release);
     }
 
@@ -329,6 +352,8 @@ impl ServerState {
             renewed: AtomicU64::new(nanoseconds(now)),
             active: AtomicUsize::new(0),
             is_recorded: AtomicBool::new(false),
+            denies: AtomicBool::new(false),
+            is_recorded_as_denying: AtomicBool::new(false),
             is_removed: AtomicBool::new(false),
             asked_until: AtomicU64::new(0),
             status_flags: AtomicU32::new(0),

@@ -11,7 +11,8 @@
 //! delegations were recalled gets none for some time, because its writer usually changes it again
 //! soon.
 //!
-//! The order of locks: a shard of this table, then a shard of the table of shares or of locks.
+//! The order of locks: those of a tree of files, which asks about the object of a name, then a
+//! shard of this table, then a shard of the table of shares or of locks.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -343,6 +344,19 @@ impl DelegationTable {
         Err(conflict)
     }
 
+    /// Begins a change of `file` that is made by the client `by`, unless others have a delegation:
+    /// these are not recalled.
+    pub(crate) fn begin_change_unless_held(
+        &self,
+        file: &FileKey,
+        by: Option<Clientid>,
+    ) -> Option<FileChange<'_>> {
+        let changes = &self.changes[self.place(file) % PLACES];
+        changes.fetch_add(1, Ordering::SeqCst);
+        let change = FileChange(changes);
+        (!self.is_held(file, by)).then_some(change)
+    }
+
     /// Marks a delegation as recalled. Returns the recall, if it is to be sent.
     fn recall(
         &self,
@@ -570,6 +584,11 @@ impl DelegationTable {
     /// Ends a change that was forgotten.
     pub(super) fn end_change(&self, file: &FileKey) {
         drop(FileChange(&self.changes[self.place(file) % PLACES]));
+    }
+
+    /// Locks all shards, until the result is dropped.
+    pub(super) fn lock_all(&self) -> impl Sized + '_ {
+        self.shards.iter().map(Mutex::lock).collect::<Vec<_>>()
     }
 
     /// Whether a thread has locked a shard.

@@ -7,8 +7,8 @@
 //! reclaims must not be on it after the next restart, because others may have had its locks.
 
 use std::{
-    collections::{HashMap, HashSet},
-    sync::atomic::{AtomicBool, Ordering},
+    collections::HashMap,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -23,11 +23,13 @@ pub(crate) struct RecordedClient {
     pub(crate) owner: Box<[u8]>,
     /// Its principal.
     pub(crate) principal: Principal,
+    /// Whether it may have denied access to others.
+    pub(crate) denies: bool,
 }
 
 impl From<&Client> for RecordedClient {
     fn from(client: &Client) -> Self {
-        Self { owner: client.owner.clone(), principal: client.principal }
+        Self { owner: client.owner.clone(), principal: client.principal, denies: client.denies() }
     }
 }
 
@@ -37,6 +39,9 @@ pub(crate) struct GracePeriod {
     /// Whether it lasts, readable without the lock. Relaxed: requests that run at the same time as
     /// its end may come before or after it.
     is_on: AtomicBool,
+    /// Number of clients that may have denials which they have not reclaimed yet. Relaxed: see
+    /// `is_on`.
+    denying: AtomicUsize,
     contents: Mutex<GraceContents>,
 }
 
@@ -46,8 +51,8 @@ struct GraceContents {
     until: Duration,
     /// The principals of recorded clients, by owner.
     recorded: HashMap<Box<[u8]>, Principal>,
-    /// The owners that have not completed their reclaims.
-    waiting: HashSet<Box<[u8]>>,
+    /// The owners that have not completed their reclaims, and whether they may have denied access.
+    waiting: HashMap<Box<[u8]>, bool>,
     /// Clients of other protocols reclaim, which do not say when they have completed.
     has_others: bool,
 }
@@ -60,7 +65,8 @@ impl GracePeriod {
         }
         let mut contents = self.contents.lock();
         contents.until = contents.until.max(until);
-        contents.waiting.extend(recorded.iter().map(|client| client.owner.clone()));
+        contents.waiting.extend(recorded.iter().map(|client| (client.owner.clone(), client.denies)));
+        self.denying.store(contents.waiting.values().filter(|denies| **denies).count(), Ordering::Relaxed);
         contents.recorded.extend(recorded.into_iter().map(|client| (client.owner, client.principal)));
         self.is_on.store(true, Ordering::Relaxed);
     }
@@ -78,6 +84,12 @@ impl GracePeriod {
         self.is_on.load(Ordering::Relaxed)
     }
 
+    /// Whether a client may have denied access to others that it has not reclaimed yet. Nobody
+    /// knows of which files.
+    pub(crate) fn may_deny(&self) -> bool {
+        self.denying.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether the period lasts and is to be ended.
     pub(crate) fn is_over(&self, now: Duration) -> bool {
         if !self.is_on() {
@@ -91,6 +103,7 @@ impl GracePeriod {
     pub(crate) fn end(&self) {
         let mut contents = self.contents.lock();
         self.is_on.store(false, Ordering::Relaxed);
+        self.denying.store(0, Ordering::Relaxed);
         *contents = GraceContents::default();
     }
 
@@ -108,7 +121,8 @@ impl GracePeriod {
         // Whatever its instance: a client that restarted has nothing left to reclaim. Another
         // principal must not end the period for it.
         if contents.recorded.get(&client.owner) == Some(&client.principal) {
-            contents.waiting.remove(&client.owner);
+            let denied = contents.waiting.remove(&client.owner) == Some(true);
+            self.denying.fetch_sub(usize::from(denied), Ordering::Relaxed);
         }
     }
 }

@@ -183,6 +183,14 @@ impl IdSource {
     }
 }
 
+#[cfg(test)]
+impl ServerState {
+    /// Locks what all clients share, until the result is dropped.
+    pub(crate) fn lock_all_shared(&self) -> impl Sized + '_ {
+        (self.clients.lock(), self.idle.lock(), self.delegations.lock_all())
+    }
+}
+
 /// Nanoseconds of a time, for atomics.
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)

@@ -85,8 +85,9 @@ pub(crate) struct DelegationRequest<'a> {
     pub(crate) handle: &'a FileHandle,
     /// The request.
     pub(crate) granted_by: GrantingCall,
-    /// `CLAIM_PREVIOUS`: the client had the delegation before the server restarted.
-    pub(crate) is_reclaim: bool,
+    /// The client had it before the server restarted. It gets it back if the file was not changed
+    /// since without its knowledge.
+    pub(crate) reclaim: Option<&'a dyn Fn() -> bool>,
     /// Reports changes by processes of this machine.
     pub(crate) local: LocalChanges,
 }
@@ -686,6 +687,22 @@ impl ServerState {
         asked: DelegationRequest<'_>,
         now: Duration,
     ) -> Result<Stateid, DelegationRefusal> {
+        let (file, reclaim) = (asked.file, asked.reclaim);
+        let stateid = self.grant_delegation(client, asked, now)?;
+        // Whoever changed the file before has recalled nothing; who changes it from now on does.
+        if reclaim.is_some_and(|is_unchanged| !is_unchanged()) {
+            let _ = self.return_delegation(client, &stateid, &file);
+            return Err(DelegationRefusal::Contention);
+        }
+        Ok(stateid)
+    }
+
+    fn grant_delegation(
+        &self,
+        client: &Client,
+        asked: DelegationRequest<'_>,
+        now: Duration,
+    ) -> Result<Stateid, DelegationRefusal> {
         // A lease that is not used is dropped after the guard, which is newer: its end takes time.
         let mut local = asked.local;
         let states = &mut *client.states.lock();
@@ -697,7 +714,7 @@ impl ServerState {
             stateid,
             handle: asked.handle.clone(),
             granted_by: asked.granted_by,
-            is_reclaim: asked.is_reclaim,
+            is_reclaim: asked.reclaim.is_some(),
         };
         let is_written = || self.is_written(&asked.file);
         if !self.delegations.grant(&asked.file, new, &mut local, now, is_written) {
@@ -771,9 +788,16 @@ impl ServerState {
         self.uncount_delegation(client, &file);
     }
 
+    /// Whether there are delegations, and clients know of all changes of files that were delegated
+    /// to them. In the grace period they do not: files that are not reclaimed yet have no lease of
+    /// the kernel.
+    pub(crate) fn notices_changes(&self) -> bool {
+        !self.delegations.is_empty() && !self.grace.is_on() && !self.has_unanswered_recalls()
+    }
+
     /// Whether a client may not know of a change of a file that it had a delegation of: the recall
     /// is not answered, or the client has not freed what was revoked.
-    pub(crate) fn has_unanswered_recalls(&self) -> bool {
+    fn has_unanswered_recalls(&self) -> bool {
         let flag = Revocation::Recall.status_flag();
         let has_revoked = |client: &Client| client.status_flags.load(Ordering::Relaxed) & flag != 0;
         self.delegations.has_recalled()

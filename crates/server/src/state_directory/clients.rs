@@ -2,7 +2,8 @@
 //! 8881 section 8.4.3).
 //!
 //! As text: `lease SECONDS`, then for each change `client PRINCIPAL OWNER` or `gone OWNER`, with
-//! the owner in hexadecimal, and the principal `anonymous` or a uid. Changes are appended. The file
+//! the owner in hexadecimal, and the principal `anonymous` or a uid. ` denies` follows if the
+//! client may have denied access to others. Changes are appended. The file
 //! is replaced when it is opened, at the end of the grace period, when most of its lines have no
 //! effect any more, and after a failure that left it in an unknown state. An incomplete last line
 //! is ignored: its change was not made durable, and nothing depends on it.
@@ -40,9 +41,17 @@ pub(crate) struct RecordLimits {
     pub(crate) clients: usize,
 }
 
+/// The recorded properties of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClientEntry {
+    pub(crate) principal: Principal,
+    /// Whether it may have denied access to others.
+    pub(crate) denies: bool,
+}
+
 /// The record of a client of this run.
 struct StoredClient {
-    principal: Principal,
+    entry: ClientEntry,
     /// The instance.
     client: Clientid,
 }
@@ -69,7 +78,7 @@ pub(crate) struct LastRun {
     /// Its lease; zero if there was none.
     pub(crate) lease: Duration,
     /// The clients that had state at its end.
-    pub(crate) clients: HashMap<Box<[u8]>, Principal>,
+    pub(crate) clients: HashMap<Box<[u8]>, ClientEntry>,
 }
 
 impl Default for ClientRecords {
@@ -114,16 +123,20 @@ impl ClientRecords {
         if is_removed() {
             return Ok(false);
         }
+        let entry = ClientEntry { principal: client.principal, denies: client.denies };
         let present = records.recorded.get_mut(&client.owner);
-        if let Some(record) = present.filter(|record| record.principal == client.principal) {
+        let is_recorded = |record: &&mut StoredClient| record.entry.covers(entry);
+        let is_new = present.is_none();
+        if let Some(record) = present.filter(is_recorded) {
             record.client = id;
             return Ok(true);
         }
-        if records.recorded.len() >= records.limits.clients {
+        if is_new && records.recorded.len() >= records.limits.clients {
             return Err(records.failed(ErrorKind::QuotaExceeded.into()));
         }
-        records.append(&line_of(&client.owner, client.principal))?;
-        let record = StoredClient { principal: client.principal, client: id };
+        let line = line_of(&client.owner, records.with_last(&client.owner, entry));
+        records.append(&line)?;
+        let record = StoredClient { entry, client: id };
         let before = records.recorded.insert(client.owner.clone(), record);
         records.stale_lines += usize::from(before.is_some());
         Ok(true)
@@ -193,6 +206,14 @@ impl RecordsFile {
         self.recorded.get(owner).is_some_and(|record| record.client == id)
     }
 
+    /// The entry to be written for a client of this run. Its denials in the last run count until
+    /// the grace period ends.
+    fn with_last(&self, owner: &[u8], entry: ClientEntry) -> ClientEntry {
+        let last = self.last.clients.get(owner);
+        let denied = last.is_some_and(|last| last.principal == entry.principal && last.denies);
+        ClientEntry { denies: entry.denies || denied, ..entry }
+    }
+
     fn failed(&self, source: std::io::Error) -> StateError {
         StateError::Io { path: self.path.clone().unwrap_or_default(), source }
     }
@@ -224,12 +245,13 @@ impl RecordsFile {
         // The lease of the last run counts until its clients have reclaimed their state.
         let last = if self.last.clients.is_empty() { Duration::ZERO } else { self.last.lease };
         let mut text = format!("lease {}\n", self.limits.lease.max(last).as_secs());
-        for (owner, principal) in &self.last.clients {
-            text.push_str(&line_of(owner, *principal));
+        for (owner, entry) in &self.last.clients {
+            text.push_str(&line_of(owner, *entry));
         }
         for (owner, record) in &self.recorded {
-            if self.last.clients.get(owner) != Some(&record.principal) {
-                text.push_str(&line_of(owner, record.principal));
+            let entry = self.with_last(owner, record.entry);
+            if self.last.clients.get(owner) != Some(&entry) {
+                text.push_str(&line_of(owner, entry));
             }
         }
         let replaced = files::replace(&path, text.as_bytes()).and_then(|()| {
@@ -258,13 +280,20 @@ fn is_at(file: &File, path: &Path) -> bool {
     file.metadata().map(place).ok().zip(std::fs::metadata(path).map(place).ok()).is_some_and(|(a, b)| a == b)
 }
 
-fn line_of(owner: &[u8], principal: Principal) -> String {
-    let mut line = match principal {
+impl ClientEntry {
+    /// Whether a client with this entry needs no other to be recorded as `other` says.
+    fn covers(self, other: Self) -> bool {
+        self.principal == other.principal && (self.denies || !other.denies)
+    }
+}
+
+fn line_of(owner: &[u8], entry: ClientEntry) -> String {
+    let mut line = match entry.principal {
         Principal::Anonymous => "client anonymous ".to_owned(),
         Principal::Uid(uid) => format!("client {uid} "),
     };
     push_hex(&mut line, owner);
-    line.push('\n');
+    line.push_str(if entry.denies { " denies\n" } else { "\n" });
     line
 }
 
@@ -298,12 +327,16 @@ fn parse(bytes: &[u8]) -> Result<LastRun, String> {
             ["lease", seconds] => seconds.parse().ok().map(|seconds| {
                 last.lease = Duration::from_secs(seconds);
             }),
-            ["client", "anonymous", owner] => from_hex(owner).map(|owner| {
-                last.clients.insert(owner, Principal::Anonymous);
-            }),
-            ["client", uid, owner] => uid.parse().ok().zip(from_hex(owner)).map(|(uid, owner)| {
-                last.clients.insert(owner, Principal::Uid(uid));
-            }),
+            ["client", principal, owner, ref denies @ ..] if matches!(denies, [] | ["denies"]) => {
+                let principal = match principal {
+                    "anonymous" => Some(Principal::Anonymous),
+                    uid => uid.parse().ok().map(Principal::Uid),
+                };
+                let denies = !denies.is_empty();
+                principal.zip(from_hex(owner)).map(|(principal, owner)| {
+                    last.clients.insert(owner, ClientEntry { principal, denies });
+                })
+            }
             ["gone", owner] => from_hex(owner).map(|owner| {
                 last.clients.remove(&owner);
             }),
@@ -324,11 +357,14 @@ mod tests {
     const LIMITS: RecordLimits = RecordLimits { lease: Duration::from_secs(90), clients: 4 };
 
     fn client(owner: &[u8], principal: Principal) -> RecordedClient {
-        RecordedClient { owner: owner.into(), principal }
+        RecordedClient { owner: owner.into(), principal, denies: false }
     }
 
     fn clients(last: LastRun) -> HashSet<RecordedClient> {
-        last.clients.into_iter().map(|(owner, principal)| RecordedClient { owner, principal }).collect()
+        let clients = last.clients.into_iter();
+        clients
+            .map(|(owner, ClientEntry { principal, denies })| RecordedClient { owner, principal, denies })
+            .collect()
     }
 
     fn open(path: &Path) -> (ClientRecords, HashSet<RecordedClient>) {
@@ -386,6 +422,30 @@ mod tests {
             remove(&records, 1, b"one").unwrap();
             assert!(content(&path).is_empty());
         }
+    }
+
+    #[test]
+    fn a_client_is_recorded_as_denying_from_its_first_denial_to_the_end_of_the_next_grace_period() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("clients");
+        let one = client(b"one", Principal::Uid(5));
+        let denying = RecordedClient { denies: true, ..one.clone() };
+        let (records, _) = open(&path);
+        for (added, expected) in [(&one, &one), (&denying, &denying), (&one, &denying)] {
+            add(&records, 1, added).unwrap();
+            assert_eq!(content(&path), HashSet::from([expected.clone()]));
+        }
+        // The second restart finds it, whatever the client had reclaimed by then.
+        for _ in 0..2 {
+            let (records, last) = open(&path);
+            assert_eq!(last, HashSet::from([denying.clone()]));
+            add(&records, 1, &one).unwrap();
+            assert_eq!(content(&path), HashSet::from([denying.clone()]));
+        }
+        let (records, _) = open(&path);
+        add(&records, 1, &one).unwrap();
+        records.forget_last_run().unwrap();
+        assert_eq!(content(&path), HashSet::from([one]));
     }
 
     #[test]
@@ -467,9 +527,15 @@ mod tests {
                 assert_eq!(parse(&with_part).unwrap().clients.len(), 1);
             }
         }
-        for damage in
-            ["client 7 6f6", "client -1 6f", "client 7 zz", "gone", "lease x", "client 7 \u{e9}\u{e9}"]
-        {
+        for damage in [
+            "client 7 6f6",
+            "client -1 6f",
+            "client 7 zz",
+            "client 7 6f no",
+            "gone",
+            "lease x",
+            "client 7 \u{e9}\u{e9}",
+        ] {
             assert!(parse(format!("{damage}\n").as_bytes()).is_err(), "{damage}");
         }
         assert!(parse(b"\xff\n").is_err());

@@ -201,7 +201,6 @@ impl<'r> Compound<'r, '_> {
             }
             if operation.is_some_and(|operation| operation.properties().changes) {
                 self.has_changed = true;
-                self.request.found = None;
             }
             probe!(NfsdCompoundStatus {
                 xid: self.xid,

@@ -40,7 +40,7 @@ pub(super) fn get_dir_delegation<'r>(
         file: target.file_key(),
         handle: target.handle(),
         granted_by: slot.call(),
-        is_reclaim: false,
+        reclaim: None,
         // The kernel does not report changes of names before they are made.
         local: LocalChanges::Ignored,
     };

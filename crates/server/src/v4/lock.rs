@@ -111,7 +111,13 @@ fn try_lock(
                 Blocking::No => LockWait::No,
             };
             let request = LockRequest { owner: *owner, lock_type, range, wait, reclaim };
-            let locked = service.locks.lock_with(&asked.file, &request, &mut opened, service.clock.now())?;
+            let locked = service.locks.lock_with(
+                &asked.file,
+                &request,
+                client.peer,
+                &mut opened,
+                service.clock.now(),
+            )?;
             must_open = locked.is_none();
             locked.ok_or(OpFailure::Status(NfsStat4::Delay))
         });
@@ -119,11 +125,10 @@ fn try_lock(
             return outcome;
         }
         // No state is locked, because opening may wait for a disk.
-        let client = LockClient::Clientid(client.id.0);
-        if !service.locks.has_share_left(client) {
+        if !service.locks.has_share_left(client.peer) {
             return Err(StateFault::TooManyLocks.into());
         }
-        opened = Some(service.locks.kernel_locks(target, client)?);
+        opened = Some(service.locks.kernel_locks(target, client.peer)?);
     }
 }
 

@@ -22,9 +22,6 @@ pub(super) fn lookup<'r>(
     };
     let found = names::find(&mut compound.request, &directory, name.bytes(), wanted, is_directory)?;
     let FoundName { object, attributes } = found;
-    if let (Object::Exported(directory), Object::Exported(child)) = (&directory, &object) {
-        compound.request.note_found(directory, name.bytes(), child);
-    }
     enter(compound, object)?;
     compound.keep_attributes(attributes);
     Ok(())

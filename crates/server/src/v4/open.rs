@@ -37,7 +37,7 @@ pub(super) fn open<'r>(
     let current = compound.current()?;
     let is_reclaim = matches!(asked.claim, OpenClaim::Previous(_));
     check_claim(&asked)?;
-    begin(compound, is_reclaim)?;
+    begin(compound, mode, is_reclaim)?;
     let delegations = &compound.request.service.held.delegations;
     let creation = matches!(asked.how, OpenHow::Create(_)).then(|| delegations.begin_creation());
     let found = find(compound, current, &asked, mode)?;
@@ -90,7 +90,8 @@ pub(super) fn open<'r>(
 
 /// Checks whether the client may open files now. It is recorded if it has opened none before, which
 /// may block.
-fn begin(compound: &mut Compound<'_, '_>, is_reclaim: bool) -> Outcome {
+fn begin(compound: &mut Compound<'_, '_>, mode: ShareMode, is_reclaim: bool) -> Outcome {
+    compound.slot()?.client().note_denial(mode);
     if !compound.slot()?.client().is_recorded() {
         compound.request.context.may_block();
     }
@@ -201,17 +202,11 @@ fn delegate(
     let (file, handle, granted_by) = (target.file_key(), target.handle(), slot.call());
     let delegable = service.held.check_delegable(slot.client(), &file, is_reclaim, service.uptime());
     let granted = delegable.and_then(|()| service.local_changes(target)).and_then(|local| {
-        let asked = DelegationRequest { file, handle, granted_by, is_reclaim, local };
+        let is_changed = |attributes: Attributes| service.may_be_changed_unnoticed(attributes.ctime);
+        let is_unchanged = || target.attributes().is_some_and(|attributes| !is_changed(attributes));
+        let reclaim: Option<&dyn Fn() -> bool> = if is_reclaim { Some(&is_unchanged) } else { None };
+        let asked = DelegationRequest { file, handle, granted_by, reclaim, local };
         service.held.delegate(slot.client(), asked, service.uptime())
-    });
-    let granted = granted.and_then(|stateid| {
-        // Whoever changed the file before it was reclaimed has recalled nothing.
-        let is_changed = |ctime| service.may_be_changed_unnoticed(ctime);
-        if !is_reclaim || target.attributes().is_some_and(|attributes| !is_changed(attributes.ctime)) {
-            return Ok(stateid);
-        }
-        let _ = service.held.return_delegation(slot.client(), &stateid, &target.file_key());
-        Err(DelegationRefusal::Contention)
     });
     match granted {
         Ok(stateid) => {

@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
 use crate::name::check_new_name;
 use crate::result::{CreatedNode, VfsNode, WccResult};
-use crate::{CreateMode, SpecialFile, verifier};
+use crate::{CreateMode, ObjectPermit, SpecialFile, verifier};
 
 /// Maximum number of retries of a look-up or create while the name changes.
 const TRIES_MAX: usize = 16;
@@ -181,16 +181,17 @@ impl LocalVfs {
         directory: &NodeHandle,
         name: &[u8],
         mode: CreateMode<'_>,
+        permit: &mut ObjectPermit<'_>,
     ) -> WccResult<CreatedNode> {
         for _ in 1..TRIES_MAX {
-            let changed = self.create_or_take(caller, directory, name, mode);
+            let changed = self.create_or_take(caller, directory, name, mode, permit);
             // The directory is not stale.
             let passing = matches!(changed.value, Err(Error::STALE)) && changed.after.is_some();
             if !passing {
                 return changed;
             }
         }
-        self.create_or_take(caller, directory, name, mode)
+        self.create_or_take(caller, directory, name, mode, permit)
     }
 
     fn create_or_take(
@@ -199,6 +200,7 @@ impl LocalVfs {
         directory: &NodeHandle,
         name: &[u8],
         mode: CreateMode<'_>,
+        permit: &mut ObjectPermit<'_>,
     ) -> WccResult<CreatedNode> {
         let mut made = None;
         let (changed, parent) = self.change(caller, directory, |parent, _| {
@@ -236,7 +238,8 @@ impl LocalVfs {
                 CreateMode::Unchecked(SetAttributes { size: Some(size), .. }),
             ) => {
                 // Under the file's own lock, which must not be taken while holding the directory's.
-                let value = self.resize(caller, node.handle, *size);
+                let permitted = permit(directory, &node.handle);
+                let value = permitted.and_then(|()| self.resize(caller, node.handle, *size));
                 WccResult { value, ..changed }
             }
             _ => changed,

@@ -20,6 +20,7 @@ use super::handles::status_of_name;
 use super::lookup_cache::NameSource;
 use super::stat::status;
 use super::{LocalVfs, attributes_of};
+use crate::ObjectPermit;
 use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::NodeHandle;
@@ -62,10 +63,9 @@ impl LocalVfs {
         found.is_ok_and(|status| status.stx_blocks.saturating_mul(512) >= HELD_OPEN_MIN)
     }
 
-    /// Whether a name refers to the same object as before. `None`: it did not exist.
-    fn is_unchanged(&self, directory: BorrowedFd<'_>, name: &[u8], named: Option<&NamedObject>) -> bool {
-        let now = name.into_with_c_str(|name| self.handles.handle_of_name(directory, name));
-        now.ok().as_ref() == named.map(|named| &named.handle)
+    /// The object that a name refers to.
+    fn handle_now(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Option<NodeHandle> {
+        name.into_with_c_str(|name| self.handles.handle_of_name(directory, name)).ok()
     }
 
     pub(super) fn remove_name(
@@ -74,6 +74,7 @@ impl LocalVfs {
         directory: &NodeHandle,
         name: &[u8],
         flags: AtFlags,
+        permit: &mut ObjectPermit<'_>,
     ) -> WccResult<()> {
         let mut tries = 0..NAME_TRIES_MAX;
         loop {
@@ -84,11 +85,13 @@ impl LocalVfs {
             let others = victim.iter().map(|victim| &victim.handle);
             let (changed, parent) = self.change_with(caller, directory, others, |parent, _| {
                 check_new_name(name)?;
-                let is_same = self.locks.name_changes(directory) == turns
-                    || self.is_unchanged(parent, name, victim.as_ref());
-                if !last && !is_same {
+                let seen = victim.as_ref().map(|victim| victim.handle);
+                let is_same = self.locks.name_changes(directory) == turns;
+                let now = if is_same { seen } else { self.handle_now(parent, name) };
+                if !last && now != seen {
                     return Ok(false);
                 }
+                now.map_or(Ok(()), |object| permit(directory, &object))?;
                 rustix::fs::unlinkat(parent, name, flags)?;
                 Ok(true)
             });
@@ -161,6 +164,7 @@ impl LocalVfs {
         from_name: &[u8],
         to: &NodeHandle,
         to_name: &[u8],
+        permit: &mut ObjectPermit<'_>,
     ) -> RenameResult {
         let (source, target) = (self.resolve(from), self.resolve(to));
         let assumed = self.identity.switch_to(caller).map_err(Error::from);
@@ -181,12 +185,19 @@ impl LocalVfs {
                 let (source, target) = (as_found(&source)?, as_found(&target)?);
                 check_new_name(from_name)?;
                 check_new_name(to_name)?;
-                let is_same = [from, to].map(|directory| self.locks.name_changes(directory)) == turns
-                    || self.is_unchanged(source.as_fd(), from_name, moved.as_ref())
-                        && self.is_unchanged(target.as_fd(), to_name, replaced.as_ref());
-                if !last && !is_same {
+                let seen = [&moved, &replaced].map(|named| named.as_ref().map(|named| named.handle));
+                let is_same = [from, to].map(|directory| self.locks.name_changes(directory)) == turns;
+                let handles = || {
+                    [(source, from_name), (target, to_name)]
+                        .map(|(fd, name)| self.handle_now(fd.as_fd(), name))
+                };
+                let now = if is_same { seen } else { handles() };
+                if !last && now != seen {
                     return Ok(None);
                 }
+                let [of_moved, of_replaced] = [(from, now[0]), (to, now[1])]
+                    .map(|(directory, object)| object.map_or(Ok(()), |object| permit(directory, &object)));
+                of_moved.and(of_replaced)?;
                 // If something failed above, the kernel returns the same error, in its own order.
                 rustix::fs::renameat(source, from_name, target, to_name)?;
                 let moved = moved.or_else(|| self.resolve_name(target.as_fd(), to, to_name));
@@ -267,8 +278,15 @@ fn attributes_if_open(directory: &Result<Arc<OwnedFd>, Error>) -> Option<Attribu
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use curt_types::SetAttributes;
+    use rustix::io::Errno;
+
     use super::*;
     use crate::handle::HandleScheme;
+    use crate::{CreateMode, LocalOptions, RemovedKind, Vfs};
 
     #[test]
     fn the_directory_that_got_a_name_is_synced_before_the_one_that_lost_it_and_a_common_one_once() {
@@ -276,5 +294,64 @@ mod tests {
         let (from, to) = (handle(1), handle(2));
         assert!(in_order_of_syncs(&from, &to).eq([&to, &from]));
         assert!(in_order_of_syncs(&from, &from).eq([&from]));
+    }
+    /// Lets threads end, also if the test has failed.
+    struct EndOnDrop<'a>(&'a AtomicBool);
+
+    impl Drop for EndOnDrop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Others rename files over the name all the time.
+    #[test]
+    fn what_is_removed_or_replaced_is_the_object_that_was_permitted() {
+        let directory = tempfile::tempdir().unwrap();
+        let vfs = LocalVfs::open(directory.path(), &LocalOptions::default()).unwrap();
+        let (root, caller) = (vfs.root(), &FsCred::ROOT);
+        let create = |name: &[u8]| {
+            vfs.create(caller, &root, name, CreateMode::Unchecked(&SetAttributes::with_mode(0o600)))
+        };
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for number in 0..3_u8 {
+                let (is_over, vfs, create) = (&is_over, &vfs, &create);
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        create(&[b'a' + number]).value.unwrap();
+                        vfs.rename(caller, &root, &[b'a' + number], &root, b"name").value.unwrap();
+                    }
+                });
+            }
+            let _end = EndOnDrop(&is_over);
+            let mut done = 0;
+            while done < 200 {
+                let mut asked = Vec::new();
+                let mut permit = |above: &NodeHandle, object: &NodeHandle| {
+                    assert_eq!(*above, root);
+                    asked.push(*object);
+                    Ok(())
+                };
+                let is_removed = if done % 2 == 0 {
+                    let kind = RemovedKind::Other;
+                    vfs.remove_permitted(caller, &root, b"name", kind, &mut permit).value.is_ok()
+                } else {
+                    create(b"own").value.unwrap();
+                    vfs.rename_permitted(caller, &root, b"own", &root, b"name", &mut permit).value.unwrap();
+                    asked.len() > 1
+                };
+                if is_removed {
+                    done += 1;
+                    let gone = asked.pop().unwrap();
+                    assert_eq!(vfs.attributes(&gone), Err(Error::STALE));
+                }
+            }
+        });
+        create(b"name").value.unwrap();
+        let mut refuse = |_: &NodeHandle, _: &NodeHandle| Err(Errno::AGAIN.into());
+        let refused = vfs.remove_permitted(caller, &root, b"name", RemovedKind::Other, &mut refuse);
+        assert_eq!(refused.value, Err(Errno::AGAIN.into()));
+        assert!(vfs.lookup(caller, &root, b"name").value.is_ok());
     }
 }

@@ -21,7 +21,7 @@ use crate::result::{
     CreatedNode, FetchOptions, FetchResult, FileSystemSpace, Limits, LinkResult, PostOpResult, RenameResult,
     VfsDirEntry, VfsNode, WccResult, WriteResult,
 };
-use crate::{LookupUse, MayBlock, NewNode, NodePin, ReaddirDetail, Vfs};
+use crate::{LookupUse, MayBlock, NewNode, NodePin, ObjectPermit, ReaddirDetail, RemovedKind, Vfs};
 
 impl Vfs for LocalVfs {
     fn root(&self) -> NodeHandle {
@@ -247,18 +247,19 @@ impl Vfs for LocalVfs {
         self.commit_data(caller, node)
     }
 
-    fn make(
+    fn make_permitted(
         &self,
         caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
         object: NewNode<'_>,
+        permit: &mut ObjectPermit<'_>,
     ) -> WccResult<CreatedNode> {
         let node = |kind, make: &dyn Fn(BorrowedFd<'_>, Mode) -> Result<(), Errno>| {
             self.make_node(caller, directory, name, kind, &object.set(), make)
         };
         match object {
-            NewNode::File(mode) => self.create_file(caller, directory, name, mode),
+            NewNode::File(mode) => self.create_file(caller, directory, name, mode, permit),
             NewNode::Directory(_) => {
                 node(FileKind::Directory, &|parent, mode| rustix::fs::mkdirat(parent, name, mode))
             }
@@ -274,23 +275,31 @@ impl Vfs for LocalVfs {
         }
     }
 
-    fn remove(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()> {
-        self.remove_name(caller, directory, name, AtFlags::empty())
+    fn remove_permitted(
+        &self,
+        caller: &FsCred<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        kind: RemovedKind,
+        permit: &mut ObjectPermit<'_>,
+    ) -> WccResult<()> {
+        let flags = match kind {
+            RemovedKind::Directory => AtFlags::REMOVEDIR,
+            RemovedKind::Other => AtFlags::empty(),
+        };
+        self.remove_name(caller, directory, name, flags, permit)
     }
 
-    fn remove_directory(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()> {
-        self.remove_name(caller, directory, name, AtFlags::REMOVEDIR)
-    }
-
-    fn rename(
+    fn rename_permitted(
         &self,
         caller: &FsCred<'_>,
         from: &NodeHandle,
         from_name: &[u8],
         to: &NodeHandle,
         to_name: &[u8],
+        permit: &mut ObjectPermit<'_>,
     ) -> RenameResult {
-        self.rename_name(caller, from, from_name, to, to_name)
+        self.rename_name(caller, from, from_name, to, to_name, permit)
     }
 
     fn link(

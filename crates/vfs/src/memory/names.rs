@@ -12,7 +12,7 @@ use crate::caller::FsCred;
 use crate::error::Error;
 use crate::name::check_new_name;
 use crate::result::CreatedNode;
-use crate::{CreateMode, verifier};
+use crate::{CreateMode, ObjectPermit, RemovedKind, verifier};
 
 impl MemoryVfs {
     pub(super) fn create_file(
@@ -22,10 +22,12 @@ impl MemoryVfs {
         directory: u64,
         name: &[u8],
         mode: CreateMode<'_>,
+        permit: &mut ObjectPermit<'_>,
     ) -> Result<CreatedNode, Error> {
         check_new_name(name)?;
         if let Some(fileid) = search(tree, caller, directory, name)? {
-            return self.take_existing(tree, caller, fileid, mode);
+            let permitted = |tree: &MemoryTree| permit(&tree.handle(directory), &tree.handle(fileid));
+            return self.take_existing(tree, caller, fileid, mode, permitted);
         }
         let body = InodeBody::Regular { content: FileContent::default(), durable: None };
         let (set, times) = match mode {
@@ -47,6 +49,7 @@ impl MemoryVfs {
         caller: &FsCred<'_>,
         fileid: u64,
         mode: CreateMode<'_>,
+        permitted: impl FnOnce(&MemoryTree) -> Result<(), Error>,
     ) -> Result<CreatedNode, Error> {
         match mode {
             CreateMode::Guarded(_) => Err(Errno::EXIST.into()),
@@ -59,6 +62,9 @@ impl MemoryVfs {
                     FileKind::Regular => {}
                     FileKind::Directory => return Err(Errno::ISDIR.into()),
                     _ => return Err(Errno::EXIST.into()),
+                }
+                if set.size.is_some() {
+                    permitted(tree)?;
                 }
                 let size = SetAttributes { size: set.size, ..SetAttributes::default() };
                 self.set(tree, caller, fileid, &size, None)?;
@@ -153,7 +159,8 @@ impl MemoryVfs {
         caller: &FsCred<'_>,
         directory: u64,
         name: &[u8],
-        directories: bool,
+        kind: RemovedKind,
+        permit: &mut ObjectPermit<'_>,
     ) -> Result<(), Error> {
         check_new_name(name)?;
         tree.inode(directory).directory()?;
@@ -161,7 +168,8 @@ impl MemoryVfs {
         let fileid = search(tree, caller, directory, name)?.ok_or(Errno::NOENT)?;
         let victim = tree.inode(fileid);
         tree.inode(directory).owned().check_remove(caller, victim.owned())?;
-        check_replaceable(victim, directories)?;
+        check_replaceable(victim, kind == RemovedKind::Directory)?;
+        permit(&tree.handle(directory), &tree.handle(fileid))?;
         self.take_name(tree, directory, name)?;
         let changed = self.change_time(tree.inode(fileid).ctime);
         tree.unlink(fileid, changed);
@@ -208,10 +216,9 @@ impl MemoryVfs {
         &self,
         tree: &mut MemoryTree,
         caller: &FsCred<'_>,
-        from: u64,
-        from_name: &[u8],
-        to: u64,
-        to_name: &[u8],
+        (from, from_name): (u64, &[u8]),
+        (to, to_name): (u64, &[u8]),
+        permit: &mut ObjectPermit<'_>,
     ) -> Result<(), Error> {
         check_new_name(from_name)?;
         check_new_name(to_name)?;
@@ -232,6 +239,10 @@ impl MemoryVfs {
             return Ok(());
         }
         check_rename(tree, caller, from, moved, to, replaced)?;
+        let of_moved = permit(&tree.handle(from), &tree.handle(moved));
+        let of_replaced =
+            replaced.map_or(Ok(()), |replaced| permit(&tree.handle(to), &tree.handle(replaced)));
+        of_moved.and(of_replaced)?;
         if let Some(replaced) = replaced {
             self.take_name(tree, to, to_name)?;
             let changed = self.change_time(tree.inode(replaced).ctime);

@@ -18,7 +18,7 @@ use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::NodeHandle;
 use crate::name::{NAME_BYTES_MAX, check_name};
-use crate::{MayBlock, NewNode, NodePin, ReaddirDetail, Vfs};
+use crate::{MayBlock, NewNode, NodePin, ObjectPermit, ReaddirDetail, RemovedKind, Vfs};
 
 impl Vfs for MemoryVfs {
     fn root(&self) -> NodeHandle {
@@ -139,17 +139,18 @@ impl Vfs for MemoryVfs {
         })
     }
 
-    fn make(
+    fn make_permitted(
         &self,
         caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
         object: NewNode<'_>,
+        permit: &mut ObjectPermit<'_>,
     ) -> WccResult<CreatedNode> {
         self.change(directory, FaultPoint::Change, |tree, parent| {
             let mut set = object.set();
             let body = match object {
-                NewNode::File(mode) => return self.create_file(tree, caller, parent, name, mode),
+                NewNode::File(mode) => return self.create_file(tree, caller, parent, name, mode, permit),
                 NewNode::Directory(_) => InodeBody::Directory(MemoryDirectory::new(parent)),
                 NewNode::Symlink(target, _) => {
                     if target.is_empty() || target.contains(&0) {
@@ -164,25 +165,27 @@ impl Vfs for MemoryVfs {
         })
     }
 
-    fn remove(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()> {
+    fn remove_permitted(
+        &self,
+        caller: &FsCred<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        kind: RemovedKind,
+        permit: &mut ObjectPermit<'_>,
+    ) -> WccResult<()> {
         self.change(directory, FaultPoint::Change, |tree, parent| {
-            self.remove_name(tree, caller, parent, name, false)
+            self.remove_name(tree, caller, parent, name, kind, permit)
         })
     }
 
-    fn remove_directory(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()> {
-        self.change(directory, FaultPoint::Change, |tree, parent| {
-            self.remove_name(tree, caller, parent, name, true)
-        })
-    }
-
-    fn rename(
+    fn rename_permitted(
         &self,
         caller: &FsCred<'_>,
         from: &NodeHandle,
         from_name: &[u8],
         to: &NodeHandle,
         to_name: &[u8],
+        permit: &mut ObjectPermit<'_>,
     ) -> RenameResult {
         let mut tree = self.tree.write();
         let directories = (tree.resolve(from), tree.resolve(to));
@@ -194,7 +197,7 @@ impl Vfs for MemoryVfs {
             (Ok(from), Ok(to)) => self
                 .faults
                 .inject(FaultPoint::Change)
-                .and_then(|()| self.rename_name(&mut tree, caller, from, from_name, to, to_name)),
+                .and_then(|()| self.rename_name(&mut tree, caller, (from, from_name), (to, to_name), permit)),
         };
         let wcc = |before: &Option<Attributes>, directory| Wcc {
             before: before.as_ref().map(Into::into),

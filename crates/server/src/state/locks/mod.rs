@@ -33,6 +33,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use owners::LockUsage;
 pub use owners::{ClientAccount, ClientLimits};
 pub use requests::{
     CallbackAnswer, CallbackId, CallbackStyle, CancelOutcome, HeldLock, LockCallback, LockClient, LockDenial,

@@ -1,4 +1,4 @@
-//! Clients and owners of a table, and how much each client has.
+//! Clients and owners of a table, and how much the clients of each address have.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,7 +14,8 @@ use super::requests::{LockClient, LockHolder, LockOwner, OWNER_NAME_MAX};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct OwnerId(pub(super) u32);
 
-/// Limits of one client, and the same limits for all together.
+/// Limits of the clients of one address (for IPv6, of one /64), and the same limits for all
+/// together.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientLimits {
     /// Maximum number of locks.
@@ -27,31 +28,38 @@ pub struct ClientLimits {
 }
 
 impl ClientLimits {
-    /// The default limits of one client.
+    /// The default limits of an address.
     pub const CLIENT: Self = Self { locks: 1 << 18, owners: 1 << 16, waiters: 1 << 14 };
     /// The default limits of all clients together: with the largest names about 1 GiB, with those
     /// of usual clients 256 MiB.
     pub const ALL: Self = Self { locks: 1 << 20, owners: 1 << 19, waiters: 1 << 16 };
 }
 
-/// A client's share of all tables. Relaxed: the numbers guard no other data; a limit may be
-/// exceeded by as many requests as run at once.
+/// A client of all tables.
 #[derive(Debug)]
 pub struct ClientAccount {
     client: LockClient,
-    limits: ClientLimits,
-    locks: AtomicU32,
-    owners: AtomicU32,
-    waiters: AtomicU32,
-    /// The account of all clients; none for that one itself.
-    all: Option<Arc<Self>>,
+    /// The usage of its address, by it and by others.
+    usage: Arc<LockUsage>,
     /// Whether the client is recorded on disk.
     pub(crate) is_recorded: parking_lot::Mutex<bool>,
     /// The client had nothing when this was last examined.
     pub(crate) was_idle: AtomicBool,
 }
 
-/// The objects that an account counts.
+/// The usage of an address by its clients. Relaxed: the numbers guard no other data; a limit may be
+/// exceeded by as many requests as run at once.
+#[derive(Debug)]
+pub(crate) struct LockUsage {
+    limits: ClientLimits,
+    locks: AtomicU32,
+    owners: AtomicU32,
+    waiters: AtomicU32,
+    /// The usage of all addresses; none for this one itself.
+    all: Option<Arc<Self>>,
+}
+
+/// The objects that are counted.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Counted {
     Locks,
@@ -59,31 +67,11 @@ pub(super) enum Counted {
     Waiters,
 }
 
-impl ClientAccount {
-    /// An account that is also charged to that of all clients.
-    #[must_use]
-    pub fn new(client: LockClient, limits: ClientLimits, all: Option<Arc<Self>>) -> Self {
-        Self {
-            client,
-            limits,
-            locks: AtomicU32::new(0),
-            owners: AtomicU32::new(0),
-            waiters: AtomicU32::new(0),
-            all,
-            is_recorded: parking_lot::Mutex::new(false),
-            was_idle: AtomicBool::new(false),
-        }
-    }
-
-    pub(crate) const fn client(&self) -> LockClient {
-        self.client
-    }
-
-    /// Whether the client has nothing.
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        let counters = [&self.locks, &self.owners, &self.waiters];
-        counters.iter().all(|counter| counter.load(Ordering::Relaxed) == 0)
+impl LockUsage {
+    /// Of an address with these limits.
+    pub(crate) fn new(limits: ClientLimits, all: Option<Arc<Self>>) -> Self {
+        let (locks, owners, waiters) = Default::default();
+        Self { limits, locks, owners, waiters, all }
     }
 
     const fn counter(&self, counted: Counted) -> (&AtomicU32, u32) {
@@ -94,10 +82,9 @@ impl ClientAccount {
         }
     }
 
-    /// Whether `more` can be had: within the client's limit, and no more in all than is free for
-    /// others: of clients that take without end, one after the other, each has half of what is
-    /// left.
-    pub(super) fn allows(&self, counted: Counted, more: i64) -> bool {
+    /// Whether `more` can be had: within the limit, and no more in all than is free for others: of
+    /// addresses that take without end, one after the other, each has half of what is left.
+    fn allows(&self, counted: Counted, more: i64) -> bool {
         let (counter, limit) = self.counter(counted);
         let wanted = i64::from(counter.load(Ordering::Relaxed)) + more;
         let leaves_enough = |all: &Arc<Self>| wanted <= all.free(counted);
@@ -110,7 +97,7 @@ impl ClientAccount {
         i64::from(limit) - i64::from(counter.load(Ordering::Relaxed))
     }
 
-    pub(super) fn change(&self, counted: Counted, by: i64) {
+    fn change(&self, counted: Counted, by: i64) {
         let counter = self.counter(counted).0;
         let magnitude = u32::try_from(by.unsigned_abs()).unwrap_or(u32::MAX);
         if by >= 0 {
@@ -121,6 +108,44 @@ impl ClientAccount {
         if let Some(all) = &self.all {
             all.change(counted, by);
         }
+    }
+}
+
+impl ClientAccount {
+    /// The only client of its address, with these limits. What it has counts for `all` as well.
+    #[must_use]
+    pub fn new(client: LockClient, limits: ClientLimits, all: Option<&Self>) -> Self {
+        Self::of_address(client, Arc::new(LockUsage::new(limits, all.map(|all| Arc::clone(&all.usage)))))
+    }
+
+    /// A client of an address that uses this.
+    pub(crate) fn of_address(client: LockClient, usage: Arc<LockUsage>) -> Self {
+        let (is_recorded, was_idle) = Default::default();
+        Self { client, usage, is_recorded, was_idle }
+    }
+
+    pub(crate) const fn client(&self) -> LockClient {
+        self.client
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn usage(&self) -> &Arc<LockUsage> {
+        &self.usage
+    }
+
+    /// Whether the clients of its address have nothing.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        let counters = [&self.usage.locks, &self.usage.owners, &self.usage.waiters];
+        counters.iter().all(|counter| counter.load(Ordering::Relaxed) == 0)
+    }
+
+    pub(super) fn allows(&self, counted: Counted, more: i64) -> bool {
+        self.usage.allows(counted, more)
+    }
+
+    pub(super) fn change(&self, counted: Counted, by: i64) {
+        self.usage.change(counted, by);
     }
 }
 

@@ -244,8 +244,7 @@ impl Run {
         let granted_by =
             GrantingCall { session: SessionId([0; 16]), slot: SlotId(0), sequence: SequenceId(1) };
         let local = LocalChanges::Ignored;
-        let asked =
-            DelegationRequest { file: file(1), handle: &handle, granted_by, is_reclaim: false, local };
+        let asked = DelegationRequest { file: file(1), handle: &handle, granted_by, reclaim: None, local };
         let granted = self.state.delegate(client, asked, self.now);
         let is_changing = self.may_change || self.beliefs.iter().any(|belief| belief.may_write);
         let is_written = self.beliefs.iter().any(|belief| belief.writer.is_some());
@@ -403,8 +402,7 @@ fn the_time_for_a_recall_that_was_repeated_begins_when_it_is_delivered() {
         let granted_by =
             GrantingCall { session: SessionId([0; 16]), slot: SlotId(0), sequence: SequenceId(1) };
         let local = LocalChanges::Ignored;
-        let asked =
-            DelegationRequest { file: file(1), handle: &handle, granted_by, is_reclaim: false, local };
+        let asked = DelegationRequest { file: file(1), handle: &handle, granted_by, reclaim: None, local };
         state.delegate(&holder, asked, at(0)).unwrap();
         let table = &state.delegations;
         let begun = table.begin_change(&file(1), None, ChangeKind::Data, at(0));
@@ -430,8 +428,8 @@ fn a_delegation_is_not_refused_again_because_of_changes_of_other_files() {
     let (handle, table) = (curt_types::FileHandle::new(b"handle").unwrap(), &state.delegations);
     let granted_by = GrantingCall { session: SessionId([0; 16]), slot: SlotId(0), sequence: SequenceId(1) };
     let delegate = || {
-        let (local, is_reclaim) = (LocalChanges::Ignored, false);
-        let asked = DelegationRequest { file: file(1), handle: &handle, granted_by, is_reclaim, local };
+        let (local, reclaim) = (LocalChanges::Ignored, None);
+        let asked = DelegationRequest { file: file(1), handle: &handle, granted_by, reclaim, local };
         state.delegate(&reader, asked, at(1)).is_ok()
     };
     let first = table.begin_change_of_any(at(1)).unwrap();
@@ -477,8 +475,8 @@ fn a_lease_that_is_not_used_is_dropped_without_a_lock() {
             clients: clients.each_ref().map(Arc::downgrade),
             drops: Arc::clone(&drops),
         };
-        let (local, is_reclaim) = (LocalChanges::Lease(Box::new(lease)), false);
-        let asked = DelegationRequest { file: file(1), handle: &handle, granted_by, is_reclaim, local };
+        let (local, reclaim) = (LocalChanges::Lease(Box::new(lease)), None);
+        let asked = DelegationRequest { file: file(1), handle: &handle, granted_by, reclaim, local };
         state.delegate(client, asked, now).is_ok()
     };
     let counted = || drops.each_ref().map(|count| count.load(Ordering::Relaxed));
@@ -510,8 +508,8 @@ fn no_lease_is_taken_for_a_delegation_that_is_refused() {
     assert!(state.check_delegable(&reader, &file(2), false, at(0)).is_ok());
     let handle = curt_types::FileHandle::new(b"handle").unwrap();
     let granted_by = GrantingCall { session: SessionId([0; 16]), slot: SlotId(0), sequence: SequenceId(1) };
-    let (local, is_reclaim) = (LocalChanges::Ignored, false);
-    let asked = DelegationRequest { file: file(2), handle: &handle, granted_by, is_reclaim, local };
+    let (local, reclaim) = (LocalChanges::Ignored, None);
+    let asked = DelegationRequest { file: file(2), handle: &handle, granted_by, reclaim, local };
     let held = state.delegate(&writer, asked, at(0)).unwrap();
     let conflict = state.delegations.begin_change(&file(2), None, ChangeKind::Data, at(0));
     assert!(conflict.is_err());

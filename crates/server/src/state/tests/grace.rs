@@ -6,7 +6,7 @@ use super::super::{IoDirection, RecordedClient};
 use super::*;
 
 fn recorded(owner: &str) -> RecordedClient {
-    RecordedClient { owner: owner.as_bytes().into(), principal: Principal::Uid(0) }
+    RecordedClient { owner: owner.as_bytes().into(), principal: Principal::Uid(0), denies: false }
 }
 
 /// A client that has not completed its reclaims.

@@ -8,6 +8,7 @@ mod lock_states;
 mod lock_table;
 mod model;
 mod opens;
+mod restarts;
 mod sessions;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};

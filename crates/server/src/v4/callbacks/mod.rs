@@ -14,6 +14,7 @@ use curt_observe::events::handle_hash;
 use curt_observe::{ServerCounter, probe};
 use curt_proto::nfs4::{CALLBACK_VERSION, Clientid, NfsStat4};
 use curt_rpc::client::{CallError, RpcRequest};
+use curt_rpc::server::client_network;
 use curt_types::Fault;
 use curt_vfs::LeaseWatcher;
 
@@ -84,16 +85,24 @@ impl Drop for CallbackThreads {
 
 fn work(queue: &ClientCallbackQueue, service: &Weak<NfsService>) {
     while let Some(taken) = queue.next() {
-        let (client, callback, last) = taken.split();
         let Some(service) = service.upgrade() else { return };
-        let outcome = match &callback {
+        let client = taken.turn.client;
+        let unproven = Some(client).filter(|_| taken.turn.is_unproven());
+        let session = unproven.and_then(|client| service.held.session_with_callbacks(client));
+        // Without a session the thread does not wait for the client.
+        let begun = match session.map(|session| client_network(session.client.peer)) {
+            Some(address) => queue.begin(taken, address),
+            None => Some(taken),
+        };
+        let Some(taken) = begun else { continue };
+        let outcome = match &taken.callback {
             ClientCallback::NotifyLock(callback) => service.notify_lock(client, callback),
             ClientCallback::RecallAny(keep) => service.recall_any(client, *keep),
             ClientCallback::Recall(recall) => service.recall(recall),
         };
         match outcome {
-            Ok(has_answered) => queue.finish(client, last, has_answered),
-            Err(SlotsInUse) => queue.put_back(client, callback, last),
+            Ok(has_answered) => queue.finish(taken.turn, has_answered),
+            Err(SlotsInUse) => queue.put_back(taken),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! The callbacks that wait for a thread.
 //!
 //! Some threads are for clients that have answered last time, and no client occupies all of these.
-//! Some others are not for clients that have not answered. So clients that do not answer delay each
-//! other only, and new ones no more than once.
+//! Some others are not for clients that have not answered, and only some of these for the clients
+//! of one address: a host can make any number of clients. So clients that do not answer delay each
+//! other only, and new ones of their own address.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 
 use curt_proto::nfs4::Clientid;
 use parking_lot::{Condvar, Mutex};
@@ -15,6 +17,8 @@ pub(super) const THREADS: usize = 8;
 const THREADS_FOR_SILENT: usize = THREADS / 4;
 /// The threads that may call clients which have not answered last time, or were never called.
 const THREADS_FOR_UNPROVEN: usize = THREADS / 4 * 3;
+/// Threads of these that may call clients of one address (for IPv6, of one /64).
+const THREADS_FOR_ADDRESS: usize = THREADS_FOR_SILENT;
 /// Callbacks in progress of one client that has answered last time; of others it is one.
 const IN_PROGRESS_MAX: usize = THREADS / 4;
 /// Clients whose last answer is known; beyond that all are forgotten.
@@ -46,24 +50,51 @@ struct Waiting<C> {
     silent_threads: usize,
     /// Threads that call these, or clients that were never called.
     unproven_threads: usize,
+    addresses: HashMap<IpAddr, UnprovenClients>,
     /// The service has ended.
     is_over: bool,
+}
+
+/// The clients of an address that have not answered last time, or were never called; it has no
+/// record without any.
+#[derive(Default)]
+struct UnprovenClients {
+    /// Threads that call them.
+    threads: usize,
+    /// Those that wait until one of these threads has ended its call.
+    waiting: VecDeque<Clientid>,
 }
 
 /// The callbacks of a client; it has no record without any.
 struct ClientCallbacks<C> {
     waiting: VecDeque<C>,
     in_progress: usize,
-    /// Whether the client is in the list of those that are ready.
+    /// Whether the client is in the list of those that are ready, or in that of its address.
     is_ready: bool,
 }
 
 /// A callback that a thread has taken.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DequeuedCallback<C> {
-    pub(super) client: Clientid,
     pub(super) callback: C,
+    pub(super) turn: CallbackTurn,
+}
+
+/// The place of a callback in progress among the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CallbackTurn {
+    pub(super) client: Clientid,
+    /// How the client has taken the last one.
     last: LastCallback,
+    /// The address that counts it, if its client is unproven.
+    address: Option<IpAddr>,
+}
+
+impl CallbackTurn {
+    /// Whether the client has not answered last time, or was never called.
+    pub(super) fn is_unproven(&self) -> bool {
+        self.last != LastCallback::Answered
+    }
 }
 
 impl<C> Default for CallbackQueue<C> {
@@ -92,15 +123,21 @@ impl<C> CallbackQueue<C> {
         }
     }
 
+    /// Begins a callback to an unproven client at this address. None, if too many threads call
+    /// unproven clients there: it waits until one of them has ended.
+    pub(super) fn begin(&self, taken: DequeuedCallback<C>, address: IpAddr) -> Option<DequeuedCallback<C>> {
+        self.waiting.lock().begin(taken, address)
+    }
+
     /// The callback of a client has ended.
-    pub(super) fn finish(&self, client: Clientid, last: LastCallback, has_answered: bool) {
-        self.waiting.lock().finish(client, last, has_answered);
+    pub(super) fn finish(&self, turn: CallbackTurn, has_answered: bool) {
+        self.waiting.lock().finish(turn, has_answered);
         self.changed.notify_one();
     }
 
     /// The client has no slot free for a callback: it waits until another one has ended.
-    pub(super) fn put_back(&self, client: Clientid, callback: C, last: LastCallback) {
-        self.waiting.lock().put_back(client, callback, last);
+    pub(super) fn put_back(&self, taken: DequeuedCallback<C>) {
+        self.waiting.lock().put_back(taken);
         self.changed.notify_one();
     }
 
@@ -108,13 +145,6 @@ impl<C> CallbackQueue<C> {
     pub(super) fn end(&self) {
         self.waiting.lock().is_over = true;
         self.changed.notify_all();
-    }
-}
-
-impl<C> DequeuedCallback<C> {
-    /// The client, the callback, and how the client has taken the last one.
-    pub(super) fn split(self) -> (Clientid, C, LastCallback) {
-        (self.client, self.callback, self.last)
     }
 }
 
@@ -126,6 +156,7 @@ impl<C> Default for Waiting<C> {
             answers: HashMap::new(),
             silent_threads: 0,
             unproven_threads: 0,
+            addresses: HashMap::new(),
             is_over: false,
         }
     }
@@ -181,23 +212,43 @@ impl<C> Waiting<C> {
         self.silent_threads += usize::from(last == LastCallback::Unanswered);
         self.unproven_threads += usize::from(last != LastCallback::Answered);
         self.make_ready(client);
-        Some(DequeuedCallback { client, callback, last })
+        Some(DequeuedCallback { callback, turn: CallbackTurn { client, last, address: None } })
     }
 
-    fn finish(&mut self, client: Clientid, last: LastCallback, has_answered: bool) {
+    fn begin(&mut self, mut taken: DequeuedCallback<C>, address: IpAddr) -> Option<DequeuedCallback<C>> {
+        let client = taken.turn.client;
+        let of_address = self.addresses.entry(address).or_default();
+        if of_address.threads < THREADS_FOR_ADDRESS {
+            of_address.threads += 1;
+            taken.turn.address = Some(address);
+            return Some(taken);
+        }
+        if let Some(own) = self.callbacks.get_mut(&client) {
+            own.waiting.push_front(taken.callback);
+            if !own.is_ready {
+                own.is_ready = true;
+                of_address.waiting.push_back(client);
+            }
+        }
+        self.end_one(taken.turn);
+        None
+    }
+
+    fn finish(&mut self, turn: CallbackTurn, has_answered: bool) {
         if self.answers.len() >= KNOWN_MAX {
             self.answers.clear();
         }
-        self.answers.insert(client, has_answered);
-        self.end_one(client, last);
-        self.make_ready(client);
+        self.answers.insert(turn.client, has_answered);
+        self.end_one(turn);
+        self.make_ready(turn.client);
     }
 
-    fn put_back(&mut self, client: Clientid, callback: C, last: LastCallback) {
+    fn put_back(&mut self, taken: DequeuedCallback<C>) {
+        let client = taken.turn.client;
         if let Some(own) = self.callbacks.get_mut(&client) {
-            own.waiting.push_front(callback);
+            own.waiting.push_front(taken.callback);
         }
-        self.end_one(client, last);
+        self.end_one(taken.turn);
         // Those in progress use the slots; if they have ended since, nobody else wakes it.
         if self.callbacks.get(&client).is_some_and(|own| own.in_progress == 0) {
             self.make_ready(client);
@@ -205,7 +256,17 @@ impl<C> Waiting<C> {
     }
 
     /// A callback in progress has ended.
-    fn end_one(&mut self, client: Clientid, last: LastCallback) {
+    fn end_one(&mut self, turn: CallbackTurn) {
+        let CallbackTurn { client, last, address } = turn;
+        if let Some(address) = address
+            && let Some(of_address) = self.addresses.get_mut(&address)
+        {
+            of_address.threads -= 1;
+            self.ready.extend(of_address.waiting.pop_front());
+            if of_address.threads == 0 && of_address.waiting.is_empty() {
+                self.addresses.remove(&address);
+            }
+        }
         self.silent_threads -= usize::from(last == LastCallback::Unanswered);
         self.unproven_threads -= usize::from(last != LastCallback::Answered);
         if let Some(own) = self.callbacks.get_mut(&client) {
@@ -228,7 +289,15 @@ mod tests {
     }
 
     fn take(waiting: &mut Waiting<u64>) -> Option<u64> {
-        waiting.take().map(|taken| taken.client.0)
+        waiting.take().map(|taken| taken.callback)
+    }
+
+    fn turn(client: u64, last: LastCallback) -> CallbackTurn {
+        CallbackTurn { client: Clientid(client), last, address: None }
+    }
+
+    fn finish(waiting: &mut Waiting<u64>, client: u64, last: LastCallback, has_answered: bool) {
+        waiting.finish(turn(client, last), has_answered);
     }
 
     #[test]
@@ -238,11 +307,11 @@ mod tests {
         let (silent, unproven) = (number(THREADS_FOR_SILENT), number(THREADS_FOR_UNPROVEN));
         add(&mut waiting, 100);
         assert_eq!(take(&mut waiting), Some(100));
-        waiting.finish(Clientid(100), Unknown, true);
+        finish(&mut waiting, 100, Unknown, true);
         for client in 1..=silent + 1 {
             add(&mut waiting, client);
             assert_eq!(take(&mut waiting), Some(client));
-            waiting.finish(Clientid(client), Unknown, false);
+            finish(&mut waiting, client, Unknown, false);
         }
         // Those that have not answered leave threads to new clients.
         (1..=silent + 1).for_each(|client| add(&mut waiting, client));
@@ -258,15 +327,49 @@ mod tests {
         assert_eq!(take(&mut waiting), None);
         add(&mut waiting, 100);
         let taken = waiting.take().unwrap();
-        assert_eq!(taken, DequeuedCallback { client: Clientid(100), callback: 100, last: Answered });
-        waiting.finish(Clientid(1), Unanswered, false);
+        assert_eq!(taken, DequeuedCallback { callback: 100, turn: turn(100, Answered) });
+        finish(&mut waiting, 1, Unanswered, false);
         assert_eq!(take(&mut waiting), Some(silent + 1));
-        waiting.finish(Clientid(10), Unknown, true);
+        finish(&mut waiting, 10, Unknown, true);
         assert_eq!(take(&mut waiting), Some(10 + unproven - silent));
         // The one that does not answer any more is as slow as others.
-        waiting.finish(Clientid(100), Answered, false);
+        finish(&mut waiting, 100, Answered, false);
         add(&mut waiting, 100);
         assert_eq!(take(&mut waiting), None);
+    }
+
+    #[test]
+    fn the_new_clients_of_one_address_leave_threads_to_those_of_others() {
+        let mut waiting = Waiting::default();
+        let (one, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        (1..=100).for_each(|client| add(&mut waiting, client));
+        add(&mut waiting, 200);
+        let begin = |waiting: &mut Waiting<u64>, address| {
+            let taken = waiting.take()?;
+            waiting.begin(taken, address)
+        };
+        let begun: Vec<_> = (1..=100).filter_map(|_| begin(&mut waiting, one)).collect();
+        assert_eq!(begun.len(), THREADS_FOR_ADDRESS);
+        let of_other = begin(&mut waiting, other).unwrap();
+        assert_eq!((of_other.callback, take(&mut waiting)), (200, None));
+        // They follow each other, and one that was held back is called once.
+        add(&mut waiting, 3);
+        let mut last = begun;
+        for client in 3..=100 {
+            waiting.finish(last.remove(0).turn, client % 2 == 0);
+            let next = begin(&mut waiting, one).unwrap();
+            assert_eq!(next.callback, client);
+            assert!(begin(&mut waiting, one).is_none());
+            last.push(next);
+        }
+        last.into_iter().for_each(|taken| waiting.finish(taken.turn, true));
+        waiting.finish(of_other.turn, true);
+        while let Some(taken) = waiting.take() {
+            let taken = waiting.begin(taken, one).unwrap();
+            waiting.finish(taken.turn, true);
+        }
+        assert!(waiting.callbacks.is_empty() && waiting.ready.is_empty() && waiting.addresses.is_empty());
+        assert_eq!((waiting.silent_threads, waiting.unproven_threads), (0, 0));
     }
 
     #[test]
@@ -275,28 +378,28 @@ mod tests {
         (0..IN_PROGRESS_MAX + 3).for_each(|_| add(&mut waiting, 1));
         // It was never called.
         assert_eq!((take(&mut waiting), take(&mut waiting)), (Some(1), None));
-        waiting.finish(Clientid(1), Unknown, true);
+        finish(&mut waiting, 1, Unknown, true);
         for _ in 0..IN_PROGRESS_MAX {
             assert_eq!(take(&mut waiting), Some(1));
         }
         assert_eq!(take(&mut waiting), None);
         // It has one slot less: the callback waits until another one has ended.
-        waiting.put_back(Clientid(1), 1, Answered);
+        waiting.put_back(DequeuedCallback { callback: 1, turn: turn(1, Answered) });
         assert_eq!(take(&mut waiting), None);
         for _ in 1..IN_PROGRESS_MAX {
-            waiting.finish(Clientid(1), Answered, true);
+            finish(&mut waiting, 1, Answered, true);
         }
         assert_eq!(take(&mut waiting), Some(1));
         // None of the others uses a slot any more: nobody has to wake it.
-        waiting.put_back(Clientid(1), 1, Answered);
+        waiting.put_back(DequeuedCallback { callback: 1, turn: turn(1, Answered) });
         for _ in 0..IN_PROGRESS_MAX {
             assert_eq!(take(&mut waiting), Some(1));
         }
         for _ in 0..IN_PROGRESS_MAX {
-            waiting.finish(Clientid(1), Answered, true);
+            finish(&mut waiting, 1, Answered, true);
         }
         while take(&mut waiting).is_some() {
-            waiting.finish(Clientid(1), Answered, true);
+            finish(&mut waiting, 1, Answered, true);
         }
         assert!(waiting.callbacks.is_empty() && waiting.ready.is_empty());
     }

@@ -1,40 +1,113 @@
-//! OPENs that create files, while others open the same files.
+//! Changes of names, while others use the same names.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use curt_observe::ServerCounters;
+use curt_proto::nfs3::{
+    CreateArguments, CreateHow, DirOpArgs, Filename, NfsFh3, NfsProcedure, NfsStat3, Sattr,
+};
 use curt_proto::nfs4::*;
 use curt_types::Timestamp;
-use curt_vfs::{CreatedNode, FsCred, MemoryOptions, MemoryVfs, NewNode, NodeHandle, Vfs, WccResult};
+use curt_vfs::{
+    CreatedNode, FsCred, MemoryOptions, MemoryVfs, NewNode, NodeHandle, ObjectPermit, RemovedKind,
+    RenameResult, Vfs, WccResult,
+};
 use parking_lot::Mutex;
 
-use super::delegations::bind_answering;
+use super::delegations::{
+    LONG, NameChange, bind, bind_answering, component, create, delegated, give_back, ok, rename, v3,
+};
 use super::test_client::{Server, TestClient, creating, opening, rules};
 use crate::{ExportDefinition, NfsService, NfsServiceConfig, PersistentState};
 
-/// A tree on a slow disk: a new name is visible before its creation returns.
+/// Reports that a change has come so far, and waits until it may go on.
+type Pause = Mutex<Option<(SyncSender<()>, Receiver<()>)>>;
+
+/// A tree on a slow disk.
 struct SlowTree {
     tree: MemoryVfs,
-    /// Reports a name, and waits until the creation may return.
-    pause: Mutex<Option<(SyncSender<()>, Receiver<()>)>>,
+    /// A new name is visible, but its creation has not returned.
+    made: Pause,
+    /// A name is about to be changed.
+    before: Pause,
+}
+
+impl SlowTree {
+    fn new(options: MemoryOptions) -> Arc<Self> {
+        let (made, before) = <(Pause, Pause)>::default();
+        Arc::new(Self { tree: MemoryVfs::new(options), made, before })
+    }
+}
+
+/// Lets the next change pause. Returns what tells that it does, and what lets it go on.
+fn pause_at(pause: &Pause) -> (Receiver<()>, SyncSender<()>) {
+    let (reached, is_reached) = sync_channel(1);
+    let (go_on, may_go_on) = sync_channel(1);
+    *pause.lock() = Some((reached, may_go_on));
+    (is_reached, go_on)
+}
+
+fn pass(pause: &Pause) {
+    let taken = pause.lock().take();
+    if let Some((reached, may_go_on)) = taken {
+        reached.send(()).unwrap();
+        may_go_on.recv().unwrap();
+    }
+}
+
+fn serving(tree: &Arc<SlowTree>) -> Server {
+    let export =
+        ExportDefinition::for_everyone(b"/srv/files".to_vec(), Arc::<SlowTree>::clone(tree), rules());
+    let service = NfsService::new(NfsServiceConfig {
+        state: PersistentState::with_key([9; 16]),
+        exports: vec![export],
+        counters: Arc::new(ServerCounters::default()),
+    });
+    let service = Arc::new(service.unwrap());
+    service.serve_callbacks().unwrap();
+    Server::over(service)
 }
 
 impl Vfs for SlowTree {
-    fn make(
+    fn make_permitted(
         &self,
         caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
         object: NewNode<'_>,
+        permit: &mut ObjectPermit<'_>,
     ) -> WccResult<CreatedNode> {
-        let made = self.tree.make(caller, directory, name, object);
-        if let Some((created, go_on)) = self.pause.lock().take() {
-            created.send(()).unwrap();
-            go_on.recv().unwrap();
-        }
+        pass(&self.before);
+        let made = self.tree.make_permitted(caller, directory, name, object, permit);
+        pass(&self.made);
         made
+    }
+
+    fn remove_permitted(
+        &self,
+        caller: &FsCred<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        kind: RemovedKind,
+        permit: &mut ObjectPermit<'_>,
+    ) -> WccResult<()> {
+        pass(&self.before);
+        self.tree.remove_permitted(caller, directory, name, kind, permit)
+    }
+
+    fn rename_permitted(
+        &self,
+        caller: &FsCred<'_>,
+        from: &NodeHandle,
+        from_name: &[u8],
+        to: &NodeHandle,
+        to_name: &[u8],
+        permit: &mut ObjectPermit<'_>,
+    ) -> RenameResult {
+        pass(&self.before);
+        self.tree.rename_permitted(caller, from, from_name, to, to_name, permit)
     }
 
     curt_loopback::forward_to_tree!(
@@ -53,9 +126,6 @@ impl Vfs for SlowTree {
         read_link,
         write,
         commit,
-        remove,
-        remove_directory,
-        rename,
         link,
         limits,
         sync_all
@@ -77,17 +147,8 @@ fn a_new_file_is_delegated_to_nobody_before_its_creator_has_it_open() {
         clock: Arc::new(move || Timestamp::new(clock_of_tree.load(Ordering::Relaxed), 0)),
         ..MemoryOptions::default()
     };
-    let tree = Arc::new(SlowTree { tree: MemoryVfs::new(options), pause: Mutex::default() });
-    let export =
-        ExportDefinition::for_everyone(b"/srv/files".to_vec(), Arc::<SlowTree>::clone(&tree), rules());
-    let service = NfsService::new(NfsServiceConfig {
-        state: PersistentState::with_key([9; 16]),
-        exports: vec![export],
-        counters: Arc::new(ServerCounters::default()),
-    });
-    let service = Arc::new(service.unwrap());
-    service.serve_callbacks().unwrap();
-    let server = Server::over(service);
+    let tree = SlowTree::new(options);
+    let server = serving(&tree);
     let (creator, other) = (server.client("creator"), server.client("other"));
     bind_answering(&other);
     for name in ["first", "old"] {
@@ -98,9 +159,7 @@ fn a_new_file_is_delegated_to_nobody_before_its_creator_has_it_open() {
     clock.fetch_add(120, Ordering::Relaxed);
     // While there are delegations, changes concern only their own files.
     assert!(is_delegated(&other, "first"));
-    let (created, is_created) = sync_channel(1);
-    let (go_on, may_go_on) = sync_channel(1);
-    *tree.pause.lock() = Some((created, may_go_on));
+    let (is_created, go_on) = pause_at(&tree.made);
     let guarded = OpenArgs4 {
         how: OpenHow::Create(CreateHow4::Guarded(Fattr4::default())),
         ..opening("new", "maker", ShareAccess4::BOTH, 0)
@@ -113,4 +172,57 @@ fn a_new_file_is_delegated_to_nobody_before_its_creator_has_it_open() {
         assert_eq!(creation.join().unwrap(), Ok(()), "the creator cannot wait");
         assert_eq!(delegated, [true, false]);
     });
+}
+
+// SEMANTICS: stateful-11.
+#[test]
+fn a_file_that_comes_to_a_name_at_the_last_moment_has_its_delegation_recalled() {
+    let changes: [(&str, NameChange); 4] = [
+        ("REMOVE", |client| {
+            client.at(&client.files(), &|compound| {
+                compound.bare(Nfs4Operation::Savefh);
+                compound.push(&LookupArgs4 { name: component("file") });
+                compound.bare(Nfs4Operation::Restorefh);
+                compound.push(&RemoveArgs4 { name: component("file") });
+            })
+        }),
+        ("RENAME of it", |client| rename(client, "file", "elsewhere")),
+        ("RENAME over it", |client| rename(client, "other", "file")),
+        ("CREATE that truncates", |client| {
+            let directory = NfsFh3::new(client.files().as_bytes()).unwrap();
+            let how = CreateHow::Unchecked(Sattr { size: Some(0), ..Sattr::default() });
+            let place = DirOpArgs { directory, name: Filename::new(b"file").unwrap() };
+            // A repeated call would get the reply of the first.
+            static XID: AtomicU32 = AtomicU32::new(1);
+            let xid = XID.fetch_add(1, Ordering::Relaxed);
+            let made = v3(client.server, 0, xid, NfsProcedure::Create, &CreateArguments { place, how });
+            if made == NfsStat3::Jukebox { NfsStat4::Delay } else { NfsStat4::Ok }
+        }),
+    ];
+    for (what, change) in changes {
+        let tree = SlowTree::new(MemoryOptions::default());
+        let server = serving(&tree);
+        let (holder, other) = (server.client("holder"), server.client("other"));
+        let calls = bind(&holder, ok);
+        for name in ["file", "other"] {
+            create(&holder, name);
+        }
+        let new = create(&holder, "new");
+        let stateid = delegated(&holder, "new");
+        let (is_reached, go_on) = pause_at(&tree.before);
+        let other = std::thread::scope(|scope| {
+            let changed = scope.spawn(move || (change(&other), other));
+            is_reached.recv().unwrap();
+            // The holder's own change is not in its way.
+            assert_eq!(rename(&holder, "new", "file"), NfsStat4::Ok);
+            go_on.send(()).unwrap();
+            let (status, other) = changed.join().unwrap();
+            assert_eq!(status, NfsStat4::Delay, "{what}");
+            other
+        });
+        assert_eq!(calls.recv_timeout(LONG).unwrap().stateid, stateid, "{what}");
+        assert_eq!(holder.walk(&["srv", "files", "file"]).unwrap(), new, "{what}");
+        assert_eq!(give_back(&holder, &new, stateid), NfsStat4::Ok, "{what}");
+        assert_eq!(change(&other), NfsStat4::Ok, "{what}");
+    }
 }

@@ -23,7 +23,7 @@ use crate::{NfsService, NfsServiceConfig, PersistentState, SystemNames};
 const READ: u32 = ShareAccess4::READ;
 const WRITE: u32 = ShareAccess4::WRITE;
 const BOTH: u32 = ShareAccess4::BOTH;
-const LONG: Duration = Duration::from_secs(60);
+pub(super) const LONG: Duration = Duration::from_secs(60);
 
 pub(super) type Answer = fn() -> Result<NfsStat4, CallError>;
 
@@ -160,7 +160,7 @@ pub(super) fn set_mode(client: &TestClient<'_>, file: &FileHandle, mode: u32) ->
     client.at(file, &|compound| compound.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes }))
 }
 
-fn component(name: &str) -> Component<'_> {
+pub(super) fn component(name: &str) -> Component<'_> {
     Opaque::new(name.as_bytes()).unwrap()
 }
 
@@ -222,10 +222,19 @@ fn a_server_that_is_told_not_to_grants_none() {
     assert_eq!(open_for(&client, "file", READ), OpenDelegation::None);
 }
 
+/// A change of a name.
+pub(super) type NameChange = fn(&TestClient<'_>) -> NfsStat4;
+
 /// A change of the file "file", by another client.
 type Change<'a> = (&'a str, &'a dyn Fn(&TestClient<'_>) -> NfsStat4);
 
-fn v3(server: &Server, uid: u32, xid: u32, procedure: NfsProcedure, arguments: &dyn Encode) -> NfsStat3 {
+pub(super) fn v3(
+    server: &Server,
+    uid: u32,
+    xid: u32,
+    procedure: NfsProcedure,
+    arguments: &dyn Encode,
+) -> NfsStat3 {
     let mut bytes = Vec::new();
     arguments.encode(&mut bytes);
     let call = CallMessage {
@@ -325,7 +334,7 @@ fn every_change_by_another_client_recalls_first() {
     }
 }
 
-fn rename(client: &TestClient<'_>, from: &str, to: &str) -> NfsStat4 {
+pub(super) fn rename(client: &TestClient<'_>, from: &str, to: &str) -> NfsStat4 {
     client.at(&client.files(), &|compound| {
         compound.bare(Nfs4Operation::Savefh);
         compound.push(&RenameArgs4 { from: component(from), to: component(to) });
@@ -574,17 +583,17 @@ fn a_recall_that_was_not_answered_is_repeated_when_the_client_can_be_called_agai
 }
 
 /// Runs of a server that are killed, over the same files.
-struct Runs {
+pub(super) struct Runs {
     directory: tempfile::TempDir,
     tree: Arc<curt_vfs::MemoryVfs>,
 }
 
 impl Runs {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { directory: tempfile::tempdir().unwrap(), tree: super::test_client::memory(1) }
     }
 
-    fn start(&self) -> Server {
+    pub(super) fn start(&self) -> Server {
         // The clock of files ticks.
         std::thread::sleep(Duration::from_millis(20));
         let state = PersistentState::open(self.directory.path()).unwrap();

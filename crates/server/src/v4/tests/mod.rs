@@ -20,6 +20,7 @@ mod opens;
 mod pseudo;
 mod sessions;
 mod set;
+mod shared_locks;
 mod state_rows;
 mod test_client;
 mod valid_errors;

@@ -4,16 +4,18 @@ use curt_proto::nfs3::{
     CreateArguments, CreateHow, DirOpArgs, Filename, NfsProcedure, NfsStat3, ReadArguments, Sattr,
 };
 use curt_proto::nfs4::{
-    Attribute, AttributeValues, CloseArgs4, CompoundResults, CreateArgs4, CreateHow4, CreateType4, Fattr4,
-    GetattrArgs4, Nfs4Operation, NfsFh4, NfsStat4, NfsTime4, NoDelegation, OpenArgs4, OpenClaim,
-    OpenDelegation, OpenDowngradeArgs4, OpenHow, OpenOk4, PutfhArgs4, ReadArgs4, ReadOk4, RemoveArgs4,
-    SetTime4, SetattrArgs4, ShareAccess4, SpecData4, StableHow4, Stateid, Verifier4, WriteArgs4, WriteOk4,
+    Attribute, AttributeValues, CloseArgs4, CompoundResults, CreateArgs4, CreateHow4, CreateType4,
+    DelegationType, Fattr4, GetattrArgs4, Nfs4Operation, NfsFh4, NfsStat4, NfsTime4, NoDelegation, OpenArgs4,
+    OpenClaim, OpenDelegation, OpenDowngradeArgs4, OpenHow, OpenOk4, PutfhArgs4, ReadArgs4, ReadOk4,
+    ReclaimCompleteArgs4, RemoveArgs4, SetTime4, SetattrArgs4, ShareAccess4, SpecData4, StableHow4, Stateid,
+    Verifier4, WriteArgs4, WriteOk4,
 };
 use curt_types::FileHandle;
 use curt_xdr::{Encode, Opaque};
 
+use super::delegations::Runs;
 use super::fixture::{Fixture, go};
-use super::test_client::{Server, TestClient, creating, opening, rules, user};
+use super::test_client::{Server, TestClient, channel, creating, opening, rules, user};
 use crate::ExportRules;
 
 const READ: u32 = ShareAccess4::READ;
@@ -149,6 +151,47 @@ fn denials_hold_between_owners_clients_and_versions_until_close() {
     assert_eq!(v3_read(&server, file), NfsStat3::Jukebox);
     assert_eq!(close(&two, file, denies_reading.stateid), NfsStat4::Ok);
     assert_eq!(v3_read(&server, file), NfsStat3::Ok);
+}
+
+// SEMANTICS: stateful-3.
+#[test]
+fn nfs3_waits_in_the_grace_period_as_long_as_a_client_may_have_denied_access() {
+    for deny in [0, WRITE] {
+        let runs = Runs::new();
+        let file = {
+            let server = runs.start();
+            let (reader, denier) = (server.client("reader"), server.client("denier"));
+            let opened = reader.open(&reader.files(), &creating("file", "o", READ, 0)).unwrap();
+            // Its record is written before it denies anything.
+            denier.open(&denier.files(), &opening("file", "first", READ, 0)).unwrap();
+            denier.open(&denier.files(), &opening("file", "second", READ, deny)).unwrap();
+            opened.handle
+        };
+        for is_cut_short in [true, false] {
+            let server = runs.start();
+            let denier = server.reclaiming_client("denier", channel());
+            let root = denier.files();
+            let status = |denied| if deny != 0 && denied { NfsStat3::Jukebox } else { NfsStat3::Ok };
+            let empty = Sattr { size: Some(0), ..Sattr::default() };
+            let truncates = v3_create(&server, &root, CreateHow::Unchecked(empty));
+            assert_eq!([v3_read(&server, &file), v3_write(&server, &file), truncates], [status(true); 3]);
+            assert_eq!(v3_create(&server, &root, CreateHow::Unchecked(Sattr::default())), NfsStat3::Ok);
+            let claim = OpenClaim::Previous(DelegationType::None);
+            let reclaim = OpenArgs4 { claim, ..opening("", "second", READ, deny) };
+            let reclaimed = denier.open(&file, &reclaim).unwrap();
+            assert_eq!(v3_read(&server, &file), status(true));
+            if is_cut_short {
+                continue;
+            }
+            let complete = ReclaimCompleteArgs4 { one_file_system: false };
+            assert_eq!(denier.status(&|compound| compound.push(&complete)), NfsStat4::Ok);
+            // What was reclaimed denies as before, and nobody else denied anything.
+            assert_eq!([v3_read(&server, &file), v3_write(&server, &file)], [status(false), status(true)]);
+            assert_eq!(close(&denier, &file, reclaimed.stateid), NfsStat4::Ok);
+            assert_eq!(v3_write(&server, &file), NfsStat3::Ok);
+            assert!(server.service.is_in_grace(), "the reader has not completed its reclaims");
+        }
+    }
 }
 
 fn v3(server: &Server, procedure: NfsProcedure, arguments: &impl Encode) -> NfsStat3 {
@@ -394,11 +437,11 @@ fn wrong_arguments_of_open_have_their_statuses() {
         assert_eq!(status(&opening("file", "owner", access, deny)), NfsStat4::Inval, "{access:x} {deny}");
     }
     let create = OpenHow::Create(CreateHow4::Unchecked(Fattr4::default()));
-    for claim in [OpenClaim::Fh, OpenClaim::Previous(curt_proto::nfs4::DelegationType::None)] {
+    for claim in [OpenClaim::Fh, OpenClaim::Previous(DelegationType::None)] {
         let open = OpenArgs4 { how: create, claim, ..opening("", "owner", READ, 0) };
         assert_eq!(client.open(&plain.handle, &open).unwrap_err(), NfsStat4::Inval, "{claim:?}");
     }
-    let previous = OpenClaim::Previous(curt_proto::nfs4::DelegationType::None);
+    let previous = OpenClaim::Previous(DelegationType::None);
     let reclaim = OpenArgs4 { claim: previous, ..opening("", "owner", READ, 0) };
     assert_eq!(client.open(&plain.handle, &reclaim).unwrap_err(), NfsStat4::NoGrace);
     let delegated = OpenClaim::DelegCurFh(plain.stateid);

@@ -264,8 +264,11 @@ fn of_grace() -> Vec<Row> {
     let opened = client.open(&root, &creating("file", "o", BOTH, WRITE)).unwrap();
     let Opened { handle: file, stateid, .. } = &opened;
     let principal = Principal::Uid(0);
-    let recorded =
-        ["recorded", "second"].map(|owner| RecordedClient { owner: owner.as_bytes().into(), principal });
+    let recorded = ["recorded", "second"].map(|owner| RecordedClient {
+        owner: owner.as_bytes().into(),
+        principal,
+        denies: false,
+    });
     server.service.held.grace.begin(recorded.into(), Duration::from_secs(90));
     let locker = new_owner(*stateid, b"a");
     let lock = locking(LockType4::Read, 0, 8, locker);

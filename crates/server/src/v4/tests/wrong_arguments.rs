@@ -57,6 +57,36 @@ fn lock(c: &mut CompoundEncoder<'_>, offset: u64, length: u64) {
     c.push(&LocktArgs4 { kind: LockType4::Read, offset, length, owner: owner() });
 }
 
+/// Opens the file, and locks these bytes to write.
+fn take(c: &mut CompoundEncoder<'_>, offset: u64, length: u64) {
+    open_bits(c, ShareAccess4::BOTH, 0);
+    c.bare(Nfs4Operation::Savefh);
+    lock_as(c, b"one", offset, length);
+}
+
+/// Locks bytes of the file that is open.
+fn lock_as(c: &mut CompoundEncoder<'_>, owner: &[u8], offset: u64, length: u64) {
+    let owner = StateOwner { clientid: Clientid(0), owner: Opaque::new(owner).unwrap() };
+    let locker = Locker::New { open_seqid: 0, open_stateid: Stateid::CURRENT, seqid: 0, owner };
+    c.push(&LockArgs4 { kind: LockType4::Write, reclaim: false, offset, length, locker });
+}
+
+fn unlock(c: &mut CompoundEncoder<'_>, offset: u64, length: u64) {
+    take(c, 0, 10);
+    c.push(&LockuArgs4 { kind: LockType4::Write, seqid: 0, stateid: Stateid::CURRENT, offset, length });
+}
+
+/// Puts a file into the directory, and goes back to the one above.
+fn fill_directory(c: &mut CompoundEncoder<'_>) {
+    go(c, &DIRECTORY);
+    fattr(&none(), |set| open(c, 1, 0, OpenHow::Create(guarded(set)), OpenClaim::Null(name("inner"))));
+    go(c, &TOP);
+}
+
+fn owned_by_name() -> AttributeValues<'static> {
+    AttributeValues { owner: Some(Opaque::new(b"root@example.org").unwrap()), ..none() }
+}
+
 fn set(c: &mut CompoundEncoder<'_>, values: &AttributeValues<'_>) {
     go(c, &FILE);
     fattr(values, |attributes| c.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes }));
@@ -92,7 +122,7 @@ fn time(nanoseconds: u32) -> Option<SetTime4> {
 }
 
 /// The requests and their statuses.
-pub(super) const TRIES: [(&str, Push, NfsStat4); 53] = [
+pub(super) const TRIES: [(&str, Push, NfsStat4); 65] = [
     ("OPEN for no access", |c| open_bits(c, 0, 0), NfsStat4::Inval),
     ("OPEN with an unknown access", |c| open_bits(c, 0x10_0001, 0), NfsStat4::Inval),
     ("OPEN with an unknown wish for a delegation", |c| open_bits(c, 0x601, 0), NfsStat4::Inval),
@@ -143,6 +173,67 @@ pub(super) const TRIES: [(&str, Push, NfsStat4); 53] = [
     ("LOCKT beyond the last byte", |c| lock(c, 2, u64::MAX - 1), NfsStat4::Inval),
     ("LOCKT of the last byte", |c| lock(c, u64::MAX, u64::MAX), NfsStat4::Ok),
     (
+        "LOCKT of what another owner has locked",
+        |c| {
+            take(c, 5, 5);
+            c.push(&LocktArgs4 { kind: LockType4::Read, offset: 9, length: 1, owner: owner() });
+        },
+        NfsStat4::Denied,
+    ),
+    (
+        "LOCK of what another owner has locked",
+        |c| {
+            take(c, 5, 5);
+            c.bare(Nfs4Operation::Restorefh);
+            lock_as(c, b"two", 0, u64::MAX);
+        },
+        NfsStat4::Denied,
+    ),
+    ("LOCK of no bytes", |c| take(c, 0, 0), NfsStat4::Inval),
+    ("LOCK beyond the last byte", |c| take(c, 2, u64::MAX - 1), NfsStat4::Inval),
+    ("LOCKU of no bytes", |c| unlock(c, 0, 0), NfsStat4::Inval),
+    ("LOCKU beyond the last byte", |c| unlock(c, 2, u64::MAX - 1), NfsStat4::Inval),
+    ("LOCKU of bytes that are not locked", |c| unlock(c, 100, 1), NfsStat4::Ok),
+    (
+        "VERIFY of another size",
+        |c| {
+            go(c, &FILE);
+            let sized = AttributeValues { size: Some(99), ..none() };
+            fattr(&sized, |attributes| c.push(&VerifyArgs4 { attributes }));
+        },
+        NfsStat4::NotSame,
+    ),
+    (
+        "REMOVE of a directory with names",
+        |c| {
+            fill_directory(c);
+            c.push(&RemoveArgs4 { name: name("directory") });
+        },
+        NfsStat4::Notempty,
+    ),
+    (
+        "RENAME of a directory to one with names",
+        |c| {
+            fill_directory(c);
+            fattr(&none(), |attributes| {
+                c.push(&CreateArgs4 { kind: CreateType4::Directory, name: name("new"), attributes });
+            });
+            rename(c, "new", "directory");
+        },
+        NfsStat4::Notempty,
+    ),
+    ("OPEN with an owner by name", |c| creating(c, "new", &owned_by_name(), guarded), NfsStat4::Badowner),
+    (
+        "CREATE with an owner by name",
+        |c| {
+            go(c, &TOP);
+            fattr(&owned_by_name(), |attributes| {
+                c.push(&CreateArgs4 { kind: CreateType4::Directory, name: name("new"), attributes });
+            });
+        },
+        NfsStat4::Badowner,
+    ),
+    (
         "COMMIT beyond the last byte",
         |c| {
             go(c, &FILE);
@@ -177,11 +268,7 @@ pub(super) const TRIES: [(&str, Push, NfsStat4); 53] = [
         |c| set(c, &AttributeValues { time_modify_set: time(1_000_000_000), ..none() }),
         NfsStat4::Inval,
     ),
-    (
-        "SETATTR of an owner by name",
-        |c| set(c, &AttributeValues { owner: Some(Opaque::new(b"root@example.org").unwrap()), ..none() }),
-        NfsStat4::Badowner,
-    ),
+    ("SETATTR of an owner by name", |c| set(c, &owned_by_name()), NfsStat4::Badowner),
     (
         "SETATTR of an empty owner",
         |c| set(c, &AttributeValues { owner: Some(Opaque::default()), ..none() }),

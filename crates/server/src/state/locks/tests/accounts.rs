@@ -55,10 +55,10 @@ fn a_client_has_at_most_so_many_owners_and_waiters() {
 #[test]
 fn all_clients_together_have_a_limit_as_well() {
     let all = ClientLimits { locks: 2, ..ClientLimits::ALL };
-    let all = Arc::new(ClientAccount::new(LockClient::Local, all, None));
+    let all = ClientAccount::new(LockClient::Local, all, None);
     let mut fixture = Fixture::new();
     for (number, account) in (0..).zip(&mut fixture.accounts) {
-        *account = Arc::new(ClientAccount::new(client(number), ClientLimits::CLIENT, Some(Arc::clone(&all))));
+        *account = Arc::new(ClientAccount::new(client(number), ClientLimits::CLIENT, Some(&all)));
     }
     fixture.take(who(1, 1), READ, bytes(0, 0));
     fixture.take(who(2, 1), READ, bytes(0, 0));
@@ -71,10 +71,10 @@ fn all_clients_together_have_a_limit_as_well() {
 #[test]
 fn a_client_takes_no_more_than_is_free_for_others() {
     let all = ClientLimits { locks: 12, ..ClientLimits::ALL };
-    let all = Arc::new(ClientAccount::new(LockClient::Local, all, None));
+    let all = ClientAccount::new(LockClient::Local, all, None);
     let mut fixture = Fixture::new();
     for (number, account) in (0..).zip(&mut fixture.accounts) {
-        *account = Arc::new(ClientAccount::new(client(number), ClientLimits::CLIENT, Some(Arc::clone(&all))));
+        *account = Arc::new(ClientAccount::new(client(number), ClientLimits::CLIENT, Some(&all)));
     }
     let refused = LockOutcome::Denied(LockDenial::NoLocks);
     for (number, share) in [(1, 6), (2, 3), (3, 2), (4, 1)] {
@@ -85,6 +85,26 @@ fn a_client_takes_no_more_than_is_free_for_others() {
     }
     fixture.unlock(who(1, 1), bytes(0, 19));
     fixture.take(who(5, 1), READ, bytes(0, 0));
+}
+
+// SEMANTICS: lockd-12.
+#[test]
+fn the_clients_of_one_address_have_its_limits_together() {
+    let mut fixture = Fixture::new();
+    let usage = Arc::new(LockUsage::new(ClientLimits { locks: 3, ..ClientLimits::CLIENT }, None));
+    for number in [1, 2] {
+        let account = ClientAccount::of_address(client(number), Arc::clone(&usage));
+        fixture.accounts[usize::try_from(number).unwrap()] = Arc::new(account);
+    }
+    fixture.take(who(1, 1), READ, bytes(0, 0));
+    fixture.take(who(2, 1), READ, bytes(0, 0));
+    fixture.take(who(2, 2), READ, bytes(0, 0));
+    for number in [1, 2] {
+        assert!(fixture.denies(who(number, 3), READ, bytes(0, 0)));
+    }
+    fixture.take(who(3, 1), READ, bytes(0, 0));
+    fixture.unlock(who(2, 1), WHOLE);
+    fixture.take(who(1, 2), READ, bytes(0, 0));
 }
 
 #[test]
