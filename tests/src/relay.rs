@@ -35,8 +35,8 @@ struct RelayedCalls {
     procedures: Mutex<HashMap<u32, u32>>,
     cut: Mutex<HashSet<u32>>,
     cuts: AtomicUsize,
-    /// The replacement of the next reply to a call of this procedure.
-    lie: Mutex<Option<(u32, ReplyRewrite)>>,
+    /// The replacement of the next reply to a call of this procedure, or of all.
+    lie: Mutex<Option<(u32, ReplyRewrite, bool)>>,
 }
 
 impl LossyRelay {
@@ -65,7 +65,17 @@ impl LossyRelay {
 
     /// Replaces the next reply to a call of `procedure`.
     pub fn rewrite_next_reply(&self, procedure: u32, lie: ReplyRewrite) {
-        *lock(&self.calls.lie) = Some((procedure, lie));
+        *lock(&self.calls.lie) = Some((procedure, lie, false));
+    }
+
+    /// Replaces all replies to calls of `procedure`, until [`Self::end_rewriting`].
+    pub fn rewrite_replies(&self, procedure: u32, lie: ReplyRewrite) {
+        *lock(&self.calls.lie) = Some((procedure, lie, true));
+    }
+
+    /// Replies are as the server sends them from now on.
+    pub fn end_rewriting(&self) {
+        *lock(&self.calls.lie) = None;
     }
 
     /// Whether a reply is still to be replaced.
@@ -133,9 +143,14 @@ impl Watch for RelayedCalls {
             self.cuts.fetch_add(1, Ordering::SeqCst);
             return RelayDecision::Never;
         }
-        let lie = lock(&self.lie).take_if(|(about, _)| *about == procedure);
+        let mut lies = lock(&self.lie);
+        let lie = lies.filter(|(about, ..)| *about == procedure);
+        if lie.is_some_and(|(.., is_lasting)| !is_lasting) {
+            *lies = None;
+        }
+        drop(lies);
         RelayDecision::Now(match lie {
-            Some((_, lie)) => lie(record),
+            Some((_, lie, _)) => lie(record),
             None => record,
         })
     }

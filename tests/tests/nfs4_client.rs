@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use curt_bench::report::RunReport;
 use curt_bench::workload::Workload;
-use curt_tests::curt::{CurtMount, CurtServe, program, tree};
+use curt_tests::curt::{self, CurtMount, CurtServe, program, tree};
 use curt_tests::ganesha::Ganesha;
 use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions, image_of};
 use curt_tests::lock_scripts::is_full;
@@ -522,4 +522,47 @@ fn reads_outlast_cut_connections_to_knfsd_its_loss_of_power_and_three_leases_of_
     let image = image_of(&network, &tree(Workload::Page)?)?;
     let mut server = RestartedKnfsd::start(&network, image)?;
     read_through_everything(&network, Place::to_read(&RestartedKnfsd::source(), "vers=4.1"), &mut server)
+}
+
+/// Opens 1,000 files, and writes to each when a line comes.
+const MANY_OPENS: &str = r#"
+import resource, sys
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (2000, hard))
+files = [open(f"{sys.argv[1]}/many{number}", "w") for number in range(1000)]
+print("opened", flush=True)
+sys.stdin.readline()
+for file in files:
+    file.write("x")
+    file.close()
+print("written", flush=True)
+"#;
+
+// SEMANTICS: sessions-2.
+#[test]
+fn a_thousand_opens_are_reclaimed_from_a_killed_curt_serve_in_few_requests() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let mut server = CurtServe::start(&network, &export, &["--lease", "10"])?;
+    let options = format!("vers=4.1,port={}", CurtServe::PORT);
+    let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
+    let script = network.directory().join("opens.py");
+    std::fs::write(&script, MANY_OPENS)?;
+    let mut command = network.command("python3");
+    let mut opener = RunningProcess::start("opens.py", command.arg(&script).arg(mount.directory()))?;
+    opener.wait_for("opened", MINUTES)?;
+    server.kill()?;
+    server.restart(&network)?;
+    let opens = || curt::counter(&network, Some(&mount), "NFSv4.OPEN");
+    let before = opens()?;
+    process::run(network.command("stat").arg("-f").arg(mount.directory()), MINUTES)?;
+    let requests = opens()? - before;
+    ensure!((63..=70).contains(&requests), "{requests} requests");
+    opener.say("\n")?;
+    opener.wait_for("written", MINUTES)?;
+    ensure!(opens()? == before + requests, "none was opened again");
+    for number in [0, 500, 999] {
+        ensure!(std::fs::read(export.join(format!("many{number}")))? == b"x");
+    }
+    mount.unmount()
 }

@@ -156,6 +156,7 @@ mod status {
     pub(super) const CLID_INUSE: u32 = 10_017;
     pub(super) const ADMIN_REVOKED: u32 = 10_047;
     pub(super) const BADSESSION: u32 = 10_052;
+    pub(super) const RECLAIM_CONFLICT: u32 = 10_035;
     pub(super) const SEQ_MISORDERED: u32 = 10_063;
     pub(super) const REQ_TOO_BIG: u32 = 10_065;
     pub(super) const REP_TOO_BIG: u32 = 10_066;
@@ -849,6 +850,84 @@ fn a_restarted_server_that_has_kept_the_session_gets_the_opens_again() {
     assert_eq!(opens.load(Relaxed), 1, "the open is reclaimed before");
     ops::write(&op(), &opened.file, 0, b"x").unwrap();
     assert_eq!(ops::fsync(&op(), &opened.file, false), Ok(()));
+}
+
+/// The arguments of a compound that reclaims opens, with the first `most` OPENs as ordinary ones by
+/// CLAIM_FH, because this server lets nobody reclaim, and their number. `None`: it is another
+/// compound.
+fn without_claims(words: &[u32], most: u32) -> Option<(Vec<u32>, u32)> {
+    const CLAIM_FH: u32 = 4;
+    /// Words of OPEN up to the claim, and of that.
+    const OPEN: usize = 10;
+    const CLAIM_PREVIOUS: [u32; 2] = [1, 0];
+    let (mut changed, mut at, mut opens) = (words[..12].to_vec(), 12, 0);
+    while at < words.len() && opens < most {
+        let open = at + 2 + usize::try_from(words[at + 1].div_ceil(4)).unwrap();
+        if words.get(open + OPEN..open + OPEN + 2) != Some(&CLAIM_PREVIOUS) {
+            return None;
+        }
+        changed.extend(&words[at..open + OPEN]);
+        changed.push(CLAIM_FH);
+        (at, opens) = (open + OPEN + 2, opens + 1);
+    }
+    changed[2] = 1 + 2 * opens;
+    Some((changed, opens))
+}
+
+// SEMANTICS: sessions-2.
+#[test]
+fn many_opens_are_reclaimed_in_few_requests_and_a_refusal_concerns_one_file() {
+    // Of each user 32 requests with up to 16 OPENs; one ends behind its first OPEN.
+    let cases = [(None, 64, 0), (Some(status::DELAY), 65, 0), (Some(status::RECLAIM_CONFLICT), 65, 1)];
+    for (refusal, requests, opened_again) in cases {
+        let world = World::new();
+        let server = ScriptedServer::new(&world);
+        let mounted = mounted(&world, &server);
+        let users = [root(), me()];
+        let create = |number: usize| {
+            let (op, name) = (mounted.client.op(&users[number % 2]), format!("f{number}"));
+            let made = ops::create(&op, mounted.client.root(), name.as_bytes(), 0o644, OpenFlags::writing());
+            made.unwrap().1.file
+        };
+        let files: Vec<_> = (0..1000).map(create).collect();
+        server.replace(world.way_after_restart());
+        let is_first = times(1);
+        server.script(move |asked| {
+            if asked.main() != op::OPEN {
+                return None;
+            }
+            without_claims(&asked.words, u32::MAX)?;
+            let is_first = is_first();
+            let refusal = refusal.filter(|_| is_first);
+            let most = if refusal.is_some() { 1 } else { u32::MAX };
+            let (mut words, opens) = without_claims(&asked.words, most)?;
+            if is_first {
+                // Before RECLAIM_COMPLETE the server opens nothing.
+                words.splice(12..12, [op::RECLAIM_COMPLETE, 0]);
+                words[2] += 1;
+            }
+            let mut reply = asked.execute_instead(&words).unwrap();
+            if is_first {
+                reply.drain(4 * 14..4 * 16);
+            }
+            let refused = refusal.map(|status| bytes(&[op::PUTFH, 0, op::OPEN, status]));
+            set_word(&mut reply, 0, refusal.unwrap_or(0));
+            set_word(&mut reply, 2, 1 + 2 * (opens + u32::from(refused.is_some())));
+            reply.extend(refused.unwrap_or_default());
+            Some(Ok(reply))
+        });
+        mounted.sent();
+        assert_eq!(statfs(&world, &mounted), Ok(()));
+        let sent = mounted.sent();
+        assert!(sent.contains(&format!("NFSv4.OPEN {requests} ")), "{refusal:?}: {sent}");
+        for (number, file) in files.iter().enumerate() {
+            let op = mounted.client.op(&users[number % 2]);
+            ops::write(&op, file, 0, b"x").unwrap();
+            assert_eq!(ops::fsync(&op, file, false), Ok(()), "{refusal:?}: {number}");
+        }
+        let sent = mounted.sent();
+        assert_eq!(sent.contains("NFSv4.OPEN 1"), opened_again == 1, "{refusal:?}: {sent}");
+    }
 }
 
 // SEMANTICS: sessions-7.

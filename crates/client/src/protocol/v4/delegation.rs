@@ -570,12 +570,17 @@ impl HeldDelegations {
         }
     }
 
-    /// Whether the delegation that came with an open has to be reclaimed with it: then that is
-    /// done.
-    pub(super) fn take_reclaim(&self, key: &OpenKey) -> bool {
+    /// Whether the delegation that came with an open has to be reclaimed with it.
+    pub(super) fn must_reclaim(&self, key: &OpenKey) -> bool {
+        self.state.lock().to_reclaim.iter().any(|waiting| waiting.key == *key)
+    }
+
+    /// An open was reclaimed, or cannot be, and so was the delegation that came with it.
+    pub(super) fn reclaim_ended(&self, key: &OpenKey) {
         let state = &mut *self.state.lock();
-        let position = state.to_reclaim.iter().position(|waiting| waiting.key == *key);
-        position.is_some_and(|position| state.to_reclaim.remove(position).is_some())
+        if let Some(position) = state.to_reclaim.iter().position(|waiting| waiting.key == *key) {
+            state.to_reclaim.remove(position);
+        }
     }
 
     /// Takes delegations of one owner that are to be reclaimed, at most this number.
@@ -896,8 +901,9 @@ mod tests {
         rig.table.give_up(&file(4));
         rig.table.forgotten_by_server(SessionGeneration::default().next().next());
         let key = |number| OpenKey { file: file(number), owner: 1 };
-        assert!(rig.table.take_reclaim(&key(2)), "with its open");
-        assert!(!rig.table.take_reclaim(&key(2)) && !rig.table.take_reclaim(&key(4)), "it was given up");
+        assert!(rig.table.must_reclaim(&key(2)), "with its open");
+        rig.table.reclaim_ended(&key(2));
+        assert!(!rig.table.must_reclaim(&key(2)) && !rig.table.must_reclaim(&key(4)), "it was given up");
         let taken = rig.table.take_to_reclaim(9);
         let files = |taken: &[DelegationToReclaim]| taken.iter().map(|it| it.key.clone()).collect::<Vec<_>>();
         assert_eq!(files(&taken), [key(1), key(3)]);

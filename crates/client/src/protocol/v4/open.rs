@@ -734,11 +734,19 @@ impl OpenTable {
         std::mem::take(&mut self.0.lock().abandoned)
     }
 
-    /// An open that has to be reclaimed.
-    pub(super) fn next_to_reclaim(&self) -> Option<OpenToRestore> {
+    /// Opens of one owner that have to be reclaimed, with no more OPENs than `most`, or one open.
+    pub(super) fn next_to_reclaim(&self, most: usize) -> Vec<OpenToRestore> {
         let opens = self.0.lock();
-        let (key, open) = opens.opens.iter().find(|(_, open)| open.standing == OpenValidity::Reclaim)?;
-        Some(to_restore(key, open))
+        let mut waiting = opens.opens.iter().filter(|(_, open)| open.standing == OpenValidity::Reclaim);
+        let Some((first, open)) = waiting.next() else { return Vec::new() };
+        let mut batch = vec![to_restore(first, open)];
+        let mut count = batch[0].accesses.len();
+        let of_owner = waiting.filter(|(key, _)| key.owner == first.owner);
+        batch.extend(of_owner.map(|(key, open)| to_restore(key, open)).take_while(|open| {
+            count += open.accesses.len();
+            count <= most
+        }));
+        batch
     }
 
     /// The open of a key, to be opened again; `None` if it is gone, or another thread has done it.

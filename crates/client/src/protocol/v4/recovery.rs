@@ -20,7 +20,10 @@ use curt_proto::nfs4::{
     PutfhArgs4, ReclaimCompleteArgs4, SequenceId, SessionId, ShareAccess4, StateOwner, StateProtectArgs,
     Stateid, TestStateidArgs4, TestStateidOk4,
 };
-use curt_rpc::client::{CallError, Interrupt};
+use curt_rpc::{
+    auth::RpcCredential,
+    client::{CallError, Interrupt},
+};
 use curt_types::FileHandle;
 use curt_xdr::{Opaque, VarArray};
 
@@ -54,11 +57,14 @@ const OPERATIONS_MAX: u32 = 64;
 /// Longest results of an OPEN, in bytes; a delegation has the name of a user.
 pub(super) const OPEN_RESULTS_MAX: usize = 4096;
 
-/// The operations that reclaim a delegation.
+/// The operations that reclaim an open and a delegation.
 const OPERATIONS_TO_RECLAIM: u32 = 3;
 
-/// The most delegations that one compound reclaims.
-const RECLAIMS_MAX: u32 = 16;
+/// The most OPENs of one compound that reclaims.
+const RECLAIMS_MAX: usize = 16;
+
+/// Bytes of these operations, and of their results, each.
+const RECLAIM_BYTES: usize = 512;
 
 /// Stateids of one TEST_STATEID.
 const TESTS_MAX: usize = 128;
@@ -80,6 +86,11 @@ const STEPS_MAX: u32 = 32;
 /// is coming up does. Other refusals are about what the client asks for, which does not change.
 const fn may_pass(status: NfsStat4) -> bool {
     matches!(status, NfsStat4::Serverfault | NfsStat4::Nospc | NfsStat4::ClidInuse | NfsStat4::Resource)
+}
+
+/// Whether an operation was refused because of those before it, or asks for time.
+const fn is_of_compound(status: NfsStat4) -> bool {
+    matches!(status, NfsStat4::Delay | NfsStat4::Grace | NfsStat4::RepTooBig)
 }
 
 /// The name of the owner of opens.
@@ -354,23 +365,11 @@ impl NfsV4 {
         if let Some(generation) = forgotten {
             self.forget_state(generation);
         }
-        while let Some(open) = self.opens.next_to_reclaim() {
-            for access in &open.accesses {
-                let is_delegated = *access == ShareAccess::Read && self.delegations.take_reclaim(&open.key);
-                let kind = if is_delegated { DelegationType::Read } else { DelegationType::None };
-                let claim = OpenClaim::Previous(kind);
-                match self.send_reclaim(&open, *access, claim, caller.interrupt)? {
-                    None => return Ok(StepProgress::Done),
-                    Some(Ok(())) => {}
-                    Some(Err(status)) => {
-                        tracing::info!(%status, "an open file cannot be reclaimed: it is opened again");
-                        break;
-                    }
-                }
-            }
-            self.opens.not_reclaimed(&open.key);
-        }
-        if !self.reclaim_delegations(caller.interrupt)? || !self.reclaim_locks(caller.interrupt)? {
+        let interrupt = caller.interrupt;
+        let is_lost = !self.reclaim_opens(interrupt)?
+            || !self.reclaim_delegations(interrupt)?
+            || !self.reclaim_locks(interrupt)?;
+        if is_lost {
             return Ok(StepProgress::Done);
         }
         let complete = ReclaimCompleteArgs4 { one_file_system: false };
@@ -400,44 +399,30 @@ impl NfsV4 {
         }
     }
 
-    /// Sends an OPEN of a file that was open. `None`: the session was lost.
-    fn send_reclaim(
+    /// Sends an OPEN of a file that was open.
+    fn send_open_again(
         &self,
         open: &OpenToRestore,
         access: ShareAccess,
-        claim: OpenClaim<'_>,
         interrupt: &Interrupt,
-    ) -> Result<Option<Result<(), NfsStat4>>, CallError> {
+    ) -> Result<Result<(), NfsStat4>, CallError> {
         let name = owner_name(open.key.owner);
         let client = self.session.lock().client;
-        let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, claim);
-        let arguments = match claim {
-            OpenClaim::Previous(_) => arguments,
-            _ => self.server.wishing(arguments, false),
-        };
+        let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
+        let arguments = self.server.wishing(arguments, false);
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
             operations.push(&arguments);
         };
         let caller = RpcCaller { credential: &open.credential, interrupt };
-        let is_recovery = matches!(claim, OpenClaim::Previous(_));
-        let wants_delegation = matches!(claim, OpenClaim::Previous(DelegationType::Read));
-        let opening = wants_delegation.then(|| self.delegations.begin_opening());
-        let opening = opening.as_ref();
-        let request = CompoundRequest { opening, ..change(caller, Nfs4Operation::Open, 1, &append) };
-        let reply = if is_recovery { self.send_in_recovery(&request)? } else { Some(self.send(&request)?) };
-        let Some(reply) = reply else { return Ok(None) };
+        let reply = self.send(&change(caller, Nfs4Operation::Open, 1, &append))?;
         let mut results = self.decoded(reply.results())?;
         let found = self.decoded(outcome(results.next::<()>(Nfs4Operation::Putfh)))?;
         let opened = self.decoded(outcome(results.next::<OpenOk4<'_>>(Nfs4Operation::Open)))?;
-        Ok(Some(match (found, opened) {
-            (Ok(()), Ok(ok)) => {
-                let owner = OpenOwner { number: open.key.owner, credential: &open.credential };
-                let sent = SentOpen { access, wants_delegation, generation: reply.generation() };
-                self.opened(&open.key.file, owner, sent, GrantedOpen::from(&ok));
-                Ok(())
-            }
-            (Err(status), _) | (_, Err(status)) => Err(status),
+        Ok(found.and(opened).map(|ok| {
+            let owner = OpenOwner { number: open.key.owner, credential: &open.credential };
+            let sent = SentOpen { access, wants_delegation: false, generation: reply.generation() };
+            self.opened(&open.key.file, owner, sent, GrantedOpen::from(&ok));
         }))
     }
 
@@ -453,22 +438,66 @@ impl NfsV4 {
         let key = OpenKey { file: file.clone(), owner: owner.number };
         let credential = Arc::clone(owner.credential);
         let open = OpenToRestore { key, credential, accesses: Vec::new() };
-        self.send_reclaim(&open, access, OpenClaim::Fh, interrupt)?;
+        let _ = self.send_open_again(&open, access, interrupt)?;
         self.opens.narrow(&open.key);
         self.close_soon();
         Ok(())
     }
 
+    /// The most OPENs of one compound that reclaims.
+    fn reclaims_max(&self) -> usize {
+        let state = self.session.lock();
+        let operations = state.operations_max.saturating_sub(1) / OPERATIONS_TO_RECLAIM;
+        let bytes = state.operations_bytes_max().min(state.results_bytes_max()) / RECLAIM_BYTES;
+        usize::try_from(operations).unwrap_or(usize::MAX).min(bytes).clamp(1, RECLAIMS_MAX)
+    }
+
+    /// Reclaims the opens, with the delegations that came with them. `false`: the session was lost.
+    fn reclaim_opens(&self, interrupt: &Interrupt) -> Result<bool, CallError> {
+        let most = self.reclaims_max();
+        loop {
+            let opens = self.opens.next_to_reclaim(most);
+            let Some(OpenToRestore { credential, .. }) = opens.first() else { return Ok(true) };
+            let accesses =
+                opens.iter().flat_map(|open| open.accesses.iter().map(move |access| (open, *access)));
+            let reclaims = accesses.map(|(OpenToRestore { key, .. }, access)| Reclaim {
+                key,
+                access,
+                is_delegated: access == ShareAccess::Read && self.delegations.must_reclaim(key),
+            });
+            let reclaims: Vec<_> = reclaims.collect();
+            let Some((mut done, refused)) = self.reclaim_some(credential, &reclaims, interrupt)? else {
+                return Ok(false);
+            };
+            for open in &opens {
+                let left = done.checked_sub(open.accesses.len());
+                if left.is_none() && refused.is_none() {
+                    break;
+                }
+                self.opens.not_reclaimed(&open.key);
+                self.delegations.reclaim_ended(&open.key);
+                let Some(left) = left else {
+                    tracing::info!(?refused, "an open file cannot be reclaimed: it is opened again");
+                    break;
+                };
+                done = left;
+            }
+        }
+    }
+
     /// Reclaims the delegations of files that nobody has open. `false`: the session was lost.
     fn reclaim_delegations(&self, interrupt: &Interrupt) -> Result<bool, CallError> {
-        let operations = self.session.lock().operations_max.saturating_sub(1) / OPERATIONS_TO_RECLAIM;
-        let most = usize::try_from(operations.clamp(1, RECLAIMS_MAX)).unwrap_or(1);
+        let most = self.reclaims_max();
         loop {
             let batch = self.delegations.take_to_reclaim(most);
-            if batch.is_empty() {
-                return Ok(true);
-            }
-            let reclaimed = self.reclaim_some(&batch, interrupt);
+            let Some(DelegationToReclaim { credential, .. }) = batch.first() else { return Ok(true) };
+            let reclaims = batch.iter().map(|waiting| Reclaim {
+                key: &waiting.key,
+                access: ShareAccess::Read,
+                is_delegated: true,
+            });
+            let reclaims: Vec<_> = reclaims.collect();
+            let reclaimed = self.reclaim_some(credential, &reclaims, interrupt);
             let (done, refused) = match reclaimed {
                 Ok(Some(reclaimed)) => reclaimed,
                 Ok(None) | Err(_) => (0, None),
@@ -488,53 +517,60 @@ impl NfsV4 {
         }
     }
 
-    /// Reclaims delegations of one owner in one compound. Returns the number of files that were
-    /// opened, and why the next one was not. `None`: the session was lost.
+    /// Sends OPENs of one owner that reclaim in one compound. Returns how many were executed, and
+    /// why the next one was refused: those behind it were not executed. `None`: the session was
+    /// lost.
     fn reclaim_some(
         &self,
-        batch: &[DelegationToReclaim],
+        credential: &Arc<RpcCredential>,
+        batch: &[Reclaim<'_>],
         interrupt: &Interrupt,
     ) -> Result<Option<(usize, Option<NfsStat4>)>, CallError> {
-        let Some(DelegationToReclaim { key, credential }) = batch.first() else {
-            return Ok(Some((0, None)));
-        };
-        let owner = OpenOwner { number: key.owner, credential };
+        let Some(first) = batch.first() else { return Ok(Some((0, None))) };
+        let owner = OpenOwner { number: first.key.owner, credential };
         let name = owner_name(owner.number);
         let client = self.session.lock().client;
-        let claim = OpenClaim::Previous(DelegationType::Read);
-        let arguments = open_arguments(client, &name, ShareAccess::Read, OpenHow::NoCreate, claim);
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            for waiting in batch {
-                operations.push(&PutfhArgs4 { object: NfsFh4::from(&waiting.key.file) });
-                operations.push(&arguments);
-                operations.push(&GetattrArgs4 { attributes: attributes::OBJECT });
+            for Reclaim { key, access, is_delegated } in batch {
+                let kind = if *is_delegated { DelegationType::Read } else { DelegationType::None };
+                let claim = OpenClaim::Previous(kind);
+                operations.push(&PutfhArgs4 { object: NfsFh4::from(&key.file) });
+                operations.push(&open_arguments(client, &name, *access, OpenHow::NoCreate, claim));
+                if *is_delegated {
+                    operations.push(&GetattrArgs4 { attributes: attributes::OBJECT });
+                }
             }
         };
-        let opening = self.delegations.begin_opening();
+        let wants_delegation = batch.iter().any(|reclaim| reclaim.is_delegated);
+        let opening = wants_delegation.then(|| self.delegations.begin_opening());
         let request = CompoundRequest {
             main: 1,
             results_max: 2 * OPEN_RESULTS_MAX * batch.len(),
             may_piggyback: false,
-            opening: Some(&opening),
+            opening: opening.as_ref(),
             ..question(RpcCaller { credential, interrupt }, Nfs4Operation::Open, &append)
         };
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(None) };
         let mut results = CompoundResultReader(self.decoded(reply.results())?, reply.generation());
-        for (done, waiting) in batch.iter().enumerate() {
+        for (done, Reclaim { key, access, is_delegated }) in batch.iter().enumerate() {
             let found = self.decoded(outcome(results.0.next::<()>(Nfs4Operation::Putfh)))?;
             let opened = self.decoded(outcome(results.0.next::<OpenOk4<'_>>(Nfs4Operation::Open)))?;
-            let ok = match (found, opened) {
-                (Ok(()), Ok(ok)) => ok,
-                (Err(status), _) | (_, Err(status)) => return Ok(Some((done, Some(status)))),
+            let ok = match found.and(opened) {
+                Ok(ok) => ok,
+                // These are sent again, in a smaller compound.
+                Err(status) if done > 0 && is_of_compound(status) => return Ok(Some((done, None))),
+                Err(status) => return Ok(Some((done, Some(status)))),
             };
-            let sent = SentOpen { access: ShareAccess::Read, wants_delegation: true, generation: results.1 };
-            let file = &waiting.key.file;
-            let held = self.opened(file, owner, sent, GrantedOpen::from(&ok));
-            let about = self.decoded(results.attributes())?;
-            match (held, about) {
-                (Some(_), Some(about)) => self.delegations.report_confirmed(file, &about, reply.call.sent_at),
-                (None, _) => self.close_soon(),
-                (Some(_), None) => {}
+            let sent = SentOpen { access: *access, wants_delegation: *is_delegated, generation: results.1 };
+            let held = self.opened(&key.file, owner, sent, GrantedOpen::from(&ok));
+            if held.is_none() && !self.opens.has_users(key) {
+                self.close_soon();
+            }
+            if *is_delegated
+                && let Some(about) = self.decoded(results.attributes())?
+                && held.is_some()
+            {
+                self.delegations.report_confirmed(&key.file, &about, reply.call.sent_at);
             }
         }
         Ok(Some((batch.len(), None)))
@@ -548,16 +584,15 @@ impl NfsV4 {
             return Ok(());
         }
         for access in &open.accesses {
-            match self.send_reclaim(&open, *access, OpenClaim::Fh, interrupt)? {
-                Some(Ok(())) => {}
+            match self.send_open_again(&open, *access, interrupt)? {
+                Ok(()) => {}
                 // The caller asks for it again, in another way.
-                Some(Err(status)) if self.server.refused_open(fault(status)) => break,
-                Some(Err(status)) => {
+                Err(status) if self.server.refused_open(fault(status)) => break,
+                Err(status) => {
                     tracing::warn!(%status, "a file cannot be opened again");
                     self.opens.lose(key);
                     break;
                 }
-                None => break,
             }
         }
         if open.accesses.is_empty() {
@@ -700,6 +735,14 @@ where
     VarArray<T, MAX>: Default,
 {
     VarArray::default()
+}
+
+/// An OPEN that reclaims.
+struct Reclaim<'a> {
+    key: &'a OpenKey,
+    access: ShareAccess,
+    /// Also the delegation that came with it.
+    is_delegated: bool,
 }
 
 /// The state that a stateid stands for.

@@ -434,6 +434,11 @@ impl SessionState {
         usize::try_from(self.request_max.saturating_sub(OVERHEAD)).unwrap_or(usize::MAX)
     }
 
+    /// The most bytes of the results of a compound that has no data.
+    pub(super) fn results_bytes_max(&self) -> usize {
+        usize::try_from(self.response_max.saturating_sub(OVERHEAD)).unwrap_or(usize::MAX)
+    }
+
     /// Returns whether the server has lost all state but the session, and clears that flag.
     pub(super) const fn take_forgotten(&mut self) -> bool {
         std::mem::replace(&mut self.has_forgotten, false)

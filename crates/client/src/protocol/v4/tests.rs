@@ -306,7 +306,7 @@ fn the_server_learns_of_a_delayed_open_when_it_is_used() {
     assert_eq!(rig.usable(), UsableOpen::Delayed(Arc::clone(&rig.credential)));
     assert!(rig.table.held().is_empty(), "the server has nothing to test");
     rig.forgotten_by_server();
-    assert!(rig.table.next_to_reclaim().is_none(), "nor to reclaim");
+    assert!(rig.table.next_to_reclaim(16).is_empty(), "nor to reclaim");
     assert!(matches!(rig.usable(), UsableOpen::Delayed(_)), "it is still used");
     assert!(!rig.table.release(&rig.key(), ShareAccess::Read, rig.now), "nothing is closed");
     assert_eq!(rig.piggybacked(Duration::from_secs(9)), []);
@@ -397,7 +397,7 @@ fn an_open_with_two_accesses_is_not_used_before_both_are_opened_again() {
 fn what_was_not_reclaimed_of_an_open_is_opened_again() {
     let rig = opened_twice();
     rig.forgotten_by_server();
-    let accesses = || rig.table.next_to_reclaim().map(|open| open.accesses);
+    let accesses = || rig.table.next_to_reclaim(16).pop().map(|open| open.accesses);
     assert_eq!(accesses(), Some(vec![ShareAccess::Read, ShareAccess::Write]));
     rig.opened(5, 1, ShareAccess::Read);
     // The thread was interrupted: the next one continues.
@@ -508,14 +508,14 @@ fn what_the_server_has_forgotten_is_reclaimed_if_it_is_used() {
     let rig = Rig::new();
     rig.opened(3, 1, ShareAccess::Read);
     rig.forgotten_by_server();
-    assert!(rig.table.next_to_reclaim().is_none());
+    assert!(rig.table.next_to_reclaim(16).is_empty());
     rig.opened(3, 1, ShareAccess::Read);
     assert!(rig.table.share(&rig.key(), ShareAccess::Read));
     rig.forgotten_by_server();
-    let open = rig.table.next_to_reclaim().unwrap();
+    let open = rig.table.next_to_reclaim(16).pop().unwrap();
     assert_eq!(open.accesses, [ShareAccess::Read]);
     rig.opened(5, 1, ShareAccess::Read);
-    assert!(rig.table.next_to_reclaim().is_none());
+    assert!(rig.table.next_to_reclaim(16).is_empty());
 }
 
 #[test]
