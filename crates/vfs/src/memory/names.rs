@@ -14,6 +14,13 @@ use crate::name::check_new_name;
 use crate::result::CreatedNode;
 use crate::{CreateMode, ObjectPermit, RemovedKind, verifier};
 
+/// A name in a directory.
+#[derive(Clone, Copy)]
+pub(super) struct NameIn<'a> {
+    pub(super) directory: u64,
+    pub(super) name: &'a [u8],
+}
+
 impl MemoryVfs {
     pub(super) fn create_file(
         &self,
@@ -216,10 +223,12 @@ impl MemoryVfs {
         &self,
         tree: &mut MemoryTree,
         caller: &FsCred<'_>,
-        (from, from_name): (u64, &[u8]),
-        (to, to_name): (u64, &[u8]),
+        source: NameIn<'_>,
+        target: NameIn<'_>,
         permit: &mut ObjectPermit<'_>,
     ) -> Result<(), Error> {
+        let NameIn { directory: from, name: from_name } = source;
+        let NameIn { directory: to, name: to_name } = target;
         check_new_name(from_name)?;
         check_new_name(to_name)?;
         for directory in [from, to] {

@@ -7,6 +7,7 @@ use curt_types::{Access, Attributes, SetAttributes, Stability, Timestamp, Wcc};
 use rustix::io::Errno;
 
 use super::directory::MemoryDirectory;
+use super::names::NameIn;
 use super::tree::{InodeBody, MemoryInode, MemoryTree, NAMES_MAX, ROOT};
 use super::{FaultPoint, InodePin, MemoryVfs, OwnedDirEntry, file, permission};
 use crate::result::{
@@ -194,10 +195,11 @@ impl Vfs for MemoryVfs {
         let before = [attributes(&tree, &directories.0), attributes(&tree, &directories.1)];
         let value = match directories {
             (Err(error), _) | (_, Err(error)) => Err(error),
-            (Ok(from), Ok(to)) => self
-                .faults
-                .inject(FaultPoint::Change)
-                .and_then(|()| self.rename_name(&mut tree, caller, (from, from_name), (to, to_name), permit)),
+            (Ok(from), Ok(to)) => self.faults.inject(FaultPoint::Change).and_then(|()| {
+                let source = NameIn { directory: from, name: from_name };
+                let target = NameIn { directory: to, name: to_name };
+                self.rename_name(&mut tree, caller, source, target, permit)
+            }),
         };
         let wcc = |before: &Option<Attributes>, directory| Wcc {
             before: before.as_ref().map(Into::into),

@@ -94,7 +94,7 @@ fn the_clients_of_one_address_have_its_limits_together() {
     let usage = Arc::new(LockUsage::new(ClientLimits { locks: 3, ..ClientLimits::CLIENT }, None));
     for number in [1, 2] {
         let account = ClientAccount::of_address(client(number), Arc::clone(&usage));
-        fixture.accounts[usize::try_from(number).unwrap()] = Arc::new(account);
+        fixture.accounts[usize::from(number)] = Arc::new(account);
     }
     fixture.take(who(1, 1), READ, bytes(0, 0));
     fixture.take(who(2, 1), READ, bytes(0, 0));
