@@ -120,7 +120,7 @@ mod tests {
             let explained = explain(&parsed.entries, address.parse().unwrap(), &service);
             let uids: Vec<u32> = explained
                 .iter()
-                .map(|it| it.applied.map_or(0, |entry| entry.options.anonymous_uid))
+                .map(|it| it.applied.map_or(0, |entry| entry.options.common.anonymous_uid))
                 .collect();
             assert_eq!(uids, expected, "{address}");
         }

@@ -48,27 +48,27 @@ impl<'o> OptionListParser<'o> {
             "no_root_squash" => self.permit(|it| it.root_squash = false),
             "all_squash" => self.permit(|it| it.all_squash = true),
             "no_all_squash" => self.permit(|it| it.all_squash = false),
-            "sync" => options.asynchronous = false,
+            "sync" => options.common.asynchronous = false,
             "async" => {
-                options.asynchronous = true;
+                options.common.asynchronous = true;
                 return Ok(Some(
                     "changes are answered before they are on stable storage: when this machine stops, changes that \
                      clients take for stable may be lost, and no error reports that",
                 ));
             }
-            "secure" => options.secure = true,
-            "insecure" => options.secure = false,
-            "hide" => options.nohide = false,
-            "nohide" => options.nohide = true,
-            "crossmnt" => options.crossmnt = true,
-            "nocrossmnt" | "no_crossmnt" => options.crossmnt = false,
-            "subtree_check" => options.subtree_check = true,
-            "no_subtree_check" => options.subtree_check = false,
-            "nordirplus" => options.readdirplus = false,
+            "secure" => options.common.secure_ports = true,
+            "insecure" => options.common.secure_ports = false,
+            "hide" => options.common.nohide = false,
+            "nohide" => options.common.nohide = true,
+            "crossmnt" => options.common.crossmnt = true,
+            "nocrossmnt" | "no_crossmnt" => options.common.crossmnt = false,
+            "subtree_check" => options.common.subtree_check = true,
+            "no_subtree_check" => options.common.subtree_check = false,
+            "nordirplus" => options.common.readdirplus = false,
             "mountpoint" | "mp" => options.mount_point = Some(MountPoint::Itself),
             "wdelay" | "no_wdelay" | "acl" | "no_acl" | "no_pnfs" => {}
-            "secure_locks" | "auth_nlm" => options.insecure_locks = false,
-            "insecure_locks" | "no_auth_nlm" => options.insecure_locks = true,
+            "secure_locks" | "auth_nlm" => options.common.insecure_locks = false,
+            "insecure_locks" | "no_auth_nlm" => options.common.insecure_locks = true,
             other => return Err(refusal(other)),
         }
         Ok(None)
@@ -90,8 +90,8 @@ impl<'o> OptionListParser<'o> {
     fn take_valued(&mut self, name: &str, value: &[u8]) -> Result<(), String> {
         let text = std::str::from_utf8(value).map_err(|_| "the value is not UTF-8".to_owned());
         match name {
-            "anonuid" => self.options.anonymous_uid = id(text?)?,
-            "anongid" => self.options.anonymous_gid = id(text?)?,
+            "anonuid" => self.options.common.anonymous_uid = id(text?)?,
+            "anongid" => self.options.common.anonymous_gid = id(text?)?,
             "fsid" => self.options.fsid = Some(fsid(text?)?),
             "mountpoint" | "mp" if value.starts_with(b"/") => {
                 self.options.mount_point = Some(MountPoint::At(value.to_vec()));

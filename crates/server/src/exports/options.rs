@@ -7,29 +7,18 @@ use arrayvec::ArrayVec;
 
 use super::Fsid;
 use super::escape::escape;
-use super::rules::{CredentialFlavor, ExportRules, NOBODY, RulesByFlavor, Squash};
+use super::rules::{CredentialFlavor, ExportRules, RulesByFlavor, Squash};
 
 /// The options of one client of an export that have an effect. Options that are only accepted are
 /// not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "each is one pair of words of exports(5), and any of them goes with any other"
-)]
 pub struct Options {
+    /// The rules for all flavours, but for those of [`FlavorOptions`].
+    pub(super) common: ExportRules,
     /// The options for flavours without their own.
     pub(super) defaults: FlavorOptions,
     /// The flavours of `sec=`, each with the options after it; empty without `sec=`.
     pub(super) flavors: ArrayVec<(CredentialFlavor, FlavorOptions), 2>,
-    pub(super) secure: bool,
-    pub(super) asynchronous: bool,
-    pub(super) subtree_check: bool,
-    pub(super) nohide: bool,
-    pub(super) crossmnt: bool,
-    pub(super) readdirplus: bool,
-    pub(super) insecure_locks: bool,
-    pub(super) anonymous_uid: u32,
-    pub(super) anonymous_gid: u32,
     pub(super) fsid: Option<Fsid>,
     pub(super) mount_point: Option<MountPoint>,
 }
@@ -56,17 +45,9 @@ impl Default for Options {
     /// `ro,sync,root_squash,no_all_squash,secure,hide,no_subtree_check`.
     fn default() -> Self {
         Self {
+            common: ExportRules::default(),
             defaults: FlavorOptions { read_only: true, root_squash: true, all_squash: false },
             flavors: ArrayVec::new(),
-            secure: true,
-            asynchronous: false,
-            subtree_check: false,
-            nohide: false,
-            crossmnt: false,
-            readdirplus: true,
-            insecure_locks: false,
-            anonymous_uid: NOBODY,
-            anonymous_gid: NOBODY,
             fsid: None,
             mount_point: None,
         }
@@ -90,19 +71,7 @@ impl Options {
             FlavorOptions { root_squash: true, .. } => Squash::Root,
             FlavorOptions { .. } => Squash::None,
         };
-        ExportRules {
-            read_only: permission.read_only,
-            squash,
-            anonymous_uid: self.anonymous_uid,
-            anonymous_gid: self.anonymous_gid,
-            secure_ports: self.secure,
-            asynchronous: self.asynchronous,
-            subtree_check: self.subtree_check,
-            nohide: self.nohide,
-            crossmnt: self.crossmnt,
-            readdirplus: self.readdirplus,
-            insecure_locks: self.insecure_locks,
-        }
+        ExportRules { read_only: permission.read_only, squash, ..self.common }
     }
 
     /// The configured identity of the export, if any (`fsid=`).
@@ -120,25 +89,25 @@ impl Options {
     /// Whether clients can enter file systems that are mounted below the export (`crossmnt`).
     #[must_use]
     pub const fn crosses_mounts(&self) -> bool {
-        self.crossmnt
+        self.common.crossmnt
     }
 
     /// Whether each request checks the location of its file (`subtree_check`).
     #[must_use]
     pub const fn checks_subtree(&self) -> bool {
-        self.subtree_check
+        self.common.subtree_check
     }
 
     /// Whether clients can enter it from the export in which it is mounted (`nohide`).
     #[must_use]
     pub const fn is_nohide(&self) -> bool {
-        self.nohide
+        self.common.nohide
     }
 
     /// Whether replies are sent before changes are on stable storage (`async`).
     #[must_use]
     pub const fn is_async(&self) -> bool {
-        self.asynchronous
+        self.common.asynchronous
     }
 
     /// The options of a file system that is mounted below: all but those that apply only to the
@@ -167,18 +136,18 @@ impl fmt::Display for Options {
         let mut words: Vec<String> = self.defaults.words().map(str::to_owned).into();
         words.extend(
             [
-                choose(self.asynchronous, "async", "sync"),
-                choose(self.secure, "secure", "insecure"),
-                choose(self.subtree_check, "subtree_check", "no_subtree_check"),
-                choose(self.nohide, "nohide", "hide"),
+                choose(self.common.asynchronous, "async", "sync"),
+                choose(self.common.secure_ports, "secure", "insecure"),
+                choose(self.common.subtree_check, "subtree_check", "no_subtree_check"),
+                choose(self.common.nohide, "nohide", "hide"),
             ]
             .map(str::to_owned),
         );
-        words.extend(self.crossmnt.then(|| "crossmnt".to_owned()));
-        words.extend((!self.readdirplus).then(|| "nordirplus".to_owned()));
-        words.extend(self.insecure_locks.then(|| "insecure_locks".to_owned()));
-        words.push(format!("anonuid={}", self.anonymous_uid));
-        words.push(format!("anongid={}", self.anonymous_gid));
+        words.extend(self.common.crossmnt.then(|| "crossmnt".to_owned()));
+        words.extend((!self.common.readdirplus).then(|| "nordirplus".to_owned()));
+        words.extend(self.common.insecure_locks.then(|| "insecure_locks".to_owned()));
+        words.push(format!("anonuid={}", self.common.anonymous_uid));
+        words.push(format!("anongid={}", self.common.anonymous_gid));
         words.extend(self.fsid.map(|fsid| format!("fsid={fsid}")));
         words.extend(self.mount_point.as_ref().map(|point| match point {
             MountPoint::Itself => "mountpoint".to_owned(),

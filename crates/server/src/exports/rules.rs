@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use curt_rpc::auth::OpaqueAuth;
 
 /// The uid and gid of the user `nobody`.
-pub(super) const NOBODY: u32 = 65_534;
+const NOBODY: u32 = 65_534;
 
 /// The ids that are replaced by the anonymous ones (exports(5)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

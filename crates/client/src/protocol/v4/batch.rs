@@ -17,7 +17,7 @@ use super::{
     results::CompoundResultReader,
     server_traits::ServerFeature,
 };
-use crate::protocol::{Answer, LookupReply, PathReply, RpcCaller};
+use crate::protocol::{Answer, BatchOperations, LookupReply, PathReply, RpcCaller};
 
 /// The operations of a path beside its LOOKUPs: PUTFH, GETFH, GETATTR, READ.
 const PATH_OPERATIONS: usize = 4;
@@ -46,10 +46,9 @@ const REMOVALS_MAX: usize = 32;
 /// One path, whose names can be encoded.
 type Names<'a> = Vec<Component<'a>>;
 
-impl NfsV4 {
-    /// See [`crate::protocol::BatchOperations::find_paths`]. A file is read without an open: the
-    /// anonymous stateid respects what others deny.
-    pub(super) fn find_paths_in_one(
+impl BatchOperations for NfsV4 {
+    /// A file is read without an open: the anonymous stateid respects what others deny.
+    fn find_paths(
         &self,
         caller: RpcCaller<'_>,
         from: &FileHandle,
@@ -113,11 +112,8 @@ impl NfsV4 {
             Ok((Ok(found), ()))
         }))
     }
-}
 
-impl NfsV4 {
-    /// See [`crate::protocol::BatchOperations::remove_names`].
-    pub(super) fn remove_names_in_one(
+    fn remove_names(
         &self,
         caller: RpcCaller<'_>,
         directory: &FileHandle,
@@ -177,7 +173,9 @@ impl NfsV4 {
         }
         Some(answer)
     }
+}
 
+impl NfsV4 {
     /// The first of these names, as many as one compound can remove; `None` if that is none.
     fn removable_at_once<'n>(&self, names: &[&'n [u8]]) -> Option<Names<'n>> {
         let (operations_max, mut bytes) = {

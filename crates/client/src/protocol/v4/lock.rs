@@ -5,7 +5,7 @@
 //! CB_NOTIFY_LOCK comes; otherwise it polls. So nothing is granted but by a reply to LOCK, and to
 //! withdraw a request takes none.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Weak, time::Duration};
 
 use curt_policy::locks::{LockError, LockRanges, LockReply};
 use curt_proto::nfs4::{
@@ -27,7 +27,8 @@ use super::{
     session::CompoundPurpose,
 };
 use crate::protocol::{
-    LockAnswer, LockMode, LockTestReply, OpenCaller, RemoteLock, RpcCaller, ShareAccess, WireLock, WireOwner,
+    LockAnswer, LockEvents, LockMode, LockOperations, LockTestReply, OpenCaller, RemoteLock, RpcCaller,
+    ShareAccess, WireLock, WireOwner,
 };
 
 /// How often a request is sent again because its stateid was replaced meanwhile.
@@ -80,15 +81,18 @@ fn reply_of(status: NfsStat4) -> LockReply {
     })
 }
 
-impl NfsV4 {
+impl LockOperations for NfsV4 {
+    fn locks_by_open_mode(&self) -> bool {
+        true
+    }
+
+    /// A server may forget who waits when the lease ends.
+    fn blocked_lock_wait_max(&self) -> Duration {
+        self.session.lock().lease() / 2
+    }
+
     /// LOCK.
-    pub(super) fn request_lock(
-        &self,
-        open: OpenCaller<'_>,
-        file: &FileHandle,
-        lock: &WireLock,
-        mode: LockMode,
-    ) -> LockAnswer {
+    fn lock(&self, open: OpenCaller<'_>, file: &FileHandle, lock: &WireLock, mode: LockMode) -> LockAnswer {
         if mode == LockMode::Reclaim {
             // Recovery has reclaimed all.
             return Ok(LockReply::Refused(LockError::NoLocks));
@@ -133,6 +137,91 @@ impl NfsV4 {
         Err(CallError::SystemError)
     }
 
+    /// LOCKU of what the owner has in the range.
+    fn unlock(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        owner: WireOwner,
+        range: ByteRange,
+    ) -> LockAnswer {
+        for _ in 0..REPAIRS_MAX {
+            let place = match self.locks.unlockable(file, owner, range) {
+                UnlockTarget::None => return Ok(LockReply::Granted),
+                UnlockTarget::State(place) => place,
+                UnlockTarget::UnknownStateid(place, range, lock_type) => {
+                    let lock = WireLock { owner, range, lock_type };
+                    if let Some(reply) = self.settle_lock(caller, &place, &lock)? {
+                        return Ok(reply);
+                    }
+                    continue;
+                }
+            };
+            let Some(stateid) = place.stateid else { continue };
+            match self.send_unlock(caller, &place, stateid, range)? {
+                Ok(stateid) => {
+                    if self.locks.unlocked(&place, stateid, range) {
+                        return Ok(LockReply::Granted);
+                    }
+                }
+                Err(status) if is_stateid_refused(status) => {
+                    self.free_revoked(stateid, status);
+                    self.is_lost_now(file, stateid);
+                }
+                Err(status) => return Ok(reply_of(status)),
+            }
+        }
+        Err(CallError::SystemError)
+    }
+
+    /// The server has granted nothing. Notifications without a receiver are refused.
+    fn cancel_lock(&self, _: RpcCaller<'_>, file: &FileHandle, lock: &WireLock) -> LockAnswer {
+        self.locks.withdraw(file, lock.owner);
+        Ok(LockReply::Granted)
+    }
+
+    /// LOCKT.
+    fn test_lock(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        lock: &WireLock,
+    ) -> Result<LockTestReply, CallError> {
+        let (offset, length) = lock_offset_and_length(lock.range);
+        let client = self.session.lock().client;
+        let name = self.locks.name_for_test(file, lock.owner).bytes();
+        let kind = wire_type(lock.lock_type, false);
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, file);
+            operations.push(&LocktArgs4 { kind, offset, length, owner: owner(client, &name) });
+        };
+        let reply = self.send(&question(caller, Nfs4Operation::Lockt, &append))?;
+        let mut results = CompoundResultReader(self.decoded(reply.results())?, reply.generation());
+        if let Err(fault) = self.decoded(results.pass(Nfs4Operation::Putfh))? {
+            return Ok(LockTestReply::Refused(LockError::Failed(fault)));
+        }
+        let status = results.0.status(Nfs4Operation::Lockt).and_then(|status| match status {
+            NfsStat4::Ok => Ok(None),
+            NfsStat4::Denied => Ok(Some(results.0.decoder().get::<LockDenied<'_>>()?)),
+            status => Err(ResultError::Failed(status)),
+        });
+        Ok(match self.decoded(outcome(status))? {
+            Ok(None) => LockTestReply::Free,
+            Ok(Some(denied)) => LockTestReply::Held(remote_lock(&denied)),
+            Err(status) => LockTestReply::of_refusal(reply_of(status)),
+        })
+    }
+
+    fn forget_locks(&self, file: &FileHandle) {
+        self.tidy_locks(file);
+    }
+
+    fn report_lock_events(&self, events: Weak<dyn LockEvents>) {
+        self.locks.report(events);
+    }
+}
+
+impl NfsV4 {
     /// Records a LOCK that was not granted, and returns the reply to its caller.
     fn denied(&self, place: &LockStateRef, waits: bool, status: NfsStat4) -> LockReply {
         let is_notified = waits && self.opens.may_notify(&place.open) && self.session.lock().has_callbacks();
@@ -189,43 +278,6 @@ impl NfsV4 {
         self.decoded(outcome(self.decoded(reply.results())?.next::<Stateid>(operation)))
     }
 
-    /// LOCKU of what the owner has in the range.
-    pub(super) fn request_unlock(
-        &self,
-        caller: RpcCaller<'_>,
-        file: &FileHandle,
-        owner: WireOwner,
-        range: ByteRange,
-    ) -> LockAnswer {
-        for _ in 0..REPAIRS_MAX {
-            let place = match self.locks.unlockable(file, owner, range) {
-                UnlockTarget::None => return Ok(LockReply::Granted),
-                UnlockTarget::State(place) => place,
-                UnlockTarget::UnknownStateid(place, range, lock_type) => {
-                    let lock = WireLock { owner, range, lock_type };
-                    if let Some(reply) = self.settle_lock(caller, &place, &lock)? {
-                        return Ok(reply);
-                    }
-                    continue;
-                }
-            };
-            let Some(stateid) = place.stateid else { continue };
-            match self.send_unlock(caller, &place, stateid, range)? {
-                Ok(stateid) => {
-                    if self.locks.unlocked(&place, stateid, range) {
-                        return Ok(LockReply::Granted);
-                    }
-                }
-                Err(status) if is_stateid_refused(status) => {
-                    self.free_revoked(stateid, status);
-                    self.is_lost_now(file, stateid);
-                }
-                Err(status) => return Ok(reply_of(status)),
-            }
-        }
-        Err(CallError::SystemError)
-    }
-
     /// Asks again for a lock whose reply was lost, to get its stateid. `None`: it is known now what
     /// the server holds.
     fn settle_lock(
@@ -267,38 +319,6 @@ impl NfsV4 {
         };
         let reply = self.send(&request)?;
         self.result_of(&reply, Nfs4Operation::Locku)
-    }
-
-    /// LOCKT.
-    pub(super) fn request_lock_test(
-        &self,
-        caller: RpcCaller<'_>,
-        file: &FileHandle,
-        lock: &WireLock,
-    ) -> Result<LockTestReply, CallError> {
-        let (offset, length) = lock_offset_and_length(lock.range);
-        let client = self.session.lock().client;
-        let name = self.locks.name_for_test(file, lock.owner).bytes();
-        let kind = wire_type(lock.lock_type, false);
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, file);
-            operations.push(&LocktArgs4 { kind, offset, length, owner: owner(client, &name) });
-        };
-        let reply = self.send(&question(caller, Nfs4Operation::Lockt, &append))?;
-        let mut results = CompoundResultReader(self.decoded(reply.results())?, reply.generation());
-        if let Err(fault) = self.decoded(results.pass(Nfs4Operation::Putfh))? {
-            return Ok(LockTestReply::Refused(LockError::Failed(fault)));
-        }
-        let status = results.0.status(Nfs4Operation::Lockt).and_then(|status| match status {
-            NfsStat4::Ok => Ok(None),
-            NfsStat4::Denied => Ok(Some(results.0.decoder().get::<LockDenied<'_>>()?)),
-            status => Err(ResultError::Failed(status)),
-        });
-        Ok(match self.decoded(outcome(status))? {
-            Ok(None) => LockTestReply::Free,
-            Ok(Some(denied)) => LockTestReply::Held(remote_lock(&denied)),
-            Err(status) => LockTestReply::of_refusal(reply_of(status)),
-        })
     }
 
     /// Sends a READ, WRITE or SETATTR of these bytes, with the stateid of a lock if one covers

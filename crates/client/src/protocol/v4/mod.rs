@@ -45,7 +45,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_policy::locks::LockReply;
 use curt_proto::nfs4::{
     AccessArgs4, AccessOk4, Bitmap4, CommitArgs4, CommitOk4, Component, CompoundEncoder, CreateArgs4,
     CreateOk4, CreateType4, GetattrArgs4, GetattrOk4, LinkArgs4, LinkOk4, LinkText, LookupArgs4,
@@ -57,9 +56,7 @@ use curt_rpc::{
     auth::RpcCredential,
     client::{CallError, Interrupt},
 };
-use curt_types::{
-    Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, Wcc, WriteVerifier,
-};
+use curt_types::{Access, Attributes, Fault, FileHandle, FileKind, SetAttributes, Wcc, WriteVerifier};
 use curt_xdr::DecodeError;
 
 use self::{
@@ -75,12 +72,11 @@ use self::{
     session::SessionMonitor,
 };
 use super::{
-    Answer, BatchOperations, CreateRequest, CreatedObject, DelegationEvents, DelegationOperations,
-    FileOperations, FsstatReply, LinkAttributes, ListRequest, LockAnswer, LockEvents, LockMode,
-    LockOperations, LockTestReply, LookupOpenReply, LookupOpenRequest, LookupReply, NfsReply, OpenCaller,
-    OpenExtras, OpenOperations, OpenOwner, OpenReply, PathReply, Protocol, ReadData, ReadSink, ReaddirPage,
-    RenameAttributes, RpcCaller, RpcClient, ShareAccess, WireLock, WireOwner, WriteReply, WriteRequest,
-    deadline::within, read_data::bytes_of,
+    Answer, CreateRequest, CreatedObject, DelegationEvents, DelegationOperations, FileOperations,
+    FsstatReply, LinkAttributes, ListRequest, LookupOpenReply, LookupOpenRequest, LookupReply, NfsReply,
+    OpenCaller, OpenExtras, OpenOperations, OpenOwner, OpenReply, Protocol, ReadData, ReadSink, ReaddirPage,
+    RenameAttributes, RpcCaller, RpcClient, ShareAccess, WriteReply, WriteRequest, deadline::within,
+    read_data::bytes_of,
 };
 use crate::threads::{Background, separate};
 
@@ -735,27 +731,6 @@ impl FileOperations for NfsV4 {
     }
 }
 
-impl BatchOperations for NfsV4 {
-    fn find_paths(
-        &self,
-        caller: RpcCaller<'_>,
-        from: &FileHandle,
-        paths: &[Vec<&[u8]>],
-        read: Option<u32>,
-    ) -> Option<Answer<Vec<Result<PathReply, Fault>>, ()>> {
-        self.find_paths_in_one(caller, from, paths, read)
-    }
-
-    fn remove_names(
-        &self,
-        caller: RpcCaller<'_>,
-        directory: &FileHandle,
-        names: &[&[u8]],
-    ) -> Option<Answer<Vec<Result<(), Fault>>, Wcc>> {
-        self.remove_names_in_one(caller, directory, names)
-    }
-}
-
 impl OpenOperations for NfsV4 {
     fn keeps_removed_file(&self, file: &FileHandle) -> bool {
         self.opens.is_preserved(file)
@@ -841,54 +816,6 @@ impl DelegationOperations for NfsV4 {
 
     fn give_up_delegation(&self, file: &FileHandle) {
         self.delegations.give_up(file);
-    }
-}
-
-impl LockOperations for NfsV4 {
-    fn locks_by_open_mode(&self) -> bool {
-        true
-    }
-
-    /// A server may forget who waits when the lease ends.
-    fn blocked_lock_wait_max(&self) -> Duration {
-        self.session.lock().lease() / 2
-    }
-
-    fn lock(&self, open: OpenCaller<'_>, file: &FileHandle, lock: &WireLock, mode: LockMode) -> LockAnswer {
-        self.request_lock(open, file, lock, mode)
-    }
-
-    fn unlock(
-        &self,
-        caller: RpcCaller<'_>,
-        file: &FileHandle,
-        owner: WireOwner,
-        range: ByteRange,
-    ) -> LockAnswer {
-        self.request_unlock(caller, file, owner, range)
-    }
-
-    /// The server has granted nothing. Notifications without a receiver are refused.
-    fn cancel_lock(&self, _: RpcCaller<'_>, file: &FileHandle, lock: &WireLock) -> LockAnswer {
-        self.locks.withdraw(file, lock.owner);
-        Ok(LockReply::Granted)
-    }
-
-    fn test_lock(
-        &self,
-        caller: RpcCaller<'_>,
-        file: &FileHandle,
-        lock: &WireLock,
-    ) -> Result<LockTestReply, CallError> {
-        self.request_lock_test(caller, file, lock)
-    }
-
-    fn forget_locks(&self, file: &FileHandle) {
-        self.tidy_locks(file);
-    }
-
-    fn report_lock_events(&self, events: Weak<dyn LockEvents>) {
-        self.locks.report(events);
     }
 }
 

@@ -56,14 +56,8 @@ pub(super) fn decode_optional_read(
     asked: u32,
 ) -> Result<Option<ReadData>, DecodeError> {
     let ok: Option<ReadOk4<'_>> = optional(results.0.next(Nfs4Operation::Read))?;
-    Ok(ok.and_then(|ok| read_data(&ok, as_length(asked))))
-}
-
-/// A copy of the data of a READ; `None` if they cannot be those of a READ of `asked` bytes.
-pub(super) fn read_data(ok: &ReadOk4<'_>, asked: usize) -> Option<ReadData> {
-    let bytes = ok.data.bytes();
-    is_valid_length(bytes.len(), ok.eof, asked)
-        .then(|| ReadData { bytes: SharedBytes::new(bytes.to_vec()), end: ok.eof })
+    let ok = ok.filter(|ok| is_valid_length(ok.data.bytes().len(), ok.eof, as_length(asked)));
+    Ok(ok.map(|ok| ReadData { bytes: SharedBytes::new(ok.data.bytes().to_vec()), end: ok.eof }))
 }
 
 /// Decodes results for a [`ReadSink`]; anything but data is left to the caller.
