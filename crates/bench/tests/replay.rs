@@ -438,8 +438,8 @@ fn build_with_delegations_asks_about_each_file_once() {
         list(&sent),
         [
             ("GETATTR", 125),
-            ("LOOKUP", 39),
-            ("OPEN", 407),
+            ("LOOKUP", 15),
+            ("OPEN", 410),
             ("READ", 5),
             ("READDIR", 58),
             ("EXCHANGE_ID", 1),
@@ -459,7 +459,7 @@ fn build_with_delegations_noaccesscheck_and_sloppycto_asks_about_each_file_once(
         list(&sent),
         [
             ("GETATTR", 125),
-            ("LOOKUP", 39),
+            ("LOOKUP", 15),
             ("OPEN", 405),
             ("READ", 5),
             ("READDIR", 58),

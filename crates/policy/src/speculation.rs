@@ -7,17 +7,19 @@ pub struct SpeculationBenefits {
     pub open_reads: SpeculationBenefit,
     /// READ of a file with the LOOKUP of its name.
     pub lookup_reads: SpeculationBenefit,
-    /// OPEN of a file with the LOOKUP of its name.
-    pub lookup_opens: SpeculationBenefit,
+    /// OPEN of a file with the LOOKUP of its name: the open(2) follows at once or never, and a
+    /// program that only looks at names pays for each.
+    pub lookup_opens: SpeculationBenefit<8>,
     /// OPEN of files with the OPEN of a file that is listed beside them.
     pub sibling_opens: SpeculationBenefit,
     /// READDIR of a directory with its opendir.
     pub open_lists: SpeculationBenefit,
 }
 
-/// The measured benefit of one kind of speculative request.
+/// The measured benefit of one kind of speculative request. The results of the first `ENOUGH`
+/// decide for the first time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct SpeculationBenefit {
+pub struct SpeculationBenefit<const ENOUGH: u32 = 32> {
     /// Requests of this kind that were recorded, and those whose results were used.
     recorded: u32,
     used: u32,
@@ -28,9 +30,9 @@ pub struct SpeculationBenefit {
     doubled: u32,
 }
 
-impl SpeculationBenefit {
-    /// Results that decide; older ones are halved at twice this number.
-    const RECORDED_MIN: u32 = 32;
+impl<const ENOUGH: u32> SpeculationBenefit<ENOUGH> {
+    /// Older results are halved at this number.
+    const RECORDED_MAX: u32 = 64;
 
     /// Of this number of opportunities one is taken if the results are not expected to be used.
     /// Each unused result doubles the number, [`Self::DOUBLED_MAX`] times at most.
@@ -51,7 +53,7 @@ impl SpeculationBenefit {
     }
 
     const fn expects_use(&self) -> bool {
-        self.recorded < Self::RECORDED_MIN || self.used >= self.recorded / 4
+        self.recorded < ENOUGH || self.used >= self.recorded / 4
     }
 
     /// Records a request of this kind, and whether its results were used.
@@ -59,7 +61,7 @@ impl SpeculationBenefit {
         if !was_used && !self.expects_use() && self.doubled < Self::DOUBLED_MAX {
             self.doubled += 1;
         }
-        if self.recorded >= 2 * Self::RECORDED_MIN {
+        if self.recorded >= Self::RECORDED_MAX {
             (self.recorded, self.used) = (self.recorded / 2, self.used / 2);
         }
         self.recorded += 1;
@@ -83,7 +85,7 @@ mod tests {
 
     #[test]
     fn requests_are_sent_as_long_as_every_fourth_is_used() {
-        let mut benefit = SpeculationBenefit::default();
+        let mut benefit: SpeculationBenefit = SpeculationBenefit::default();
         for number in 0..1000 {
             assert!(benefit.should_try());
             benefit.record(number % 4 == 0);
@@ -98,9 +100,9 @@ mod tests {
             };
             (0..opportunities).filter(|_| is_tried(benefit)).count()
         };
-        let most = 2 * SpeculationBenefit::RECORDED_MIN as usize;
+        let most = SpeculationBenefit::<32>::RECORDED_MAX as usize;
         assert!((8..most).contains(&none_is_used(&mut benefit, 3200)));
-        let tried_of = SpeculationBenefit::TRIED_OF << SpeculationBenefit::DOUBLED_MAX;
+        let tried_of = SpeculationBenefit::<32>::TRIED_OF << SpeculationBenefit::<32>::DOUBLED_MAX;
         assert_eq!(
             none_is_used(&mut benefit, 10 * tried_of),
             10,
@@ -113,8 +115,20 @@ mod tests {
     }
 
     #[test]
+    fn the_first_results_decide() {
+        let mut benefit = SpeculationBenefit::<8>::default();
+        for _ in 0..8 {
+            assert!(benefit.should_try());
+            benefit.record(false);
+        }
+        assert!(!benefit.should_try());
+        (0..2).for_each(|_| benefit.record_use());
+        assert!(benefit.should_try(), "every fourth was used");
+    }
+
+    #[test]
     fn a_use_ends_the_pauses_between_tries() {
-        let mut benefit = SpeculationBenefit::default();
+        let mut benefit: SpeculationBenefit = SpeculationBenefit::default();
         let next_try = |benefit: &mut SpeculationBenefit| {
             let found = (1..).find(|_| benefit.should_try());
             // A try without an outcome does not count.
@@ -122,7 +136,7 @@ mod tests {
             benefit.record(false);
             found
         };
-        (0..SpeculationBenefit::RECORDED_MIN).for_each(|_| benefit.record(false));
+        (0..32).for_each(|_| benefit.record(false));
         assert_eq!([0; 6].map(|_| next_try(&mut benefit)), [32, 64, 128, 256, 512, 512].map(Some));
         benefit.record_use();
         assert_eq!([0; 2].map(|_| next_try(&mut benefit)), [32, 64].map(Some));
