@@ -108,13 +108,14 @@ pub(super) struct LockRun {
 /// what it is spent on.
 #[derive(Debug, Serialize)]
 pub(super) struct TurnTime {
-    /// From the end of a hold, or from the beginning of the wait if that is later, to the next grab.
+    /// From the end of a hold, or from the beginning of the wait if that is later, to the next
+    /// grab.
     pub(super) beyond_hold: f64,
     /// The part of the server, as the mounts measured it: the round trips of LOCK and UNLOCK, and
     /// the wait between a LOCK that was blocked and its callback (GRANTED).
     #[serde(flatten)]
     pub(super) server: BTreeMap<&'static str, f64>,
-    /// What is left: the mount, the kernel, and the processes until they run. Not of several
+    /// The rest: the mount, the kernel, and the processes until they run. Not of several
     /// clients: one's requests are on their way during the other's turns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rest: Option<f64>,

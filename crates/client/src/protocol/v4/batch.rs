@@ -99,7 +99,8 @@ impl BatchOperations for NfsV4 {
             let mut found = Vec::with_capacity(names.len());
             for path in &names {
                 let one = match path_reply(results, path.len(), read) {
-                    // Malformed (knfsd: see `CompoundResults::status`). The rest is asked for again.
+                    // Malformed (knfsd: see `CompoundResults::status`). The rest is asked for
+                    // again.
                     Err(_) if !found.is_empty() => break,
                     one => one?,
                 };

@@ -1,6 +1,6 @@
 //! The results of READDIR, and the names that NFSv4 does not list.
 
-use curt_proto::nfs4::{Bitmap4, ListingItem4, Verifier4};
+use curt_proto::nfs4::{Bitmap4, ListingItem4, Nfs4Operation, Verifier4};
 use curt_types::FileHandle;
 use curt_xdr::DecodeError;
 
@@ -47,6 +47,15 @@ pub(super) fn page(
         });
     };
     Ok(ReaddirPage { verifier: verifier.into(), names, end, granted: None })
+}
+
+/// The number of the parent directory: the results of LOOKUPP and GETATTR. `None`: the root of all
+/// has no parent, or the results are malformed (knfsd: see
+/// [`CompoundResults::status`](curt_proto::nfs4::CompoundResults::status)), which does not concern
+/// the names before them.
+pub(super) fn parent(results: &mut CompoundResultReader<'_>) -> Option<u64> {
+    results.0.next::<()>(Nfs4Operation::Lookupp).ok()?;
+    results.values(attributes::FILEID).ok()??.fileid
 }
 
 /// Adds the names of the directory itself and of its parent, after `cookie`.

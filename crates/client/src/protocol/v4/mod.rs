@@ -67,7 +67,7 @@ use self::{
     identity::ClientIdentity,
     lock_states::LockStateTable,
     open::{OpenKey, OpenTable},
-    results::{CompoundResultReader, CompoundSink, DecodedReply, created, done, fault, optional, outcome},
+    results::{CompoundResultReader, CompoundSink, DecodedReply, created, done, fault, outcome},
     server_traits::{ServerFeature, ServerTraits, suspects_of_open},
     session::SessionMonitor,
 };
@@ -574,14 +574,8 @@ impl FileOperations for NfsV4 {
             }
             let mut page = ReaddirPage { granted, ..listing::page(results, asked)? };
             if dots {
-                // The root of all has no parent. Malformed results (knfsd: see
-                // `CompoundResults::status`) do not concern the names before them.
-                let parent = match optional(results.0.next::<()>(Nfs4Operation::Lookupp)) {
-                    Ok(Some(())) => results.values(attributes::FILEID).ok().flatten(),
-                    _ => None,
-                };
-                let parent = parent.and_then(|values| values.fileid);
-                listing::add_dots(&mut page, request.cookie, about.map_or(0, |about| about.fileid), parent);
+                let own = about.map_or(0, |about| about.fileid);
+                listing::add_dots(&mut page, request.cookie, own, listing::parent(results));
             }
             Ok((Ok(page), about))
         })
