@@ -125,8 +125,8 @@ impl OperationCounters {
         all.map(|operation| self.value(operation, OperationFigure::Operations)).sum()
     }
 
-    /// A copy of all current statistics of NFS and NLM: of the operations of NLM and NFSv4, of those
-    /// that were sent. A compound counts as the operation that it is sent for.
+    /// A copy of all current statistics of NFS and NLM: of the operations of NLM and NFSv4, of
+    /// those that were sent. A compound counts as the operation that it is sent for.
     #[must_use]
     pub fn snapshot(&self) -> OperationSnapshot {
         let figures = |operation: Operation| {
@@ -220,8 +220,8 @@ impl OperationSnapshot {
         Operation::nfs4().any(|operation| self.0.contains_key(&operation))
     }
 
-    /// Each operation of NFSv3, and those of NLM and NFSv4 that were sent, with their statistics, in
-    /// the order of [`Operation::index`].
+    /// Each operation of NFSv3, and those of NLM and NFSv4 that were sent, with their statistics,
+    /// in the order of [`Operation::index`].
     pub fn iter(&self) -> impl Iterator<Item = (Operation, OperationStatistics)> + '_ {
         let others = Operation::nlm().chain(Operation::nfs4());
         let sent = others.filter(|operation| self.0.contains_key(operation));
