@@ -108,13 +108,14 @@ pub(super) struct LockRun {
 /// what it is spent on.
 #[derive(Debug, Serialize)]
 pub(super) struct TurnTime {
-    /// From the end of a hold, or from the beginning of the wait if that is later, to the next grab.
+    /// From the end of a hold, or from the beginning of the wait if that is later, to the next
+    /// grab.
     pub(super) beyond_hold: f64,
     /// The part of the server, as the mounts measured it: the round trips of LOCK and UNLOCK, and
     /// the wait between a LOCK that was blocked and its callback (GRANTED).
     #[serde(flatten)]
     pub(super) server: BTreeMap<&'static str, f64>,
-    /// What is left: the mount, the kernel, and the processes until they run. Not of several
+    /// The rest: the mount, the kernel, and the processes until they run. Not of several
     /// clients: one's requests are on their way during the other's turns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rest: Option<f64>,
@@ -319,8 +320,9 @@ mod tests {
             server_cpu: None,
         };
         // Free for 40, 30 and 50 ms while a process waits; nobody waits between 270 and 500.
-        let taken = turns(&[(0, 0, 40), (1, 10, 170), (0, 500, 550)]);
-        let turn = |clients, cost| LockRun::new("mount", clients, &plan(), &taken, cost).turn;
+        let taken = turns(&[(0, 0, 40), (1, 10, 170), (0, 500, 550)]).turns;
+        let turn =
+            |clients, cost: Option<LockCostFigures>| TurnTime::new(&taken, 100 * MS, clients, cost.as_ref());
         let alone = turn(1, Some(cost()));
         assert!(near(alone.beyond_hold, 0.04));
         assert!(near(alone.server["LOCK"], 0.02) && near(alone.server["UNLOCK"], 0.01));
