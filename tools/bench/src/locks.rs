@@ -171,11 +171,8 @@ struct ClockCost(f64);
 
 impl ClockCost {
     fn measure() -> Self {
-        let begun = Instant::now();
-        for _ in 0..BATCH {
-            black_box(Instant::now());
-        }
-        Self(begun.elapsed().as_secs_f64() * 1e9 / f64::from(BATCH))
+        let readings = (0..BATCH).map(|_| Self(0.0).since(black_box(Instant::now())));
+        Self(median(&readings.collect::<Vec<_>>()))
     }
 
     fn since(&self, begun: Instant) -> f64 {

@@ -14,12 +14,12 @@
 //! grant by the server the cached state of the file is invalid before the caller is answered. A
 //! range is unlocked after its dirty bytes are at the server.
 
+mod callbacks;
 mod files;
 mod record;
 mod report;
 
 use std::{
-    collections::VecDeque,
     fmt,
     sync::{
         Arc, OnceLock, Weak,
@@ -55,6 +55,7 @@ use crate::{
     },
     threads::{Background, separate},
 };
+use callbacks::SeenCallbacks;
 use files::{LockedFiles, WireOwners};
 use record::LockTimes;
 
@@ -148,27 +149,6 @@ struct MountLocksInner {
     /// A look at the server is due, because there are locks.
     is_watched: bool,
     queue_max: usize,
-}
-
-/// Callbacks that are remembered, to recognise repeated ones.
-const CALLBACKS_MAX: usize = 1024;
-
-/// The last callbacks of the server.
-#[derive(Default)]
-struct SeenCallbacks(VecDeque<LockCallbackId>);
-
-impl SeenCallbacks {
-    /// Remembers a callback; returns whether it came before.
-    fn note(&mut self, callback: LockCallbackId) -> bool {
-        if self.0.contains(&callback) {
-            return true;
-        }
-        if self.0.len() >= CALLBACKS_MAX {
-            self.0.pop_front();
-        }
-        self.0.push_back(callback);
-        false
-    }
 }
 
 /// A caller that waits for the result of a request.
@@ -579,27 +559,6 @@ impl MountLocks {
             self.count_callback(&effects);
         }
         effects
-    }
-
-    /// Counts a callback that has granted a lock.
-    fn count_callback(&self, effects: &LockEffects) {
-        if effects.answers.iter().any(|(_, _, result)| result.is_ok()) {
-            self.core.count(ClientCounter::LockCallback);
-        }
-    }
-
-    /// Counts for how long requests that have got a lock by a callback, or ask again because of it,
-    /// were blocked at the server.
-    fn count_callback_wait(&self, files: &mut LockedFiles, actions: &[LockAction], now: MonotonicTime) {
-        for action in actions {
-            let request = match action {
-                LockAction::Answer { request, result: Ok(()) } => *request,
-                LockAction::Send(call) => call.id.request,
-                _ => continue,
-            };
-            let wait = files.called_back(request, now).as_nanos();
-            self.core.counters.add(ClientCounter::LockCallbackWait, u64::try_from(wait).unwrap_or(u64::MAX));
-        }
     }
 
     /// Answers callers, sets timers and reports losses; returns the requests to be sent.

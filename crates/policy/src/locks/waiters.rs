@@ -63,8 +63,7 @@ pub(super) enum LocalWaiterState {
     Polling,
 }
 
-/// A callback that has overtaken the reply to its LOCK. What it says counts if that LOCK is
-/// blocked.
+/// A callback that has overtaken the reply to its LOCK. It counts if that LOCK is blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum EarlyCallback {
     /// The lock is requested again: the callback may be that of an earlier LOCK, or grants nothing.

@@ -320,8 +320,9 @@ mod tests {
             server_cpu: None,
         };
         // Free for 40, 30 and 50 ms while a process waits; nobody waits between 270 and 500.
-        let taken = turns(&[(0, 0, 40), (1, 10, 170), (0, 500, 550)]);
-        let turn = |clients, cost| LockRun::new("mount", clients, &plan(), &taken, cost).turn;
+        let taken = turns(&[(0, 0, 40), (1, 10, 170), (0, 500, 550)]).turns;
+        let turn =
+            |clients, cost: Option<LockCostFigures>| TurnTime::new(&taken, 100 * MS, clients, cost.as_ref());
         let alone = turn(1, Some(cost()));
         assert!(near(alone.beyond_hold, 0.04));
         assert!(near(alone.server["LOCK"], 0.02) && near(alone.server["UNLOCK"], 0.01));
