@@ -304,7 +304,8 @@ mod tests {
         }
     }
 
-    /// Others rename files over the name all the time.
+    /// Others give the name to other files all the time. Those that had it keep another name, so
+    /// only those that the operations removed are gone.
     #[test]
     fn what_is_removed_or_replaced_is_the_object_that_was_permitted() {
         let directory = tempfile::tempdir().unwrap();
@@ -318,9 +319,16 @@ mod tests {
             for number in 0..3_u8 {
                 let (is_over, vfs, create) = (&is_over, &vfs, &create);
                 scope.spawn(move || {
-                    while !is_over.load(Ordering::Relaxed) {
-                        create(&[b'a' + number]).value.unwrap();
-                        vfs.rename(caller, &root, &[b'a' + number], &root, b"name").value.unwrap();
+                    let own = [b'a' + number];
+                    for turn in (0..64_u8).cycle() {
+                        if is_over.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        create(&own).value.unwrap();
+                        let kept = [b'k', b'a' + number, b'0' + turn];
+                        // Others may have removed the name.
+                        let _ = vfs.rename(caller, &root, b"name", &root, &kept).value;
+                        vfs.rename(caller, &root, &own, &root, b"name").value.unwrap();
                     }
                 });
             }
