@@ -390,8 +390,8 @@ pub trait Vfs: Send + Sync {
     }
 
     /// Renames as rename(2): atomically, over an existing name of the same type; no effect if both
-    /// are names of one file. `permit` is asked for the renamed and the replaced object, both in
-    /// any case.
+    /// are names of one file. Unless they are, `permit` is asked for the renamed and the replaced
+    /// object, both in any case. It may be asked for a rename that then fails.
     fn rename_permitted(
         &self,
         caller: &FsCred<'_>,
