@@ -313,6 +313,7 @@ mod tests {
                 is_admitted: false,
                 pin: None,
             };
+            self.service.held.may_open(client, is_reclaim)?;
             client.note_denial(asked.mode);
             self.service.begin_open(client, is_reclaim)?;
             self.service.open_state(client, &asked)

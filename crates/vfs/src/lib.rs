@@ -152,9 +152,11 @@ pub enum ReaddirDetail {
     Nodes,
 }
 
-/// Permits a change for an object that a name refers to, by its directory and its handle. It is
-/// asked when the object is known for certain, with locks of the tree held, so it must not use the
-/// tree. Its error is that of the operation, which then has no effect.
+/// Permits the change of an object, by the directory of its name and its handle. It may be asked
+/// with locks of the tree held, so it must not use the tree. REMOVE and RENAME hold them until the
+/// change is made: only local processes can give the name to another object meanwhile. A CREATE
+/// truncates the file that it has asked for, whatever has the name by then. The error is that of the
+/// operation, which then has no effect.
 pub type ObjectPermit<'a> = dyn FnMut(&NodeHandle, &NodeHandle) -> Result<(), Error> + 'a;
 
 /// The type of an object whose name is removed.
@@ -388,8 +390,8 @@ pub trait Vfs: Send + Sync {
     }
 
     /// Renames as rename(2): atomically, over an existing name of the same type; no effect if both
-    /// are names of one file. `permit` is asked for the renamed and the replaced object, both in
-    /// any case.
+    /// are names of one file. Unless they are, `permit` is asked for the renamed and the replaced
+    /// object, both in any case. It may be asked for a rename that then fails.
     fn rename_permitted(
         &self,
         caller: &FsCred<'_>,

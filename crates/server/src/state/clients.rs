@@ -102,7 +102,7 @@ pub(crate) struct Client {
     pub(super) active: AtomicUsize,
     /// Whether it is recorded on stable storage.
     is_recorded: AtomicBool,
-    /// Whether an OPEN of it denied access to others. Relaxed: read by the request that sets it.
+    /// Whether an OPEN of it asked to deny access to others. Relaxed: read by the request that sets it.
     denies: AtomicBool,
     /// Whether that is recorded.
     is_recorded_as_denying: AtomicBool,
@@ -134,7 +134,7 @@ impl Client {
         self.state_count.load(Ordering::Relaxed) > 0
     }
 
-    /// To be called before an OPEN with this mode.
+    /// To be called before an OPEN with this mode, once the client may open files.
     pub(crate) fn note_denial(&self, mode: ShareMode) {
         if mode.deny != ShareBits::NONE {
             self.denies.store(true, Ordering::Relaxed);

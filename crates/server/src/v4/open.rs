@@ -91,7 +91,10 @@ pub(super) fn open<'r>(
 /// Checks whether the client may open files now. It is recorded if it has opened none before, which
 /// may block.
 fn begin(compound: &mut Compound<'_, '_>, mode: ShareMode, is_reclaim: bool) -> Outcome {
-    compound.slot()?.client().note_denial(mode);
+    let (service, client) = (compound.request.service, compound.slot()?.client());
+    // An OPEN that is refused denies nothing.
+    service.held.may_open(client, is_reclaim)?;
+    client.note_denial(mode);
     if !compound.slot()?.client().is_recorded() {
         compound.request.context.may_block();
     }

@@ -195,9 +195,14 @@ impl LocalVfs {
                 if !last && now != seen {
                     return Ok(None);
                 }
-                let [of_moved, of_replaced] = [(from, now[0]), (to, now[1])]
-                    .map(|(directory, object)| object.map_or(Ok(()), |object| permit(directory, &object)));
-                of_moved.and(of_replaced)?;
+                // The rename has no effect if both are names of one file.
+                if now[0] != now[1] {
+                    let [of_moved, of_replaced] =
+                        [(from, now[0]), (to, now[1])].map(|(directory, object)| {
+                            object.map_or(Ok(()), |object| permit(directory, &object))
+                        });
+                    of_moved.and(of_replaced)?;
+                }
                 // If something failed above, the kernel returns the same error, in its own order.
                 rustix::fs::renameat(source, from_name, target, to_name)?;
                 let moved = moved.or_else(|| self.resolve_name(target.as_fd(), to, to_name));
@@ -286,7 +291,7 @@ mod tests {
 
     use super::*;
     use crate::handle::HandleScheme;
-    use crate::{CreateMode, LocalOptions, RemovedKind, Vfs};
+    use crate::{CreateMode, LocalOptions, MemoryOptions, MemoryVfs, RemovedKind, Vfs};
 
     #[test]
     fn the_directory_that_got_a_name_is_synced_before_the_one_that_lost_it_and_a_common_one_once() {
@@ -304,7 +309,30 @@ mod tests {
         }
     }
 
-    /// Others rename files over the name all the time.
+    #[test]
+    fn a_rename_of_a_file_to_itself_needs_no_permission() {
+        let directory = tempfile::tempdir().unwrap();
+        let local = LocalVfs::open(directory.path(), &LocalOptions::default()).unwrap();
+        let trees: [&dyn Vfs; 2] = [&local, &MemoryVfs::new(MemoryOptions::default())];
+        for vfs in trees {
+            let (root, caller) = (vfs.root(), &FsCred::ROOT);
+            let mode = CreateMode::Guarded(&SetAttributes::with_mode(0o600));
+            let file = vfs.create(caller, &root, b"one", mode).value.unwrap().node.handle;
+            vfs.link(caller, &file, &root, b"two").directory.value.unwrap();
+            let mut refuse = |_: &NodeHandle, _: &NodeHandle| Err(Errno::AGAIN.into());
+            for to in [b"one", b"two"] {
+                let renamed = vfs.rename_permitted(caller, &root, b"one", &root, to, &mut refuse);
+                assert_eq!(renamed.value, Ok(()));
+            }
+            let names = [b"one", b"two"].map(|name| vfs.lookup(caller, &root, name).value.unwrap().handle);
+            assert_eq!(names, [file; 2]);
+            let refused = vfs.rename_permitted(caller, &root, b"one", &root, b"three", &mut refuse);
+            assert_eq!(refused.value, Err(Errno::AGAIN.into()));
+        }
+    }
+
+    /// Others give the name to other files all the time. Those that had it keep another name, so
+    /// only those that the operations removed are gone.
     #[test]
     fn what_is_removed_or_replaced_is_the_object_that_was_permitted() {
         let directory = tempfile::tempdir().unwrap();
@@ -318,9 +346,16 @@ mod tests {
             for number in 0..3_u8 {
                 let (is_over, vfs, create) = (&is_over, &vfs, &create);
                 scope.spawn(move || {
-                    while !is_over.load(Ordering::Relaxed) {
-                        create(&[b'a' + number]).value.unwrap();
-                        vfs.rename(caller, &root, &[b'a' + number], &root, b"name").value.unwrap();
+                    let own = [b'a' + number];
+                    for turn in (0..64_u8).cycle() {
+                        if is_over.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        create(&own).value.unwrap();
+                        let kept = [b'k', b'a' + number, b'0' + turn];
+                        // Others may have removed the name.
+                        let _ = vfs.rename(caller, &root, b"name", &root, &kept).value;
+                        vfs.rename(caller, &root, &own, &root, b"name").value.unwrap();
                     }
                 });
             }

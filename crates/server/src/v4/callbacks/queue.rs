@@ -61,7 +61,7 @@ struct Waiting<C> {
 struct UnprovenClients {
     /// Threads that call them.
     threads: usize,
-    /// Those that wait until one of these threads has ended its call.
+    /// Those that wait until one of these threads has ended its call; none without threads.
     waiting: VecDeque<Clientid>,
 }
 
@@ -117,6 +117,10 @@ impl<C> CallbackQueue<C> {
                 return None;
             }
             if let Some(taken) = waiting.take() {
+                // Several clients may have become ready at once.
+                if !waiting.ready.is_empty() {
+                    self.changed.notify_one();
+                }
                 return Some(taken);
             }
             self.changed.wait(&mut waiting);
@@ -263,7 +267,9 @@ impl<C> Waiting<C> {
         {
             of_address.threads -= 1;
             self.ready.extend(of_address.waiting.pop_front());
-            if of_address.threads == 0 && of_address.waiting.is_empty() {
+            if of_address.threads == 0 {
+                // A client that became ready above may lose its session, and then wakes nobody.
+                self.ready.extend(of_address.waiting.drain(..));
                 self.addresses.remove(&address);
             }
         }
@@ -281,6 +287,8 @@ impl<C> Waiting<C> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use std::time::Duration;
+
     use super::LastCallback::{Answered, Unanswered, Unknown};
     use super::*;
 
@@ -370,6 +378,42 @@ mod tests {
         }
         assert!(waiting.callbacks.is_empty() && waiting.ready.is_empty() && waiting.addresses.is_empty());
         assert_eq!((waiting.silent_threads, waiting.unproven_threads), (0, 0));
+    }
+
+    #[test]
+    fn a_client_without_a_session_does_not_stop_the_others_of_its_address() {
+        let queue = CallbackQueue::default();
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let called = 1..=u64::try_from(THREADS_FOR_ADDRESS).unwrap();
+        let (first, last) = (called.end() + 1, called.end() + 6);
+        (1..=last).for_each(|client| queue.add(Clientid(client), client));
+        let take = || queue.waiting.lock().take().unwrap();
+        let begun: Vec<_> = called.map(|_| queue.begin(take(), address).unwrap()).collect();
+        for _ in first..=last {
+            assert!(queue.begin(take(), address).is_none());
+        }
+        let (sender, taken) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            // These have lost their sessions, so they are called without an address.
+            for _ in first..first + 4 {
+                scope.spawn(|| sender.send(queue.next().map(|taken| taken.callback)));
+            }
+            begun.into_iter().for_each(|taken| queue.finish(taken.turn, false));
+            let next = |_| taken.recv_timeout(Duration::from_secs(10)).unwrap_or_default();
+            let mut lost: Vec<_> = (first..first + 4).map(next).collect();
+            queue.end();
+            lost.sort_unstable();
+            assert!(lost.into_iter().eq((first..first + 4).map(Some)));
+        });
+        let mut waiting = queue.waiting.lock();
+        (first..first + 4).for_each(|client| finish(&mut waiting, client, Unknown, false));
+        for client in [last - 1, last] {
+            let taken = waiting.take().unwrap();
+            let taken = waiting.begin(taken, address).unwrap();
+            assert_eq!(taken.callback, client);
+            waiting.finish(taken.turn, true);
+        }
+        assert!(waiting.callbacks.is_empty() && waiting.ready.is_empty() && waiting.addresses.is_empty());
     }
 
     #[test]

@@ -195,8 +195,11 @@ fn a_file_that_comes_to_a_name_at_the_last_moment_has_its_delegation_recalled() 
             // A repeated call would get the reply of the first.
             static XID: AtomicU32 = AtomicU32::new(1);
             let xid = XID.fetch_add(1, Ordering::Relaxed);
-            let made = v3(client.server, 0, xid, NfsProcedure::Create, &CreateArguments { place, how });
-            if made == NfsStat3::Jukebox { NfsStat4::Delay } else { NfsStat4::Ok }
+            match v3(client.server, 0, xid, NfsProcedure::Create, &CreateArguments { place, how }) {
+                NfsStat3::Ok => NfsStat4::Ok,
+                NfsStat3::Jukebox => NfsStat4::Delay,
+                other => panic!("CREATE: {other:?}"),
+            }
         }),
     ];
     for (what, change) in changes {

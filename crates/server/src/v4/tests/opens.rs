@@ -194,6 +194,30 @@ fn nfs3_waits_in_the_grace_period_as_long_as_a_client_may_have_denied_access() {
     }
 }
 
+// SEMANTICS: stateful-3.
+#[test]
+fn nfs3_does_not_wait_for_a_client_whose_denial_was_refused_in_the_grace_period() {
+    let runs = Runs::new();
+    let file = {
+        let server = runs.start();
+        let client = server.client("client");
+        client.open(&client.files(), &creating("file", "o", READ, 0)).unwrap().handle
+    };
+    {
+        let server = runs.start();
+        let client = server.reclaiming_client("client", channel());
+        let open = |deny| client.open(&client.files(), &opening("file", "o", READ, deny)).map(|_| ());
+        assert_eq!(open(WRITE), Err(NfsStat4::Grace));
+        let complete = ReclaimCompleteArgs4 { one_file_system: false };
+        assert_eq!(client.status(&|compound| compound.push(&complete)), NfsStat4::Ok);
+        server.service.expire_leases();
+        assert_eq!(open(0), Ok(()));
+    }
+    let server = runs.start();
+    assert!(server.service.is_in_grace());
+    assert_eq!(v3_write(&server, &file), NfsStat3::Ok);
+}
+
 fn v3(server: &Server, procedure: NfsProcedure, arguments: &impl Encode) -> NfsStat3 {
     use curt_rpc::server::RpcService as _;
     let mut bytes = Vec::new();
