@@ -30,8 +30,8 @@ pub trait LockOperations {
         Ok(LockReply::Refused(LockError::NoLocks))
     }
 
-    /// How many requests about locks were sent more than once so far, if the server executes each of
-    /// them anew.
+    /// How many requests about locks were sent more than once so far, if the server may execute one
+    /// twice.
     fn lock_requests_sent_again(&self) -> u64 {
         0
     }

@@ -1,5 +1,5 @@
-//! The claim of a mount's name at NFSv4 servers: a file that is locked in a directory that this user
-//! alone can write to. Other users cannot take the name away.
+//! The claim of a mount's name at NFSv4 servers: a file that is locked in a directory that this
+//! user alone can write to. Other users cannot take the name away.
 
 use std::fs::{self, File};
 use std::io;

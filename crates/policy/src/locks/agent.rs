@@ -35,8 +35,8 @@ pub struct LockAgent {
     pub(super) files: BTreeMap<LockFileId, FileLockTable>,
     /// The files in which an owner waits, once for each request.
     waits: BTreeMap<LocalLockOwner, Vec<LockFileId>>,
-    /// Owners of whom a LOCK was cancelled at the server, or forgotten by it, or asked for again, or
-    /// sent again, or not answered: its callback may still be on its way, however late.
+    /// Owners of whom a LOCK was cancelled at the server, or forgotten by it, or asked for again,
+    /// or sent again, or not answered: its callback may still be on its way, however late.
     pub(super) cancelled: CancelledOwners,
     /// Files and ranges whose waiters must be examined again.
     pub(super) changed: VecDeque<(LockFileId, ByteRange)>,
@@ -234,8 +234,8 @@ impl LockAgent {
     /// it; a lock without a waiter is released again, for `id`.
     ///
     /// A callback that may be that of an earlier LOCK of the owner grants nothing: the server is
-    /// asked. Otherwise a late callback would grant a lock that another client holds. One that comes
-    /// before the reply to its LOCK grants it with that reply.
+    /// asked. Otherwise a late callback would grant a lock that another client holds. One that
+    /// comes before the reply to its LOCK grants it with that reply.
     pub fn granted(
         &mut self,
         id: LockRequestId,

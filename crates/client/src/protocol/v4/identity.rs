@@ -31,10 +31,11 @@ const INSTANCES_MAX: u32 = 1024;
 
 impl ClientIdentity {
     /// The identity of a mount of `server` at `mount_point` in the mount namespace of this process,
-    /// which starts now. In another namespace the same path is another place. `claim` takes the name
-    /// with a hash for this process; `None`: another mount has it. The name is not that of another
-    /// mount there as long as a copy of this identity exists. If nothing can be claimed, it is not
-    /// that of the next mount either: the server keeps the state of this one until its lease ends.
+    /// which starts now. In another namespace the same path is another place. `claim` takes the
+    /// name with a hash for this process; `None`: another mount has it. The name is not that of
+    /// another mount there as long as a copy of this identity exists. If nothing can be claimed, it
+    /// is not that of the next mount either: the server keeps the state of this one until its lease
+    /// ends.
     #[must_use]
     pub fn of_mount<C: Any + Send + Sync>(
         server: &str,

@@ -157,7 +157,7 @@ fn a_callback_that_comes_twice_or_late_grants_nothing_later() {
     hold([locks(LOCAL_FIRST, REPEATED), locks(LOCAL_FIRST, Bounds { interrupts: 1, ..REPEATED })]);
 }
 
-/// The same process, one of whose LOCKs is executed twice.
+/// A process that locks twice while another client does, one of whose LOCKs is executed twice.
 const RESENT: Bounds = Bounds { repeats: 0, resends: 1, ..REPEATED };
 
 #[test]
