@@ -39,11 +39,12 @@ pub(crate) fn is_at(file: &File, path: &Path) -> bool {
         .unwrap_or(false)
 }
 
-/// Creates a directory that this user alone can write to.
+/// Creates a directory that this user alone can use, in one that this user alone can write to.
 pub(crate) fn create_directory(directory: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let user = rustix::process::geteuid().as_raw();
-    for path in [Some(directory), directory.parent()].into_iter().flatten() {
+    for (path, mode) in [(directory.parent(), 0o755), (Some(directory), 0o700)] {
+        let Some(path) = path else { continue };
+        DirBuilder::new().recursive(true).mode(mode).create(path)?;
         let found = fs::symlink_metadata(path)?;
         if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
             let error = format!("{} belongs to other users, or they can write to it", path.display());
@@ -51,4 +52,21 @@ pub(crate) fn create_directory(directory: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+
+    #[test]
+    fn the_control_directory_can_be_entered_whoever_creates_it() {
+        let run = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        create_directory(&run.path().join("curt/clients")).unwrap();
+        // As that of the sockets is created.
+        DirBuilder::new().mode(0o755).create(run.path().join("sockets")).unwrap();
+        assert_eq!(mode(&run.path().join("curt")), mode(&run.path().join("sockets")));
+        assert_eq!(mode(&run.path().join("curt/clients")), 0o700);
+    }
 }

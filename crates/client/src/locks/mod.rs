@@ -648,7 +648,15 @@ impl MountLocks {
                     LockWait::Repeat => LockMode::Repeat,
                     LockWait::Block => LockMode::Block,
                 };
-                protocol.lock(opener, file, &lock(lock_type), mode)
+                let sent_again = protocol.lock_requests_sent_again();
+                let answer = protocol.lock(opener, file, &lock(lock_type), mode);
+                // Another thread's request may have been sent again, which costs this owner a LOCK.
+                // If the connection was lost, the next LOCK repeats this one.
+                let is_sent_again = protocol.lock_requests_sent_again() != sent_again;
+                if is_sent_again || matches!(answer, Err(CallError::Unreachable(_))) {
+                    self.state.lock().agent.sent_again(call.id.file, call.wire_owner);
+                }
+                answer
             }
             LockProcedure::Reclaim { lock_type } => {
                 self.core.count(ClientCounter::LockWire);

@@ -30,6 +30,12 @@ pub trait LockOperations {
         Ok(LockReply::Refused(LockError::NoLocks))
     }
 
+    /// How many requests about locks were sent more than once so far, if the server may execute one
+    /// twice.
+    fn lock_requests_sent_again(&self) -> u64 {
+        0
+    }
+
     /// Unlocks a range of a file, in whatever way it is locked.
     fn unlock(&self, _: RpcCaller<'_>, _: &FileHandle, _: WireOwner, _: ByteRange) -> LockAnswer {
         Ok(LockReply::Refused(LockError::NoLocks))

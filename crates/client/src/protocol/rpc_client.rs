@@ -75,13 +75,15 @@ pub(super) struct CallResult {
     pub(super) lost_at: Option<Instant>,
     /// If the call was retransmitted at all: that time.
     pub(super) connection_lost_at: Option<Instant>,
+    /// The server may have executed the call more than once.
+    pub(super) was_sent_again: bool,
 }
 
 impl CallResult {
     fn new(reply: CallReply, sent_at: Instant, statistics: &CallStatistics) -> Self {
         let connection_lost_at = statistics.lost.map(|lost| sent_at + lost);
         let lost_at = connection_lost_at.filter(|_| statistics.restarted);
-        Self { reply, sent_at, lost_at, connection_lost_at }
+        Self { reply, sent_at, lost_at, connection_lost_at, was_sent_again: statistics.transmissions > 1 }
     }
 }
 

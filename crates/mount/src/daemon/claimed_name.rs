@@ -7,14 +7,16 @@ use std::path::{Path, PathBuf};
 
 use curt_observe::control;
 
-use crate::locked_file::{create_directory, open_locked};
+use crate::locked_file::{create_directory, is_at, open_locked};
 
-/// A name that no other mount of this user gets as long as this exists.
+/// A name that no other mount of this user gets as long as this exists. Mounts with different
+/// control directories do not see each other's claims, as those of a login session and of a service
+/// without `XDG_RUNTIME_DIR`. A directory that is removed, as at the last logout, has no claims.
 #[derive(Debug)]
 pub(super) struct ClaimedName {
     path: PathBuf,
     /// Locked.
-    _file: File,
+    file: File,
 }
 
 impl ClaimedName {
@@ -29,14 +31,17 @@ impl ClaimedName {
     fn claim_in(directory: &Path, hash: u64) -> io::Result<Option<Self>> {
         create_directory(directory)?;
         let path = directory.join(format!("{hash:016x}"));
-        Ok(open_locked(&path)?.map(|file| Self { path, _file: file }))
+        Ok(open_locked(&path)?.map(|file| Self { path, file }))
     }
 }
 
 impl Drop for ClaimedName {
     fn drop(&mut self) {
-        // That of a killed mount stays, too, for the next mount at its place.
-        let _ = fs::remove_file(&self.path);
+        // It may have been removed, and another mount have claimed the name since. That of a mount
+        // that ends without this stays, for the next mount at its place.
+        if is_at(&self.file, &self.path) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -60,6 +65,12 @@ mod tests {
         // By a mount that was killed.
         fs::write(directory.join("0000000000000001"), "").unwrap();
         assert!(claim(1).unwrap().is_some());
+        // Its directory was removed meanwhile.
+        let before = claim(1).unwrap().unwrap();
+        fs::remove_dir_all(&directory).unwrap();
+        let _since = claim(1).unwrap().unwrap();
+        drop(before);
+        assert!(claim(1).unwrap().is_none(), "it is the next mount's");
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(claim(1).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }

@@ -1,8 +1,10 @@
 //! Connecting to the server: the work of mount.nfs before the system call, with its retries and its
 //! messages.
 
+use std::cell::LazyCell;
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::num::NonZeroU8;
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -67,7 +69,9 @@ pub(super) fn connect(
     let timeout = Duration::from_secs(60 * u64::from(retry_minutes(&plan.settings)));
     let began = Instant::now();
     let export = export(plan);
-    let identity = ClientIdentity::of_mount(&plan.source.text(), &plan.target, ClaimedName::claim);
+    // Servers of NFSv3 know no names of mounts.
+    let identity =
+        LazyCell::new(|| ClientIdentity::of_mount(&plan.source.text(), &plan.target, ClaimedName::claim));
     let mut pause = Duration::from_secs(1);
     let mut not_registered = 0;
     loop {
@@ -93,7 +97,7 @@ pub(super) fn connect(
 fn attempt(
     plan: &MountSpec,
     export: &ExportSource,
-    identity: &ClientIdentity,
+    identity: &impl Deref<Target = ClientIdentity>,
     environment: &Environment,
     events: &Arc<TransportEventCounter>,
 ) -> Result<MountedExport, MountError> {
@@ -103,7 +107,7 @@ fn attempt(
     for minor_version in plan.settings.version.minors() {
         let mount = Nfs4Mount {
             minor_version: *minor_version,
-            identity: identity.clone(),
+            identity: (**identity).clone(),
             background: Arc::clone(&environment.background),
             clock: Arc::clone(&environment.clock),
         };

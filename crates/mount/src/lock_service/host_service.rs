@@ -14,10 +14,9 @@
 //! `granted NUMBER SVID FIRST LAST r|w HANDLE CALLBACK`, `restarted`.
 
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write as _};
 use std::net::{IpAddr, Shutdown};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -35,7 +34,7 @@ use super::callback_server::{LastRefusal, NlmCallbackServer, ServerPorts, System
 use super::host_state::HostState;
 use super::programs::{CallbackReceiver, Grant, GrantReply};
 use super::record::{self, hexadecimal, network_namespace, parse_handle};
-use crate::locked_file::create_directory;
+use crate::locked_file::{create_directory, open_locked};
 
 /// How long the service waits for a mount's answer to a grant.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -164,9 +163,7 @@ impl ServicePaths {
     /// The right to serve; `None`: another process has it.
     pub(super) fn claim(&self) -> io::Result<Option<File>> {
         create_directory(&record::directory())?;
-        let mut options = OpenOptions::new();
-        let file = options.create(true).truncate(false).write(true).mode(0o600).open(&self.lock)?;
-        Ok(file.try_lock().is_ok().then_some(file))
+        open_locked(&self.lock)
     }
 
     /// Asks the mount that serves to hand over the service. Returns true if another server has it

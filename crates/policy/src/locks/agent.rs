@@ -36,7 +36,7 @@ pub struct LockAgent {
     /// The files in which an owner waits, once for each request.
     waits: BTreeMap<LocalLockOwner, Vec<LockFileId>>,
     /// Owners of whom a LOCK was cancelled at the server, or forgotten by it, or asked for again,
-    /// or not answered: its callback may still be on its way, however late.
+    /// or sent again, or not answered: its callback may still be on its way, however late.
     pub(super) cancelled: CancelledOwners,
     /// Files and ranges whose waiters must be examined again.
     pub(super) changed: VecDeque<(LockFileId, ByteRange)>,
@@ -201,6 +201,13 @@ impl LockAgent {
             self.answer(id, Err(LockError::Interrupted));
         }
         self.take_actions()
+    }
+
+    /// A LOCK of an owner was sent more than once, as after the loss of a connection, and its reply
+    /// follows. The server may have executed it as often: if it was blocked once and granted later,
+    /// the callback may still be on its way.
+    pub fn sent_again(&mut self, file: LockFileId, wire_owner: LocalLockOwner) {
+        self.cancelled.note((file, wire_owner));
     }
 
     /// A call has ended with this reply.

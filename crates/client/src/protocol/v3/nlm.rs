@@ -130,6 +130,8 @@ pub struct NlmClient {
     connections: Arc<ConnectionCount>,
     /// How many there were at the last restart of the server.
     connections_seen: AtomicU64,
+    /// Requests that were sent more than once. Lock managers keep no replies for them.
+    sent_again: AtomicU64,
     /// The lack of NLM at the server was logged.
     is_lack_logged: AtomicBool,
 }
@@ -171,6 +173,7 @@ impl NlmClient {
             connections: Arc::default(),
             // The first one is no reconnection.
             connections_seen: AtomicU64::new(1),
+            sent_again: AtomicU64::new(0),
             is_lack_logged: AtomicBool::new(false),
         }
     }
@@ -187,6 +190,11 @@ impl NlmClient {
 
     pub(super) fn report(&self, events: Weak<dyn LockEvents>) {
         self.host.report(events);
+    }
+
+    pub(super) fn sent_again(&self) -> u64 {
+        // Relaxed: it counts for the thread that made the request.
+        self.sent_again.load(Relaxed)
     }
 
     pub(super) fn lock(
@@ -439,7 +447,10 @@ impl NlmClient {
             sink: None,
         };
         match calls.rpc.call(calls.caller, outgoing) {
-            Ok(result) => Ok(result.reply),
+            Ok(result) => {
+                self.sent_again.fetch_add(u64::from(result.was_sent_again), Relaxed);
+                Ok(result.reply)
+            }
             Err(
                 error @ (CallError::ProgramUnavailable
                 | CallError::ProgramMismatch(_)

@@ -926,7 +926,13 @@ pub(super) fn lost(now: Instant) -> CompoundReply {
 fn unsent(now: Instant, status: NfsStat4) -> CompoundReply {
     let reply = curt_rpc::client::CallReply::from_results(Vec::new());
     CompoundReply {
-        call: CallResult { reply, sent_at: now, lost_at: None, connection_lost_at: None },
+        call: CallResult {
+            reply,
+            sent_at: now,
+            lost_at: None,
+            connection_lost_at: None,
+            was_sent_again: false,
+        },
         generation: SessionGeneration::default(),
         prefix: PrefixLayout::default(),
         refused: Some(status),

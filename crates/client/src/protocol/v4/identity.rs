@@ -4,7 +4,7 @@
 //! instance had; and no other mount has it, because a server takes two instances of one name for
 //! one client that was restarted (section 18.35.3). While one instance runs, as after `umount -l`
 //! of a busy mount, another has a number in addition. The mount's program claims the name, so that
-//! no other user can.
+//! no other user can. A mount that cannot claim one has a name that is used only once.
 
 use std::{
     any::Any,
@@ -22,7 +22,7 @@ use curt_proto::nfs4::{OPAQUE_MAX, Verifier4};
 pub struct ClientIdentity {
     pub(super) owner: Vec<u8>,
     pub(super) verifier: Verifier4,
-    /// The claim of the name: no other mount of this user gets it as long as this exists.
+    /// The claim of the name: no other mount that claims gets it as long as this exists.
     _claim: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -33,7 +33,9 @@ impl ClientIdentity {
     /// The identity of a mount of `server` at `mount_point` in the mount namespace of this process,
     /// which starts now. In another namespace the same path is another place. `claim` takes the
     /// name with a hash for this process; `None`: another mount has it. The name is not that of
-    /// another mount there as long as a copy of this identity exists.
+    /// another mount there as long as a copy of this identity exists. If nothing can be claimed, it
+    /// is not that of the next mount either: the server keeps the state of this one until its lease
+    /// ends.
     #[must_use]
     pub fn of_mount<C: Any + Send + Sync>(
         server: &str,
@@ -55,12 +57,13 @@ impl ClientIdentity {
                 Ok(Some(claim)) => return Self { _claim: Some(Arc::new(claim)), ..identity },
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "another mount of this place is not noticed");
-                    return identity;
+                    tracing::warn!(%error, "the mount's name at the server cannot be claimed: it has one of its own");
+                    break;
                 }
             }
         }
-        Self::new(format!("{name} process {}", std::process::id()).into_bytes())
+        let number = u64::from_be_bytes(new_verifier().0);
+        Self::new(format!("{name} alone {number:016x}").into_bytes())
     }
 
     /// Another instance of the client: the server discards what this one had when it is presented
@@ -77,10 +80,14 @@ impl ClientIdentity {
             name.truncate(OPAQUE_MAX - 17);
             name.extend_from_slice(format!(" {hash:016x}").as_bytes());
         }
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let verifier = RandomState::new().hash_one((since, std::process::id()));
-        Self { owner: name, verifier: Verifier4(verifier.to_be_bytes()), _claim: None }
+        Self { owner: name, verifier: new_verifier(), _claim: None }
     }
+}
+
+/// A verifier that no other instance has.
+fn new_verifier() -> Verifier4 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Verifier4(RandomState::new().hash_one((since, std::process::id())).to_be_bytes())
 }
 
 /// A hash that is the same in each process: the keys of a default hasher are.
@@ -126,6 +133,20 @@ mod tests {
         let third = mount();
         assert_eq!(third.owner, name);
         assert_ne!(mount().owner, second.owner);
+    }
+
+    // SEMANTICS: sessions-23.
+    #[test]
+    fn mounts_that_cannot_claim_their_name_have_names_that_no_other_mount_has() {
+        let of_mount = |claim: fn(u64) -> io::Result<Option<()>>| {
+            ClientIdentity::of_mount("server", Path::new("/two"), claim).owner
+        };
+        let claims: [fn(u64) -> _; 2] = [|_| Err(io::ErrorKind::StorageFull.into()), |_| Ok(None)];
+        for refuses in claims {
+            let (first, second) = (of_mount(refuses), of_mount(refuses));
+            assert_ne!(first, second);
+            assert_ne!(first, of_mount(|_| Ok(Some(()))), "that of a mount that may still run");
+        }
     }
 
     #[test]

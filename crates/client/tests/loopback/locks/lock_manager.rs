@@ -17,7 +17,7 @@ use curt_proto::nlm4::{
     NlmTestArguments, NlmTestReply, NlmTestResult, NlmUnlockArguments, REPEATED_COOKIE,
 };
 use curt_rpc::auth::RpcCredential;
-use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
+use curt_rpc::client::{CallError, CallReply, CallStatistics, Interrupt, RpcRequest, Transport};
 use curt_types::{ByteRange, FileHandle, LockType};
 use curt_xdr::{Decode, Decoder, Encode, Opaque};
 use parking_lot::{Condvar, Mutex};
@@ -54,6 +54,8 @@ struct State {
     stuck: Option<NlmProcedure>,
     waiting: usize,
     wrong_cookie: bool,
+    /// The next call is executed twice.
+    sends_again: bool,
     calls_back: bool,
     /// Places are kept for LOCKs that are repeated.
     keeps_places: bool,
@@ -109,6 +111,11 @@ impl LockManager {
     /// LOCKs that are repeated have a place, as at `curt serve`.
     pub(crate) fn keep_places(&self) {
         self.state.lock().keeps_places = true;
+    }
+
+    /// The connection is lost before the reply to the next call, which is sent again.
+    pub(crate) fn lose_connection(&self) {
+        self.state.lock().sends_again = true;
     }
 
     /// Replies have another cookie.
@@ -330,6 +337,21 @@ impl Transport for LockManager {
         let cookie = if state.wrong_cookie { Opaque::new(b"12345678").unwrap() } else { cookie };
         NlmResult { cookie, status }.encode(&mut results);
         Ok(CallReply::from_results(results))
+    }
+
+    fn call_with_statistics(
+        &self,
+        request: &RpcRequest<'_>,
+        interrupt: &Interrupt,
+        statistics: &mut CallStatistics,
+    ) -> Result<CallReply, CallError> {
+        statistics.transmissions = 1;
+        let reply = self.call(request, interrupt);
+        if !std::mem::take(&mut self.state.lock().sends_again) {
+            return reply;
+        }
+        statistics.transmissions = 2;
+        self.call(request, interrupt)
     }
 }
 

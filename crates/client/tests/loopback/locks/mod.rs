@@ -217,6 +217,32 @@ fn a_server_that_calls_back_is_not_polled_and_strange_callbacks_change_nothing()
 
 // SEMANTICS: lock-3.
 #[test]
+fn a_late_callback_for_a_request_that_was_sent_again_grants_nothing() {
+    let mount = LockingMount::new();
+    mount.manager.call_back();
+    let file = mount.handle();
+    // It is blocked, granted, and executed once more; the callback is delayed.
+    mount.manager.script(&[NlmStat4::Blocked]);
+    mount.manager.lose_connection();
+    assert_eq!(mount.lock(2, range(0, 9), W, true), Ok(()));
+    assert_eq!(mount.manager.calls(), ["LOCK wait w 0..=9", "LOCK wait w 0..=9"]);
+    assert_eq!(mount.unlock(2, range(0, 9)), Ok(()));
+    mount.manager.other(&file, range(0, 9), Some(W));
+    mount.manager.calls();
+    let waiter = mount.waits(2, range(0, 9));
+    mount.manager.wait_for_calls(1);
+    mount.manager.calls();
+    assert!(mount.manager.call_again(&file, 0, range(0, 9)), "for the first time");
+    mount.manager.wait_for_calls(1);
+    assert_eq!(mount.manager.calls(), ["LOCK wait w 0..=9"], "the server is asked");
+    assert_eq!(waiter.try_recv(), Err(mpsc::TryRecvError::Empty));
+    mount.manager.other(&file, range(0, 9), None);
+    assert!(mount.manager.grant(&file, 0, range(0, 9)));
+    assert_eq!(waiter.recv_timeout(SOON), Ok(Ok(())));
+}
+
+// SEMANTICS: lock-3.
+#[test]
 fn a_callback_that_comes_again_later_grants_nothing() {
     let mount = LockingMount::new();
     mount.manager.call_back();

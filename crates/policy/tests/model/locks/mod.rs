@@ -44,6 +44,7 @@ const EXCLUSIVE: Bounds = Bounds {
     refusals: 0,
     losses: 0,
     repeats: 0,
+    resends: 0,
     callbacks: Callbacks::Grant,
     are_threads: false,
 };
@@ -156,6 +157,14 @@ fn a_callback_that_comes_twice_or_late_grants_nothing_later() {
     hold([locks(LOCAL_FIRST, REPEATED), locks(LOCAL_FIRST, Bounds { interrupts: 1, ..REPEATED })]);
 }
 
+/// A process that locks twice while another client does, one of whose LOCKs is executed twice.
+const RESENT: Bounds = Bounds { repeats: 0, resends: 1, ..REPEATED };
+
+#[test]
+fn a_late_callback_for_a_lock_that_was_executed_twice_grants_nothing_later() {
+    hold([locks(LOCAL_FIRST, RESENT), locks(LOCAL_FIRST, Bounds { timers: 0, interrupts: 1, ..RESENT })]);
+}
+
 #[test]
 fn a_false_notice_of_a_restart_leaves_no_lock_that_nobody_holds() {
     let small = Bounds { false_restarts: 1, operations: [1, 1, 1], interrupts: 0, ..EXCLUSIVE };
@@ -181,6 +190,7 @@ fn every_planted_mistake_about_locks_is_found() {
     }
     let refused = Bounds { refusals: 1, operations: [1, 0, 1], interrupts: 0, ..EXCLUSIVE };
     find_planted(&Locks { planted: Planted::RepeatedCallbackBelieved, ..locks(LOCAL_FIRST, REPEATED) }, 20);
+    find_planted(&Locks { planted: Planted::ResentLockForgotten, ..locks(LOCAL_FIRST, RESENT) }, 20);
     let planted = Planted::EarlyNotificationForgotten;
     let notifies = Bounds { callbacks: Callbacks::Notify, interrupts: 0, timers: 0, ..EXCLUSIVE };
     find_planted(&Locks { planted, ..locks(LOCAL_FIRST, notifies) }, 14);

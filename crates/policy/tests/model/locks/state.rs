@@ -29,6 +29,9 @@ pub(crate) struct State {
     pub(crate) refusals: u8,
     pub(crate) losses: u8,
     pub(crate) repeats: u8,
+    pub(crate) resends: u8,
+    /// Requests that were executed and are executed again; until their reply.
+    pub(crate) sent_again: BTreeSet<(usize, LockCallId)>,
 }
 
 #[derive(Clone, Debug, Hash)]

@@ -58,6 +58,8 @@ pub(crate) struct Bounds {
     pub(crate) losses: u8,
     /// Callbacks that come twice.
     pub(crate) repeats: u8,
+    /// LOCKs that are sent again, and executed twice.
+    pub(crate) resends: u8,
     pub(crate) callbacks: Callbacks,
     /// Processes 0 and 1 are threads of one process, whose locks are one owner's. What a thread may
     /// rely on while another one changes it is nothing that could be checked.
@@ -75,6 +77,8 @@ pub(crate) enum Planted {
     RefusedUnlockDone,
     /// A callback that comes twice counts as one of the next LOCK.
     RepeatedCallbackBelieved,
+    /// The agent is not told that a LOCK was sent again.
+    ResentLockForgotten,
     /// A notification before the reply that denies the lock is forgotten.
     EarlyNotificationForgotten,
 }
@@ -98,6 +102,7 @@ pub(crate) enum Step {
     Timer(usize, LockTimer),
     Refuses(usize, LocalLockOwner),
     Repeats(usize, LocalLockOwner),
+    ExecutesFirst(usize, LocalLockOwner),
     Loses(usize, LockCallId),
     Restart,
     FalseRestart(usize),
@@ -174,6 +179,8 @@ impl World for Locks {
             refusals: self.bounds.refusals,
             losses: self.bounds.losses,
             repeats: self.bounds.repeats,
+            resends: self.bounds.resends,
+            sent_again: BTreeSet::new(),
         }
     }
 
@@ -327,6 +334,11 @@ impl Locks {
             Message::Reply(client, call, reply) => {
                 take(Step::Reply(*client, *call, (*reply).into()), &|next| {
                     next.messages.remove(message);
+                    let was_sent_again = next.sent_again.remove(&(*client, *call));
+                    if was_sent_again && self.planted != Planted::ResentLockForgotten {
+                        // Each owner is its own at the server.
+                        next.agents[*client].sent_again(FILE, call.owner);
+                    }
                     let actions = next.agents[*client].replied(*call, (*reply).into());
                     self.act(next, *client, actions)
                 });
@@ -368,6 +380,18 @@ impl Locks {
                     let is_planted = self.planted == Planted::RefusedUnlockDone;
                     let reply = if is_planted { OrderedReply::Granted } else { OrderedReply::Refused };
                     next.messages.insert(Message::Reply(*client, call.id, reply));
+                    None
+                });
+            }
+            Message::Call(client, call)
+                if call.lock.is_some() && !call.is_cancel && !call.is_reclaim && state.resends > 0 =>
+            {
+                // The connection is lost before the reply.
+                take(Step::ExecutesFirst(*client, call.wire_owner), &|next| {
+                    next.resends -= 1;
+                    let (_, callbacks) = next.server.execute(*client, call, self.bounds.callbacks);
+                    next.messages.extend(callbacks);
+                    next.sent_again.insert((*client, call.id));
                     None
                 });
             }
@@ -446,6 +470,7 @@ impl Locks {
             Planted::Nothing
             | Planted::RefusedUnlockDone
             | Planted::RepeatedCallbackBelieved
+            | Planted::ResentLockForgotten
             | Planted::EarlyNotificationForgotten => (true, false),
             Planted::UnlockAnsweredEarly => (true, is_unlock && !is_undone),
             Planted::GrantAfterCancelKept => (!(is_unlock && is_undone), is_unlock && is_undone),
