@@ -24,7 +24,7 @@ use crate::{
     world::{BenchMount, REQUEST, World, root, user},
 };
 
-fn world() -> World {
+pub(crate) fn world() -> World {
     let world = World::new();
     world.serve_callbacks();
     world
@@ -64,7 +64,7 @@ fn wait_until(condition: impl Fn() -> bool) {
     }
 }
 
-fn write(mounted: &BenchMount, name: &str, bytes: &[u8]) {
+pub(crate) fn write(mounted: &BenchMount, name: &str, bytes: &[u8]) {
     let found = mounted.lookup(&root(), mounted.client.root(), name).unwrap();
     let flags = OpenFlags { truncate: true, ..OpenFlags::writing() };
     let op = || mounted.client.op(&root());

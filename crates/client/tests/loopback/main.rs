@@ -5,6 +5,7 @@
 
 mod access;
 mod background;
+mod damaged_replies;
 mod delegations;
 mod failures;
 mod forget;

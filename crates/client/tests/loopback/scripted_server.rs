@@ -82,6 +82,17 @@ pub(crate) fn set_word(reply: &mut [u8], word: usize, value: u32) {
     reply[4 * word..4 * word + 4].copy_from_slice(&value.to_be_bytes());
 }
 
+/// Damages the result of the GETATTR of this number as knfsd before Linux 6.13 does: the word behind
+/// its status, the length of a bitmap, is zero. `false`: the reply has fewer.
+pub(crate) fn damage_getattr(reply: &mut [u8], number: usize) -> bool {
+    let is_getattr = |words: &[u32]| matches!(words, [op::GETATTR, 0, 1..=3]);
+    let words = words(reply);
+    let mut found = words.windows(3).enumerate().filter(|(_, words)| is_getattr(words));
+    let Some((at, _)) = found.nth(number) else { return false };
+    set_word(reply, at + 2, 0);
+    true
+}
+
 impl ScriptedRequest<'_> {
     /// The operations up to the first one that does more than to find an object, to describe it, or
     /// to end a state.
@@ -116,6 +127,11 @@ impl ScriptedRequest<'_> {
     /// Whether this operation is among them.
     pub(crate) fn does(&self, operation: u32) -> bool {
         self.first_operations().contains(&operation)
+    }
+
+    /// How often this operation is among them.
+    pub(crate) fn count(&self, operation: u32) -> usize {
+        self.first_operations().iter().filter(|found| **found == operation).count()
     }
 
     /// The number of operations.

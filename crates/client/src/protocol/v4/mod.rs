@@ -200,7 +200,13 @@ impl NfsV4 {
         request: &CompoundRequest<'_>,
         judge: impl FnOnce(&mut CompoundResultReader<'_>) -> DecodedReply<T, A>,
     ) -> Answer<T, A> {
-        let answer = self.send(request).and_then(|reply| self.answered(&reply, judge));
+        let answer = self.send(request).and_then(|reply| {
+            let answer = self.answered(&reply, judge);
+            if let (Some(opens), Err(_)) = (request.opens, &answer) {
+                self.abandon(opens());
+            }
+            answer
+        });
         if let (Some(opening), Err(_)) = (request.opening, &answer) {
             opening.lose_reply(request.caller.credential);
         }

@@ -11,6 +11,7 @@ use curt_xdr::DecodeError;
 use super::{
     NfsV4, RESULTS_SMALL, attributes,
     compound::CompoundRequest,
+    delegation::OpeningGuard,
     get_attributes,
     open::{self, AbandonedOpen, GrantedOpen, OpenTarget, SentOpen},
     put_fh, question, read_results,
@@ -81,7 +82,8 @@ impl NfsV4 {
             let about = results.attributes()?;
             let data = read.map(|asked| read_results::decode_optional_read(results, asked)).transpose()?;
             let data = data.flatten();
-            let siblings = self.decode_sibling_opens(results, owner, sent, rights, siblings);
+            let siblings =
+                self.decode_sibling_opens(results, owner, sent, rights, siblings, opening.as_ref());
             Ok((Ok(OpenReply { granted, data, siblings }), about))
         })?;
         if !has_rights {
@@ -119,7 +121,8 @@ impl NfsV4 {
 
     /// The files that were opened with another. Malformed results (knfsd: see
     /// [`CompoundResults::status`](curt_proto::nfs4::CompoundResults::status)) do not concern that
-    /// one; the files from there on are not used, and closed.
+    /// one; the files from there on are not used, and closed, and their delegations are returned when
+    /// the server recalls them.
     fn decode_sibling_opens(
         &self,
         results: &mut CompoundResultReader<'_>,
@@ -127,6 +130,7 @@ impl NfsV4 {
         sent: SentOpen,
         rights: Access,
         siblings: &[SiblingOpenRequest<'_>],
+        opening: Option<&OpeningGuard<'_>>,
     ) -> Vec<LookupOpenReply> {
         let mut opened = Vec::with_capacity(siblings.len());
         for sibling in siblings {
@@ -138,6 +142,9 @@ impl NfsV4 {
                     let others = siblings[opened.len()..].iter().map(|sibling| sibling.file);
                     let others = others.map(|file| OpenTarget::File(file.clone()));
                     let others = others.map(|file| AbandonedOpen::new(file, owner, sent.access));
+                    if let Some(opening) = opening {
+                        opening.lose_reply(owner.credential);
+                    }
                     self.abandon(others.collect());
                     break;
                 }

@@ -1,0 +1,181 @@
+//! Replies of which one result is malformed, as knfsd before Linux 6.13 makes them, and what the
+//! server has executed behind it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed},
+};
+
+use curt_client::{DirEmit, InodeId, ops, protocol::v4::mounting::Callbacks};
+use curt_observe::ClientCounter;
+use curt_policy::CacheOptions;
+use rustix::io::Errno;
+
+use crate::{
+    delegations::{world, write},
+    nfs4_faults::times,
+    scripted_server::{ScriptedServer, damage_getattr, op},
+    world::{BenchMount, World, root},
+};
+
+const FILES: usize = FIRST + 1 + SIBLINGS;
+
+/// The file that is opened with seven others.
+const FIRST: usize = 3;
+const SIBLINGS: usize = 7;
+
+/// Files in the root that another client has made.
+fn make_files(world: &World) -> Vec<String> {
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    let names: Vec<String> = (0..FILES).map(|number| format!("f{number:02}")).collect();
+    for name in &names {
+        maker.put(&root(), maker.client.root(), name, 0o644, b"one");
+    }
+    // Its opens end, or the server would not delegate the files.
+    let _ = maker.lookup(&root(), maker.client.root(), "none");
+    names
+}
+
+fn list(mounted: &BenchMount, directory: InodeId) -> Result<Vec<String>, Errno> {
+    let op = mounted.client.op(&root());
+    let open = ops::opendir(&op, directory).unwrap();
+    let (mut names, mut cookie) = (Vec::new(), 0);
+    loop {
+        let (before, from) = (names.len(), cookie);
+        let mut take = |entry: &curt_client::DirEntry<'_>| {
+            names.push(String::from_utf8_lossy(entry.name).into_owned());
+            cookie = entry.cookie;
+            DirEmit::Taken
+        };
+        ops::readdir(&op, &open, from, true, &mut take)?;
+        if names.len() == before {
+            names.sort();
+            return Ok(names);
+        }
+    }
+}
+
+/// A mount that has listed these files and read the first ones, so that it opens the next ones with
+/// the file after them; with their numbers.
+fn reading_in_order(world: &World, names: &[String]) -> (Arc<ScriptedServer>, BenchMount, Vec<InodeId>) {
+    let callbacks = Callbacks::default();
+    let server = ScriptedServer::over(world.way_with(&callbacks));
+    let way = Arc::<ScriptedServer>::clone(&server);
+    let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks);
+    assert_eq!(list(&mounted, mounted.client.root()).unwrap().len(), FILES + 2);
+    let files = names.iter().map(|name| mounted.lookup(&root(), mounted.client.root(), name).unwrap().id);
+    let files: Vec<_> = files.collect();
+    for file in &files[..FIRST] {
+        assert_eq!(mounted.cat(&root(), *file), Ok(b"one".to_vec()));
+    }
+    mounted.sent();
+    (server, mounted, files)
+}
+
+// SEMANTICS: sessions-13.
+#[test]
+fn delegations_behind_a_malformed_result_are_returned_when_they_are_recalled() {
+    let world = world();
+    let names = make_files(&world);
+    let (server, mounted, files) = reading_in_order(&world, &names);
+    assert_eq!(mounted.counter(ClientCounter::DelegationGranted), FIRST as u64);
+    let (is_first, damaged) = (times(1), Arc::new(AtomicU32::new(0)));
+    let count = Arc::clone(&damaged);
+    server.script(move |asked| {
+        (asked.main() == op::OPEN && is_first()).then(|| {
+            let mut reply = asked.execute()?;
+            count.fetch_add(u32::from(damage_getattr(&mut reply, 3)), Relaxed);
+            Ok(reply)
+        })
+    });
+    assert_eq!(mounted.cat(&root(), files[FIRST]), Ok(b"one".to_vec()));
+    assert_eq!(damaged.load(Relaxed), 1, "{}", mounted.sent());
+    let returns = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&returns);
+    server.script(move |asked| {
+        counted.fetch_add(u32::from(asked.does(op::DELEGRETURN)), Relaxed);
+        None
+    });
+    let writer = world.mount_v4_over(CacheOptions::default(), "writer", world.way());
+    for (name, file) in names.iter().zip(&files) {
+        let before = returns.load(Relaxed);
+        write(&writer, name, b"two");
+        assert_eq!(returns.load(Relaxed), before + 1, "{name}");
+        assert_eq!(mounted.cat(&root(), *file), Ok(b"two".to_vec()));
+    }
+}
+
+// SEMANTICS: sessions-13.
+#[test]
+fn what_was_opened_by_a_reply_that_is_malformed_is_closed() {
+    let world = world();
+    let names = make_files(&world);
+    let (server, mounted, files) = reading_in_order(&world, &names);
+    let is_first = times(1);
+    server.script(move |asked| {
+        (asked.main() == op::OPEN && is_first()).then(|| {
+            let mut reply = asked.execute()?;
+            assert!(damage_getattr(&mut reply, 0));
+            Ok(reply)
+        })
+    });
+    assert_eq!(mounted.cat(&root(), files[FIRST]), Err(Errno::IO));
+    let closes = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&closes);
+    server.script(move |asked| {
+        counted.fetch_add(asked.count(op::CLOSE), Relaxed);
+        None
+    });
+    for _ in 0..4 {
+        ops::statfs(&mounted.client.op(&root()), mounted.client.root()).unwrap();
+        world.seconds(10);
+    }
+    assert_eq!(closes.load(Relaxed), SIBLINGS);
+}
+
+#[test]
+fn paths_behind_a_malformed_result_are_asked_for_again() {
+    let world = World::new();
+    let names = make_files(&world);
+    let server = ScriptedServer::new(&world);
+    let way = Arc::<ScriptedServer>::clone(&server);
+    let mounted = world.mount_v4_over(CacheOptions::default(), "one", way);
+    let is_first = times(1);
+    server.script(move |asked| {
+        (asked.does(op::LOOKUP) && is_first()).then(|| {
+            let mut reply = asked.execute()?;
+            assert!(damage_getattr(&mut reply, 3));
+            Ok(reply)
+        })
+    });
+    mounted.sent();
+    let paths: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+    let found = ops::stat_many(&mounted.client.op(&root()), mounted.client.root(), &paths).unwrap();
+    assert!(found.iter().all(|found| found.as_ref().is_ok_and(|it| it.size == 3)), "{found:?}");
+    assert_eq!(found.len(), FILES);
+    assert_eq!(mounted.sent(), "NFSv4.LOOKUP 2");
+}
+
+#[test]
+fn a_listing_is_complete_although_the_number_of_its_parent_is_malformed() {
+    let world = World::new();
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    let directory = ops::mkdir(&maker.client.op(&root()), maker.client.root(), b"d", 0o777).unwrap();
+    maker.put(&root(), directory.id, "file", 0o644, b"one");
+    let server = ScriptedServer::new(&world);
+    let way = Arc::<ScriptedServer>::clone(&server);
+    let mounted = world.mount_v4_over(CacheOptions::default(), "one", way);
+    let directory = mounted.lookup(&root(), mounted.client.root(), "d").unwrap();
+    let damaged = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&damaged);
+    server.script(move |asked| {
+        asked.words.contains(&op::READDIR).then(|| {
+            let mut reply = asked.execute()?;
+            // That of the directory precedes.
+            count.fetch_add(u32::from(damage_getattr(&mut reply, 1)), Relaxed);
+            Ok(reply)
+        })
+    });
+    assert_eq!(list(&mounted, directory.id), Ok([".", "..", "file"].map(String::from).to_vec()));
+    assert_eq!(damaged.load(Relaxed), 1);
+}
