@@ -82,8 +82,8 @@ pub(crate) fn set_word(reply: &mut [u8], word: usize, value: u32) {
     reply[4 * word..4 * word + 4].copy_from_slice(&value.to_be_bytes());
 }
 
-/// Damages the result of the GETATTR of this number as knfsd before Linux 6.13 does: the word behind
-/// its status, the length of a bitmap, is zero. `false`: the reply has fewer.
+/// Damages the result of the GETATTR of this number as knfsd before Linux 6.13 does: the word
+/// behind its status, the length of a bitmap, is zero. `false`: the reply has fewer.
 pub(crate) fn damage_getattr(reply: &mut [u8], number: usize) -> bool {
     let is_getattr = |words: &[u32]| matches!(words, [op::GETATTR, 0, 1..=3]);
     let words = words(reply);

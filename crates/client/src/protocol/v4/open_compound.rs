@@ -121,8 +121,8 @@ impl NfsV4 {
 
     /// The files that were opened with another. Malformed results (knfsd: see
     /// [`CompoundResults::status`](curt_proto::nfs4::CompoundResults::status)) do not concern that
-    /// one; the files from there on are not used, and closed, and their delegations are returned when
-    /// the server recalls them.
+    /// one; the files from there on are not used, and closed, and their delegations are returned
+    /// when the server recalls them.
     fn decode_sibling_opens(
         &self,
         results: &mut CompoundResultReader<'_>,
