@@ -340,9 +340,9 @@ impl<'r> NfsRequest<'r, '_> {
 
     /// Makes a change of names in `directories`. The tree asks for permission when it knows which
     /// objects it changes. Only local processes can exchange them then, so no delegation is missed;
-    /// what these exchange is recalled by the watch. If others have a delegation, or deny the change
-    /// of the data, nothing is changed, and it is tried again once the change of these objects has
-    /// begun.
+    /// what these exchange is recalled by the watch. If others have a delegation, or deny the
+    /// change of the data, nothing is changed, and it is tried again once the change of these
+    /// objects has begun.
     ///
     /// # Errors
     /// As [`Self::begin_change`]; [`Fault::Jukebox`] also if the names are changed again and again.

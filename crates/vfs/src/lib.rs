@@ -155,8 +155,8 @@ pub enum ReaddirDetail {
 /// Permits the change of an object, by the directory of its name and its handle. It may be asked
 /// with locks of the tree held, so it must not use the tree. REMOVE and RENAME hold them until the
 /// change is made: only local processes can give the name to another object meanwhile. A CREATE
-/// truncates the file that it has asked for, whatever has the name by then. The error is that of the
-/// operation, which then has no effect.
+/// truncates the file that it has asked for, whatever has the name by then. The error is that of
+/// the operation, which then has no effect.
 pub type ObjectPermit<'a> = dyn FnMut(&NodeHandle, &NodeHandle) -> Result<(), Error> + 'a;
 
 /// The type of an object whose name is removed.

@@ -102,7 +102,8 @@ pub(crate) struct Client {
     pub(super) active: AtomicUsize,
     /// Whether it is recorded on stable storage.
     is_recorded: AtomicBool,
-    /// Whether an OPEN of it asked to deny access to others. Relaxed: read by the request that sets it.
+    /// Whether an OPEN of it asked to deny access to others. Relaxed: read by the request that sets
+    /// it.
     denies: AtomicBool,
     /// Whether that is recorded.
     is_recorded_as_denying: AtomicBool,
