@@ -195,14 +195,7 @@ impl LocalVfs {
                 if !last && now != seen {
                     return Ok(None);
                 }
-                // The rename has no effect if both are names of one file.
-                if now[0] != now[1] {
-                    let [of_moved, of_replaced] =
-                        [(from, now[0]), (to, now[1])].map(|(directory, object)| {
-                            object.map_or(Ok(()), |object| permit(directory, &object))
-                        });
-                    of_moved.and(of_replaced)?;
-                }
+                permit_both([(from, now[0]), (to, now[1])], permit)?;
                 // If something failed above, the kernel returns the same error, in its own order.
                 rustix::fs::renameat(source, from_name, target, to_name)?;
                 let moved = moved.or_else(|| self.resolve_name(target.as_fd(), to, to_name));
@@ -265,6 +258,19 @@ impl LocalVfs {
 fn in_order_of_syncs<'a>(from: &'a NodeHandle, to: &'a NodeHandle) -> impl Iterator<Item = &'a NodeHandle> {
     let other = (from != to).then_some(from);
     [to].into_iter().chain(other)
+}
+
+/// Asks for the renamed and the replaced object. The rename has no effect if they are one file.
+fn permit_both(
+    named: [(&NodeHandle, Option<NodeHandle>); 2],
+    permit: &mut ObjectPermit<'_>,
+) -> Result<(), Error> {
+    let [(_, moved), (_, replaced)] = named;
+    if moved == replaced {
+        return Ok(());
+    }
+    let permitted = named.map(|(above, object)| object.map_or(Ok(()), |object| permit(above, &object)));
+    permitted.into_iter().collect()
 }
 
 /// The object of a name.
