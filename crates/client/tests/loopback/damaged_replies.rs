@@ -6,15 +6,15 @@ use std::sync::{
     atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed},
 };
 
-use curt_client::{DirEmit, InodeId, ops, protocol::v4::mounting::Callbacks};
+use curt_client::{DirEmit, InodeId, OpenFlags, ops, protocol::v4::mounting::Callbacks};
 use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
 use rustix::io::Errno;
 
 use crate::{
-    delegations::{world, write},
-    nfs4_faults::times,
-    scripted_server::{ScriptedServer, damage_getattr, op},
+    delegations::{delegated_many, world, write},
+    nfs4_faults::{times, without_claims},
+    scripted_server::{ScriptedServer, bytes, damage_getattr, getattr_at, op, set_word},
     world::{BenchMount, World, root},
 };
 
@@ -178,4 +178,63 @@ fn a_listing_is_complete_although_the_number_of_its_parent_is_malformed() {
     });
     assert_eq!(list(&mounted, directory.id), Ok([".", "..", "file"].map(String::from).to_vec()));
     assert_eq!(damaged.load(Relaxed), 1);
+}
+
+// SEMANTICS: sessions-2.
+#[test]
+fn reclaims_go_on_behind_attributes_that_are_malformed_or_refused() {
+    const SERVERFAULT: u32 = 10_006;
+    // What was executed behind malformed attributes is executed again.
+    let cases = [(None, 2 * FILES - 2), (Some(SERVERFAULT), FILES)];
+    for ((refusal, expected), are_open) in cases.into_iter().flat_map(|case| [(case, true), (case, false)]) {
+        let world = world();
+        let callbacks = Callbacks::default();
+        let server = ScriptedServer::over(world.way_with(&callbacks));
+        let way = Arc::<ScriptedServer>::clone(&server);
+        let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks);
+        let names: Vec<String> = (0..FILES).map(|number| format!("f{number}")).collect();
+        delegated_many(&world, &mounted, &names);
+        let open = |name: &String| {
+            let found = mounted.lookup(&root(), mounted.client.root(), name).unwrap();
+            ops::open(&mounted.client.op(&root()), found.id, OpenFlags::reading()).unwrap()
+        };
+        let files: Vec<_> = names.iter().filter(|_| are_open).map(open).collect();
+        server.replace(world.way_after_restart());
+        let (is_first, executed) = (times(1), Arc::new(AtomicU32::new(0)));
+        let count = Arc::clone(&executed);
+        server.script(move |asked| {
+            if asked.main() != op::OPEN {
+                return None;
+            }
+            without_claims(&asked.words, u32::MAX)?;
+            let is_first = is_first();
+            let most = if is_first && refusal.is_some() { 2 } else { u32::MAX };
+            let (mut words, opens) = without_claims(&asked.words, most)?;
+            count.fetch_add(opens, Relaxed);
+            if !is_first {
+                return Some(asked.execute_instead(&words));
+            }
+            // Before RECLAIM_COMPLETE the server opens nothing.
+            words.splice(12..12, [op::RECLAIM_COMPLETE, 0]);
+            words[2] += 1;
+            let mut reply = asked.execute_instead(&words).unwrap();
+            reply.drain(4 * 14..4 * 16);
+            set_word(&mut reply, 2, words[2] - 1);
+            match refusal {
+                None => assert!(damage_getattr(&mut reply, 1)),
+                Some(status) => {
+                    reply.truncate(4 * getattr_at(&reply, 1).unwrap());
+                    reply.extend(bytes(&[op::GETATTR, status]));
+                    set_word(&mut reply, 0, status);
+                }
+            }
+            Some(Ok(reply))
+        });
+        let done = ops::statfs(&mounted.client.op(&root()), mounted.client.root()).map(drop);
+        assert_eq!(done, Ok(()), "{refusal:?}, {are_open}");
+        assert_eq!(executed.load(Relaxed) as usize, expected, "{refusal:?}, {are_open}");
+        for file in files {
+            ops::close(&mounted.client.op(&root()), &file.file).unwrap();
+        }
+    }
 }

@@ -156,6 +156,7 @@ mod status {
     pub(super) const CLID_INUSE: u32 = 10_017;
     pub(super) const ADMIN_REVOKED: u32 = 10_047;
     pub(super) const BADSESSION: u32 = 10_052;
+    pub(super) const NO_GRACE: u32 = 10_033;
     pub(super) const RECLAIM_CONFLICT: u32 = 10_035;
     pub(super) const SEQ_MISORDERED: u32 = 10_063;
     pub(super) const REQ_TOO_BIG: u32 = 10_065;
@@ -855,22 +856,32 @@ fn a_restarted_server_that_has_kept_the_session_gets_the_opens_again() {
 /// The arguments of a compound that reclaims opens, with the first `most` OPENs as ordinary ones by
 /// CLAIM_FH, because this server lets nobody reclaim, and their number. `None`: it is another
 /// compound.
-fn without_claims(words: &[u32], most: u32) -> Option<(Vec<u32>, u32)> {
+pub(crate) fn without_claims(words: &[u32], most: u32) -> Option<(Vec<u32>, u32)> {
     const CLAIM_FH: u32 = 4;
+    const CLAIM_PREVIOUS: u32 = 1;
     /// Words of OPEN up to the claim, and of that.
     const OPEN: usize = 10;
-    const CLAIM_PREVIOUS: [u32; 2] = [1, 0];
+    let length = |at: usize| usize::try_from(words[at]).unwrap();
     let (mut changed, mut at, mut opens) = (words[..12].to_vec(), 12, 0);
+    changed[2] = 1;
     while at < words.len() && opens < most {
-        let open = at + 2 + usize::try_from(words[at + 1].div_ceil(4)).unwrap();
-        if words.get(open + OPEN..open + OPEN + 2) != Some(&CLAIM_PREVIOUS) {
+        let claim = at + 2 + length(at + 1).div_ceil(4) + OPEN;
+        if words.get(claim) != Some(&CLAIM_PREVIOUS) {
             return None;
         }
-        changed.extend(&words[at..open + OPEN]);
+        changed.extend(&words[at..claim]);
         changed.push(CLAIM_FH);
-        (at, opens) = (open + OPEN + 2, opens + 1);
+        let is_delegated = words[claim + 1] != 0;
+        (at, opens) = (claim + 2, opens + 1);
+        changed[2] += 2;
+        if is_delegated {
+            // GETATTR.
+            let end = at + 2 + length(at + 1);
+            changed.extend(&words[at..end]);
+            at = end;
+            changed[2] += 1;
+        }
     }
-    changed[2] = 1 + 2 * opens;
     Some((changed, opens))
 }
 
@@ -878,7 +889,13 @@ fn without_claims(words: &[u32], most: u32) -> Option<(Vec<u32>, u32)> {
 #[test]
 fn many_opens_are_reclaimed_in_few_requests_and_a_refusal_concerns_one_file() {
     // Of each user 32 requests with up to 16 OPENs; one ends behind its first OPEN.
-    let cases = [(None, 64, 0), (Some(status::DELAY), 65, 0), (Some(status::RECLAIM_CONFLICT), 65, 1)];
+    let cases = [
+        (None, 64, 0),
+        (Some(status::DELAY), 65, 0),
+        (Some(status::RECLAIM_CONFLICT), 65, 1),
+        // It is too late for all.
+        (Some(status::NO_GRACE), 1, 999),
+    ];
     for (refusal, requests, opened_again) in cases {
         let world = World::new();
         let server = ScriptedServer::new(&world);
@@ -926,7 +943,9 @@ fn many_opens_are_reclaimed_in_few_requests_and_a_refusal_concerns_one_file() {
             assert_eq!(ops::fsync(&op, file, false), Ok(()), "{refusal:?}: {number}");
         }
         let sent = mounted.sent();
-        assert_eq!(sent.contains("NFSv4.OPEN 1"), opened_again == 1, "{refusal:?}: {sent}");
+        let opens =
+            sent.split(" NFSv4.").find_map(|word| word.trim_start_matches("NFSv4.").strip_prefix("OPEN "));
+        assert_eq!(opens.map_or(Ok(0), str::parse), Ok(opened_again), "{refusal:?}: {sent}");
     }
 }
 

@@ -82,15 +82,20 @@ pub(crate) fn set_word(reply: &mut [u8], word: usize, value: u32) {
     reply[4 * word..4 * word + 4].copy_from_slice(&value.to_be_bytes());
 }
 
-/// Damages the result of the GETATTR of this number as knfsd before Linux 6.13 does: the word
-/// behind its status, the length of a bitmap, is zero. `false`: the reply has fewer.
-pub(crate) fn damage_getattr(reply: &mut [u8], number: usize) -> bool {
+/// The word at which the result of the GETATTR of this number begins in a reply, if it has so many.
+pub(crate) fn getattr_at(reply: &[u8], number: usize) -> Option<usize> {
     let is_getattr = |words: &[u32]| matches!(words, [op::GETATTR, 0, 1..=3]);
     let words = words(reply);
     let mut found = words.windows(3).enumerate().filter(|(_, words)| is_getattr(words));
-    let Some((at, _)) = found.nth(number) else { return false };
-    set_word(reply, at + 2, 0);
-    true
+    found.nth(number).map(|(at, _)| at)
+}
+
+/// Damages that result as knfsd before Linux 6.13 does: the word behind its status, the length of a
+/// bitmap, is zero. `false`: there is none.
+pub(crate) fn damage_getattr(reply: &mut [u8], number: usize) -> bool {
+    let at = getattr_at(reply, number);
+    at.into_iter().for_each(|at| set_word(reply, at + 2, 0));
+    at.is_some()
 }
 
 impl ScriptedRequest<'_> {

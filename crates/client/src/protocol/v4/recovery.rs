@@ -469,6 +469,12 @@ impl NfsV4 {
             let Some((mut done, refused)) = self.reclaim_some(credential, &reclaims, interrupt)? else {
                 return Ok(false);
             };
+            if refused == Some(NfsStat4::NoGrace) {
+                tracing::info!("it is too late to reclaim open files: they are opened again");
+                self.opens.none_reclaimed();
+                self.delegations.end_reclaiming();
+                return Ok(true);
+            }
             for open in &opens {
                 let left = done.checked_sub(open.accesses.len());
                 if left.is_none() && refused.is_none() {
@@ -552,25 +558,48 @@ impl NfsV4 {
         };
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(None) };
         let mut results = CompoundResultReader(self.decoded(reply.results())?, reply.generation());
+        let lose_reply = || {
+            if let Some(opening) = &opening {
+                opening.lose_reply(credential);
+            }
+        };
         for (done, Reclaim { key, access, is_delegated }) in batch.iter().enumerate() {
-            let found = self.decoded(outcome(results.0.next::<()>(Nfs4Operation::Putfh)))?;
-            let opened = self.decoded(outcome(results.0.next::<OpenOk4<'_>>(Nfs4Operation::Open)))?;
-            let ok = match found.and(opened) {
-                Ok(ok) => ok,
-                // These are sent again, in a smaller compound.
-                Err(status) if done > 0 && is_of_compound(status) => return Ok(Some((done, None))),
-                Err(status) => return Ok(Some((done, Some(status)))),
+            let found = outcome(results.0.next::<()>(Nfs4Operation::Putfh));
+            let opened = outcome(results.0.next::<OpenOk4<'_>>(Nfs4Operation::Open));
+            let opened = found.and_then(|found| opened.map(|opened| found.and(opened)));
+            let ok = match self.decoded(opened) {
+                Ok(Ok(ok)) => ok,
+                // These are sent again, first in a compound.
+                Ok(Err(status)) if done > 0 && is_of_compound(status) => return Ok(Some((done, None))),
+                Ok(Err(status)) => return Ok(Some((done, Some(status)))),
+                Err(error) => {
+                    lose_reply();
+                    // An open is reclaimed with all its accesses or not at all.
+                    return if *key != first.key { Ok(Some((done, None))) } else { Err(error) };
+                }
             };
             let sent = SentOpen { access: *access, wants_delegation: *is_delegated, generation: results.1 };
             let held = self.opened(&key.file, owner, sent, GrantedOpen::from(&ok));
             if held.is_none() && !self.opens.has_users(key) {
                 self.close_soon();
             }
-            if *is_delegated
-                && let Some(about) = self.decoded(results.attributes())?
-                && held.is_some()
-            {
-                self.delegations.report_confirmed(&key.file, &about, reply.call.sent_at);
+            if !*is_delegated {
+                continue;
+            }
+            // If its open is sent again, the delegation is not reclaimed twice.
+            self.delegations.reclaim_ended(key);
+            match self.decoded(results.attributes()) {
+                Ok(Some(about)) if held.is_some() => {
+                    self.delegations.report_confirmed(&key.file, &about, reply.call.sent_at);
+                }
+                Ok(Some(_)) => {}
+                // What follows was not executed, and is sent again.
+                Ok(None) => return Ok(Some((done + 1, None))),
+                // Malformed (knfsd: see `CompoundResults::status`). So is what follows.
+                Err(_) => {
+                    lose_reply();
+                    return Ok(Some((done + 1, None)));
+                }
             }
         }
         Ok(Some((batch.len(), None)))
