@@ -19,8 +19,11 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Ten times the time after which a soft mount of these tests gives up a server that is silent.
 const LONG: Duration = Duration::from_secs(4);
 
-/// The longest time in which a killed process ends.
+/// The time within which most of the killed processes end.
 const AT_ONCE: Duration = Duration::from_millis(100);
+
+/// Processes that wait and are killed, one after the other.
+const KILLED: usize = 7;
 
 /// The position of the results in a record with its mark.
 const RESULTS: usize = 28;
@@ -136,18 +139,16 @@ fn processes_wait_and_can_be_killed(options: &str, procedure: u32, delayed: Repl
     let mut waiting = RunningProcess::start("stat", &mut bed.stat())?;
     std::thread::sleep(LONG);
     ensure!(waiting.is_running()?, "{options}: it does not wait: {}", waiting.output());
-    let mut took = ends_after(Signal::KILL, &mut waiting)?;
-    // A busy machine may delay one.
-    for _ in 0..20 {
-        if took < AT_ONCE {
-            break;
-        }
+    let mut all = vec![ends_after(Signal::KILL, &mut waiting)?];
+    for _ in 1..KILLED {
         let mut waiting = RunningProcess::start("stat", &mut bed.stat())?;
         std::thread::sleep(Duration::from_millis(500));
         ensure!(waiting.is_running()?, "{options}: it does not wait: {}", waiting.output());
-        took = took.min(ends_after(Signal::KILL, &mut waiting)?);
+        all.push(ends_after(Signal::KILL, &mut waiting)?);
     }
-    ensure!(took < AT_ONCE, "{options}: a killed process ended after {took:?}");
+    // A busy machine may delay some of them.
+    all.sort_unstable();
+    ensure!(all[KILLED / 2] < AT_ONCE, "{options}: killed processes ended after {all:?}");
     bed.relay.end_rewriting();
     ensure!(bed.size()? == "9\n");
     bed.mount.unmount()

@@ -93,6 +93,24 @@ const fn is_of_compound(status: NfsStat4) -> bool {
     matches!(status, NfsStat4::Delay | NfsStat4::Grace | NfsStat4::RepTooBig)
 }
 
+/// PUTFH and OPEN of each of these, and GETATTR behind those with a delegation.
+fn push_reclaims(
+    operations: &mut CompoundEncoder<'_>,
+    batch: &[Reclaim<'_>],
+    client: Clientid,
+    name: &[u8; 8],
+) {
+    for Reclaim { key, access, is_delegated } in batch {
+        let kind = if *is_delegated { DelegationType::Read } else { DelegationType::None };
+        let claim = OpenClaim::Previous(kind);
+        operations.push(&PutfhArgs4 { object: NfsFh4::from(&key.file) });
+        operations.push(&open_arguments(client, name, *access, OpenHow::NoCreate, claim));
+        if *is_delegated {
+            operations.push(&GetattrArgs4 { attributes: attributes::OBJECT });
+        }
+    }
+}
+
 /// The name of the owner of opens.
 pub(super) fn owner_name(number: u32) -> [u8; 8] {
     let [a, b, c, d] = number.to_be_bytes();
@@ -537,15 +555,7 @@ impl NfsV4 {
         let name = owner_name(owner.number);
         let client = self.session.lock().client;
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            for Reclaim { key, access, is_delegated } in batch {
-                let kind = if *is_delegated { DelegationType::Read } else { DelegationType::None };
-                let claim = OpenClaim::Previous(kind);
-                operations.push(&PutfhArgs4 { object: NfsFh4::from(&key.file) });
-                operations.push(&open_arguments(client, &name, *access, OpenHow::NoCreate, claim));
-                if *is_delegated {
-                    operations.push(&GetattrArgs4 { attributes: attributes::OBJECT });
-                }
-            }
+            push_reclaims(operations, batch, client, &name);
         };
         let wants_delegation = batch.iter().any(|reclaim| reclaim.is_delegated);
         let opening = wants_delegation.then(|| self.delegations.begin_opening());
