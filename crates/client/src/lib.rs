@@ -3,24 +3,7 @@
 //! A [`Superblock`] is one mounted export. The functions of [`ops`] are the operations of a file
 //! system. Each takes an [`Op`], answers from caches where nfs(5) and the options in
 //! [`config::ClientOptions`] allow it, and otherwise waits for requests to the server. The FUSE
-//! mount is one user of this library; a program can use it directly:
-//!
-//! ```
-//! use curt_client::{Caller, Errno, LookupResult, OpenFlags, Superblock, ops};
-//!
-//! /// The first 4 KiB of a file in the mount's root, if it is there.
-//! fn beginning(mount: &Superblock, name: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
-//!     let me = Caller::new(1000, 1000, &[]);
-//!     let LookupResult::Positive(found) = ops::lookup(&mount.op(&me), mount.root(), name)? else {
-//!         return Ok(None);
-//!     };
-//!     let opened = ops::open(&mount.op(&me), found.id, OpenFlags::reading())?;
-//!     let bytes = ops::read(&mount.op(&me), &opened.file, 0, 4096)?;
-//!     ops::close(&mount.op(&me), &opened.file)?;
-//!     mount.forget(found.id, 1);
-//!     Ok(Some(bytes.to_vec()))
-//! }
-//! ```
+//! mount is one user of this library; a program can use it directly, as `examples/transfer.rs` does.
 //!
 //! [`Superblock::new`] takes the results of [`protocol::v3::mounting::mount`] or
 //! [`protocol::v4::mounting::mount`] (the root's handle, the server's limits, a

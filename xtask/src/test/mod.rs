@@ -141,11 +141,10 @@ fn lower_priority(by: i32) {
     }
 }
 
-/// Unit tests and doc tests. They run even if something else failed, so that one run shows all
-/// failures.
+/// Unit tests run even if something else failed, so that one run shows all failures. There are no
+/// tests in documentation: for these cargo would build all crates once more.
 fn units(parts: &mut Vec<TestPart>, programs: &[binaries::TestBinary]) {
     part(parts, "unit tests", || parallel::units(programs));
-    part(parts, "examples", || cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]));
 }
 
 fn release_build() -> Result<TestSummary> {

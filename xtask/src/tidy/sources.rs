@@ -38,6 +38,10 @@ pub(super) fn check(file: &RepositoryFile, complaints: &mut Complaints) {
                 format!("the comment goes beyond column {COMMENT_COLUMNS_MAX}"),
             );
         }
+        let documentation = line.trim_start().strip_prefix("//").unwrap_or_default();
+        if documentation.trim_start_matches(['/', '!']).trim_start().starts_with("```") {
+            complaints.add(&file.path, number + 1, "code in documentation is not tested: examples/ is built");
+        }
     }
     if EMPTY_NAMES.contains(&file.name()) {
         complaints.add(&file.path, 1, "the name says nothing of what is in it");
@@ -147,7 +151,7 @@ mod tests {
     #[test]
     fn a_file_with_every_fault_is_complained_of() {
         let text = format!(
-            "{}{}\n// TODO later\n//{}\n",
+            "{}{}\n// TODO later\n/// ```\n//{}\n",
             concat!("un", "safe fn f() {}\n"),
             "\n".repeat(FILE_LINES_MAX),
             "-".repeat(COMMENT_COLUMNS_MAX - 1)
@@ -156,6 +160,6 @@ mod tests {
         let mut complaints = Complaints::default();
         check(&file, &mut complaints);
         check_words(&file, &mut complaints);
-        assert_eq!(complaints.0.len(), 6, "{:?}", complaints.0);
+        assert_eq!(complaints.0.len(), 7, "{:?}", complaints.0);
     }
 }
