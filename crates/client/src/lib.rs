@@ -3,7 +3,8 @@
 //! A [`Superblock`] is one mounted export. The functions of [`ops`] are the operations of a file
 //! system. Each takes an [`Op`], answers from caches where nfs(5) and the options in
 //! [`config::ClientOptions`] allow it, and otherwise waits for requests to the server. The FUSE
-//! mount is one user of this library; a program can use it directly, as `examples/transfer.rs` does.
+//! mount is one user of this library; a program can use it directly, as `examples/transfer.rs`
+//! does.
 //!
 //! [`Superblock::new`] takes the results of [`protocol::v3::mounting::mount`] or
 //! [`protocol::v4::mounting::mount`] (the root's handle, the server's limits, a
