@@ -1,4 +1,4 @@
-//! Replies of which one result is malformed, as knfsd before Linux 6.13 makes them, and what the
+//! Replies of which one result is malformed, as knfsd before Linux 6.14 makes them, and what the
 //! server has executed behind it.
 
 use std::sync::{

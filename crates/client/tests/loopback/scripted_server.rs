@@ -90,7 +90,7 @@ pub(crate) fn getattr_at(reply: &[u8], number: usize) -> Option<usize> {
     found.nth(number).map(|(at, _)| at)
 }
 
-/// Damages that result as knfsd before Linux 6.13 does: the word behind its status, the length of a
+/// Damages that result as knfsd before Linux 6.14 does: the word behind its status, the length of a
 /// bitmap, is zero. `false`: there is none.
 pub(crate) fn damage_getattr(reply: &mut [u8], number: usize) -> bool {
     let at = getattr_at(reply, number);

@@ -164,7 +164,7 @@ impl<'a> CompoundResults<'a> {
     ///
     /// The status encoded with each result is redundant: all but the last result are `NFS4_OK`, and
     /// that of the last is in the header (RFC 8881 section 16.2.3). It is not looked at, because
-    /// knfsd before Linux 6.13 leaves it undefined if a page of its buffer ends within an
+    /// knfsd before Linux 6.14 leaves it undefined if a page of its buffer ends within an
     /// operation's number and status, and overwrites the word after them with the status. Results
     /// that follow more than 4 KiB of others may be damaged so.
     ///

@@ -6,7 +6,6 @@
 //! each client's stateids are what it believes them to be; and two clients do not hold a lock. Each
 //! property is shown to find a planted fault.
 
-use std::collections::{HashSet, VecDeque};
 use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,11 +15,10 @@ use curt_vfs::FileLease;
 use super::super::{
     ChangeKind, DelegationRequest, GrantingCall, LocalChanges, LockBasis, LockStateOutcome, LockStateRequest,
 };
+use super::exploration;
 use super::lock_table::{TableOfLocks, with_lock_table};
 use super::*;
 
-/// More states indicate an error in the bounds.
-const STATES_MAX: usize = 20_000;
 /// Half of a lease, and longer than the pause after a recall.
 const WAIT: Duration = Duration::from_secs(45);
 /// How long a file gets no delegation after a recall, in waits.
@@ -108,14 +106,6 @@ impl Run {
             may_change: false,
             paused: None,
         }
-    }
-
-    fn along(planted: Planted, path: &[Step]) -> Self {
-        let mut run = Self::new(planted);
-        for step in path {
-            run.apply(*step).expect("the path was taken before");
-        }
-        run
     }
 
     fn steps(&self) -> Vec<Step> {
@@ -350,23 +340,7 @@ impl Run {
 
 /// Explores all states. Returns their number, or the shortest way to a fault.
 fn explore(planted: Planted) -> Result<usize, (Vec<Step>, String)> {
-    let mut known = HashSet::from([Run::new(planted).key()]);
-    let mut queue = VecDeque::from([Vec::new()]);
-    while let Some(path) = queue.pop_front() {
-        for step in Run::along(planted, &path).steps() {
-            let mut run = Run::along(planted, &path);
-            let mut longer = path.clone();
-            longer.push(step);
-            if let Err(why) = run.apply(step) {
-                return Err((longer, why));
-            }
-            if known.insert(run.key()) {
-                queue.push_back(longer);
-            }
-            assert!(known.len() < STATES_MAX, "more states than expected");
-        }
-    }
-    Ok(known.len())
+    exploration::explore(|| Run::new(planted), Run::steps, Run::apply, Run::key)
 }
 
 #[test]

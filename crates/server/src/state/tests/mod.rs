@@ -3,6 +3,7 @@
 
 mod clients;
 mod delegations;
+mod exploration;
 mod grace;
 mod lock_states;
 mod lock_table;

@@ -6,13 +6,10 @@
 //! given back to a client if nothing was changed since changes were noticed last. Each property is
 //! shown to find a planted fault.
 
-use std::collections::{HashSet, VecDeque};
-
 use super::super::{ChangeKind, DelegationRequest, GrantingCall, LocalChanges, RecordedClient};
+use super::exploration;
 use super::*;
 
-/// More states indicate an error in the bounds.
-const STATES_MAX: usize = 20_000;
 /// Half of a lease, and longer than the pause after a recall.
 const WAIT: Duration = Duration::from_secs(45);
 /// How long a recall may remain unanswered, in waits.
@@ -98,14 +95,6 @@ impl Run {
             is_paused: false,
         };
         run.start();
-        run
-    }
-
-    fn along(planted: Planted, path: &[Step]) -> Self {
-        let mut run = Self::new(planted);
-        for step in path {
-            run.apply(*step).expect("the path was taken before");
-        }
         run
     }
 
@@ -324,23 +313,7 @@ fn is_in_force(state: &ServerState, model: &ModelClient) -> bool {
 
 /// Explores all states. Returns their number, or the shortest way to a fault.
 fn explore(planted: Planted) -> Result<usize, (Vec<Step>, String)> {
-    let mut known = HashSet::from([Run::new(planted).key()]);
-    let mut queue = VecDeque::from([Vec::new()]);
-    while let Some(path) = queue.pop_front() {
-        for step in Run::along(planted, &path).steps() {
-            let mut run = Run::along(planted, &path);
-            let mut longer = path.clone();
-            longer.push(step);
-            if let Err(why) = run.apply(step) {
-                return Err((longer, why));
-            }
-            if known.insert(run.key()) {
-                queue.push_back(longer);
-            }
-            assert!(known.len() < STATES_MAX, "more states than expected");
-        }
-    }
-    Ok(known.len())
+    exploration::explore(|| Run::new(planted), Run::steps, Run::apply, Run::key)
 }
 
 // SEMANTICS: stateful-13.
