@@ -110,6 +110,11 @@ impl LockedFiles {
         self.files.iter().map(|(id, file)| (*id, file))
     }
 
+    /// An event may change a file.
+    pub(super) fn touch(&mut self, id: LockFileId) {
+        self.touched.push(id);
+    }
+
     pub(super) fn by_handle(&mut self, handle: &FileHandle) -> Option<LockFileId> {
         let id = self.handles.get(handle).copied();
         self.touched.extend(id);

@@ -341,8 +341,12 @@ impl MountLocks {
     }
 
     fn timer(self: &Arc<Self>, timer: LockTimer) {
-        let effects = self.event(|state, _| state.agent.timer(timer));
-        for call in effects.sends.iter().filter(|call| is_lock(call)) {
+        let effects = self.event(|state, _| {
+            state.files.touch(timer.call.file);
+            state.agent.timer(timer)
+        });
+        // The others are sent because something was free at last.
+        for call in effects.sends.iter().filter(|call| is_lock(call) && call.id == timer.call) {
             self.core.count(ClientCounter::LockPoll);
             self.trace_state(call, "polled");
         }
@@ -552,7 +556,7 @@ impl MountLocks {
             if is_blocked {
                 state.files.blocked(call.id.request, now);
             }
-            state.agent.replied(call.id, reply)
+            state.agent.replied(call.id, reply, now)
         });
         if is_blocked {
             // Its callback has overtaken the reply.

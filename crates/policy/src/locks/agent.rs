@@ -211,7 +211,7 @@ impl LockAgent {
     }
 
     /// A call has ended with this reply.
-    pub fn replied(&mut self, call: LockCallId, reply: LockReply) -> Vec<LockAction> {
+    pub fn replied(&mut self, call: LockCallId, reply: LockReply, now: MonotonicTime) -> Vec<LockAction> {
         let Some(table) = self.files.get(&call.file) else { return Vec::new() };
         let is_sent = |release: &LockRelease| {
             release.id == call && release.phase != ReleasePhase::Queued && !release.is_delayed
@@ -223,7 +223,7 @@ impl LockAgent {
         if self.is_reclaim(call) {
             self.reclaim_replied(call, reply);
         } else if let Some(index) = table.releases.iter().position(is_sent) {
-            self.release_replied(call.file, index, reply);
+            self.release_replied(call.file, index, reply, now);
         } else if let Some(index) = asked {
             self.lock_replied(call.file, index, reply);
         }

@@ -19,6 +19,22 @@ use crate::time::MonotonicTime;
 
 /// How long after its first hand-off a lock is given back to the server.
 const HANDOFF_TIME_MAX: Duration = Duration::from_millis(250);
+/// The least time after that in which another client may come first.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// Every how many times it gets that time while no other client was waited for.
+const LIMITS_PER_PAUSE: u8 = 4;
+
+/// The next pass of a lock without a request.
+#[derive(Clone, Copy)]
+struct HandOff {
+    /// The position of the next owner's request.
+    waiter: usize,
+    lock: ByteRange,
+    /// When the first such pass in a row was made.
+    since: MonotonicTime,
+    /// Its number in that row.
+    number: u32,
+}
 
 impl LockAgent {
     /// Takes the locks of an owner within a range from it, and releases them.
@@ -29,86 +45,78 @@ impl LockAgent {
         caller: Option<LockRequestId>,
         now: MonotonicTime,
     ) {
-        if self.hand_off(id, range, caller, now) {
-            return;
+        let next = self.next_owner(id, range, now);
+        let is_allowed = |next: &HandOff| {
+            next.number <= self.options.handoffs_max && now.since(next.since) < HANDOFF_TIME_MAX
+        };
+        if let Some(next) = next.filter(is_allowed) {
+            return self.hand_off(id, caller, next);
         }
         let Some(table) = self.files.get_mut(&id.file) else {
             self.answer(caller, Ok(()));
             return;
         };
+        let is_limit = next.is_some_and(|next| next.number > 1);
+        let pauses = is_limit && table.handoff_limits.is_multiple_of(LIMITS_PER_PAUSE);
+        table.handoff_limits = (table.handoff_limits + u8::from(is_limit)) % LIMITS_PER_PAUSE;
         let wire_owner = table.wire_owner(id.owner);
         let mut ranges = table.take(id.owner, range);
         // What an earlier, interrupted call releases is not free either before that is done.
-        for earlier in table.releases.iter().filter(|release| release.id.owner == id.owner) {
+        let earlier = table.releases.iter().filter(|release| release.id.owner == id.owner);
+        for earlier in earlier.filter(|release| release.phase != ReleasePhase::Pauses) {
             ranges.strengthen(&earlier.ranges.within(range));
         }
         if ranges.is_empty() {
             self.answer(caller, Ok(()));
         } else {
-            self.push_release(LockRelease::new(id, wire_owner, ranges, caller));
+            let pauses_since = pauses.then_some(now);
+            self.push_release(LockRelease {
+                pauses_since,
+                ..LockRelease::new(id, wire_owner, ranges, caller)
+            });
         }
     }
 
-    /// Passes a lock to the first waiter for just these bytes without telling the server, if that
-    /// is allowed.
-    fn hand_off(
-        &mut self,
-        id: LockCallId,
-        range: ByteRange,
-        caller: Option<LockRequestId>,
-        now: MonotonicTime,
-    ) -> bool {
-        let Some((index, lock, handoffs)) = self.next_owner(id, range, now) else { return false };
-        let Some(table) = self.files.get_mut(&id.file) else { return false };
-        let request = table.waiters[index].request;
+    /// Passes a lock to the first waiter for just these bytes without telling the server.
+    fn hand_off(&mut self, id: LockCallId, caller: Option<LockRequestId>, next: HandOff) {
+        let Some(table) = self.files.get_mut(&id.file) else { return };
+        let request = table.waiters[next.waiter].request;
         let wire_owner = table.wire_owner(id.owner);
-        table.take(id.owner, lock);
+        table.take(id.owner, next.lock);
         table.adopted.insert(request.owner, wire_owner);
         table.grant(&request, false);
         table.forget_adopted(id.owner);
-        if let Some(next) = table.holders.get_mut(&request.owner) {
-            next.handoffs = Some(handoffs);
+        if let Some(holder) = table.holders.get_mut(&request.owner) {
+            holder.handoffs = Some((next.since, next.number));
         }
-        self.remove(id.file, index);
+        self.remove(id.file, next.waiter);
         self.note_holder(id.file, request.owner);
         self.answer(caller, Ok(()));
         self.actions.push(LockAction::HandedOff { request: request.id });
         self.answer(request.id, Ok(()));
-        true
     }
 
-    /// The waiter that an owner may pass its lock on to, the lock, and the first time and number of
-    /// such consecutive passes.
-    fn next_owner(
-        &self,
-        id: LockCallId,
-        range: ByteRange,
-        now: MonotonicTime,
-    ) -> Option<(usize, ByteRange, (MonotonicTime, u32))> {
-        if !self.options.is_local_first() {
+    /// The waiter that an owner could pass its lock on to, if it were not for the limits.
+    fn next_owner(&self, id: LockCallId, range: ByteRange, now: MonotonicTime) -> Option<HandOff> {
+        if !self.options.is_local_first() || self.options.handoffs_max == 0 {
             return None;
         }
         let table = self.files.get(&id.file).filter(|table| table.reclaim.is_none())?;
-        let holder = table.holders.get(&id.owner)?;
+        let holder = table.holders.get(&id.owner).filter(|holder| !holder.is_contended)?;
         let (since, count) = holder.handoffs.unwrap_or((now, 0));
-        let is_over = count >= self.options.handoffs_max || now.since(since) >= HANDOFF_TIME_MAX;
-        if holder.is_contended || is_over {
-            return None;
-        }
         let mut locks = holder.ranges.overlapping(range);
         let (lock, lock_type) = locks.next()?;
         let is_only = locks.next().is_none() && lock.common(range) == Some(lock);
-        let index = table.waiters.iter().position(|waiter| waiter.request.range.overlaps(lock))?;
-        let waiter = &table.waiters[index];
-        let request = &waiter.request;
+        let waiter = table.waiters.iter().position(|waiter| waiter.request.range.overlaps(lock))?;
+        let request = &table.waiters[waiter].request;
         let is_alike = (request.range, request.lock_type) == (lock, lock_type)
-            && waiter.state() == LocalWaiterState::Queued;
+            && table.waiters[waiter].state() == LocalWaiterState::Queued;
         let wire_owner = table.wire_owner(id.owner);
         let is_next = table.conflicts(request).all(|(owner, ..)| owner == id.owner)
             && !table.is_being_released(request)
             && !table.is_busy(wire_owner, lock, table.releases.len())
             && table.may_adopt(request.owner, wire_owner, request.id);
-        (is_only && is_alike && is_next).then_some((index, lock, (since, count + 1)))
+        (is_only && is_alike && is_next).then_some(HandOff { waiter, lock, since, number: count + 1 })
     }
 
     pub(super) fn push_release(&mut self, release: LockRelease) {
@@ -172,7 +180,13 @@ impl LockAgent {
         self.actions.push(LockAction::Send(call));
     }
 
-    pub(super) fn release_replied(&mut self, file: LockFileId, index: usize, reply: LockReply) {
+    pub(super) fn release_replied(
+        &mut self,
+        file: LockFileId,
+        index: usize,
+        reply: LockReply,
+        now: MonotonicTime,
+    ) {
         let Some(table) = self.files.get_mut(&file) else { return };
         let release = &mut table.releases[index];
         match (release.phase, reply) {
@@ -197,14 +211,14 @@ impl LockAgent {
                 }
                 self.send_steps(file, index);
             }
-            (ReleasePhase::SendsSteps, _) => self.step_replied(file, index, reply),
-            (ReleasePhase::AwaitsData | ReleasePhase::Queued, _) => {}
+            (ReleasePhase::SendsSteps, _) => self.step_replied(file, index, reply, now),
+            (ReleasePhase::AwaitsData | ReleasePhase::Queued | ReleasePhase::Pauses, _) => {}
         }
     }
 
     /// A step of a release was answered. An UNLOCK is sent until the server confirms it: knfsd
     /// refuses it (LCK_DENIED_NOLOCKS) while it cannot open the file.
-    fn step_replied(&mut self, file: LockFileId, index: usize, reply: LockReply) {
+    fn step_replied(&mut self, file: LockFileId, index: usize, reply: LockReply, now: MonotonicTime) {
         let Some(table) = self.files.get_mut(&file) else { return };
         let release = &mut table.releases[index];
         let Some((range, needed)) = release.steps.front().copied() else { return };
@@ -225,7 +239,11 @@ impl LockAgent {
         let release = &mut table.releases[index];
         let Some(error) = error else {
             release.steps.pop_front();
-            return self.send_step(file, index);
+            match release.pauses_since.filter(|_| release.steps.is_empty()) {
+                Some(since) => self.pause(file, index, now.since(since)),
+                None => self.send_step(file, index),
+            }
+            return;
         };
         release.is_delayed = true;
         let (timer, after) = (LockTimer::of_repeated(release.id), poll_interval(release.failures));
@@ -235,6 +253,18 @@ impl LockAgent {
             let caller = release.caller.take();
             self.answer(caller, Err(error));
         }
+    }
+
+    /// The server is told, which took this long. For as long again nobody of this mount asks for
+    /// the bytes: a client that the server calls back now would come too late every time.
+    fn pause(&mut self, file: LockFileId, index: usize, took: Duration) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let release = &mut table.releases[index];
+        (release.phase, release.is_delayed) = (ReleasePhase::Pauses, true);
+        let (timer, caller) = (LockTimer::of_repeated(release.id), release.caller.take());
+        let after = took.clamp(PAUSE_MIN, HANDOFF_TIME_MAX);
+        self.actions.push(LockAction::SetTimer { timer, after });
+        self.answer(caller, Ok(()));
     }
 
     /// The server holds no more than it has to: the bytes are free here, too.

@@ -22,6 +22,9 @@ pub(super) struct FileLockTable {
     /// The owner that the server knows, of owners to whom another one's lock was passed; as long as
     /// they have anything here.
     pub(super) adopted: BTreeMap<LocalLockOwner, LocalLockOwner>,
+    /// How often a lock was given back because of the limits of hand-offs, since another client was
+    /// waited for; modulo a number.
+    pub(super) handoff_limits: u8,
     /// Its locks are being reclaimed.
     pub(super) reclaim: Option<LockReclaim>,
 }
@@ -57,6 +60,8 @@ pub(super) struct LockRelease {
     ///
     /// [`LockServerCall::is_undo`]: super::LockServerCall::is_undo
     pub(super) is_undo: bool,
+    /// When it began, if other clients get time after it ([`ReleasePhase::Pauses`]).
+    pub(super) pauses_since: Option<MonotonicTime>,
     /// The caller that waits for it.
     pub(super) caller: Option<LockRequestId>,
 }
@@ -74,6 +79,8 @@ pub(super) enum ReleasePhase {
     Cancels(ByteRange),
     /// Its steps are sent.
     SendsSteps,
+    /// The server is told, and other clients may come first until the timer.
+    Pauses,
 }
 
 /// How far the locks of a file are reclaimed.
@@ -119,8 +126,18 @@ impl LockRelease {
         ranges: LockRanges,
         caller: Option<LockRequestId>,
     ) -> Self {
-        let (phase, steps) = (ReleasePhase::Queued, VecDeque::new());
-        Self { id, wire_owner, ranges, phase, steps, failures: 0, is_delayed: false, is_undo: false, caller }
+        Self {
+            id,
+            wire_owner,
+            ranges,
+            phase: ReleasePhase::Queued,
+            steps: VecDeque::new(),
+            failures: 0,
+            is_delayed: false,
+            is_undo: false,
+            pauses_since: None,
+            caller,
+        }
     }
 }
 
@@ -268,6 +285,9 @@ impl FileLockTable {
         });
         holder.ranges.set(request.range, Some(request.lock_type));
         (holder.open, holder.is_contended) = (request.open, is_contended);
+        if is_contended {
+            self.handoff_limits = 0;
+        }
     }
 
     /// Write locks on bytes of `range` that the server has for `wire_owner` are read locks now.

@@ -93,7 +93,7 @@ impl Mount {
     fn reply(&mut self, reply: LockReply) {
         let [call] = self.calls[..] else { panic!("one call was expected: {:?}", self.calls) };
         self.calls.clear();
-        let actions = self.agent.replied(call.id, reply);
+        let actions = self.agent.replied(call.id, reply, self.now);
         self.act(actions);
     }
 
@@ -101,7 +101,7 @@ impl Mount {
     fn serve(&mut self) {
         while !self.calls.is_empty() {
             let call = self.calls.remove(0);
-            let actions = self.agent.replied(call.id, LockReply::Granted);
+            let actions = self.agent.replied(call.id, LockReply::Granted, self.now);
             self.act(actions);
         }
     }
@@ -431,7 +431,7 @@ fn a_grant_that_completes_a_cycle_ends_the_waits_for_it_also_if_all_ask_the_serv
         mount.act(actions);
         mount.lock(5, process(2), WRITE, bytes(0, 9));
         for call in core::mem::take(&mut mount.calls) {
-            let actions = mount.agent.replied(call.id, LockReply::Denied);
+            let actions = mount.agent.replied(call.id, LockReply::Denied, mount.now);
             mount.act(actions);
         }
         mount.answers();
@@ -549,33 +549,94 @@ fn an_owner_with_locks_of_another_open_file_is_recognized_until_that_is_closed()
     assert!(!mount.agent.holds_through_another(of(LockOpenId(2))));
 }
 
-/// Processes 1 to 40 take turns; after how many UNLOCKs, if each holds the lock for `hold`.
-fn unlocks(handoffs_max: u32, hold: Duration) -> usize {
+/// Processes 1 to 80 take turns, each of which holds the lock for `hold`. Which of them tell the
+/// server, and after which ones others may come first.
+fn turns_told_to_server(handoffs_max: u32, hold: Duration) -> (Vec<u64>, Vec<u64>) {
     let mut mount = Mount::new(LockOptions { handoffs_max, ..LockOptions::default() });
     mount.holds(1, process(1), WRITE, bytes(0, 9));
-    (2..=40).for_each(|number| mount.lock(number, process(number), WRITE, bytes(0, 9)));
-    let mut unlocks = 0;
-    for number in 1..=40 {
+    (2..=80).for_each(|number| mount.lock(number, process(number), WRITE, bytes(0, 9)));
+    let (mut told, mut paused) = (Vec::new(), Vec::new());
+    for number in 1..=80 {
         mount.now = mount.now.plus(hold);
         mount.unlock(100 + number, process(number), bytes(0, 9));
-        let sent = mount.asked();
-        unlocks += sent.iter().filter(|(.., procedure)| *procedure == LockProcedure::Unlock).count();
+        if !mount.asked().is_empty() {
+            mount.reply(LockReply::Granted);
+            told.push(number);
+        }
+        if !mount.timers.is_empty() {
+            paused.push(number);
+            assert_eq!((mount.asked(), mount.answers()), (vec![], vec![(100 + number, OK)]));
+            mount.fire();
+            mount.serve();
+            assert_eq!(mount.answers(), [(number + 1, OK)]);
+            continue;
+        }
         mount.serve();
         let next = [(100 + number, OK), (number + 1, OK)];
-        assert_eq!(mount.answers(), next[..if number < 40 { 2 } else { 1 }]);
+        assert_eq!(mount.answers(), next[..if number < 80 { 2 } else { 1 }]);
     }
     assert!(mount.agent.is_idle());
-    unlocks
+    (told, paused)
 }
 
 #[test]
 fn a_lock_is_handed_off_so_often_and_so_long_and_then_given_back() {
-    assert_eq!(unlocks(0, Duration::ZERO), 40);
-    // One in 17: the first holder and 16 more.
-    assert_eq!(unlocks(16, Duration::ZERO), 3);
-    assert_eq!(unlocks(1, Duration::ZERO), 20);
+    assert_eq!(turns_told_to_server(0, Duration::ZERO), ((1..=80).collect(), vec![]));
+    // One in 17: the first holder and 16 more. The last one has no next.
+    assert_eq!(turns_told_to_server(16, Duration::ZERO), (vec![17, 34, 51, 68, 80], vec![17]));
     // The first hand-off, and those in 250 ms after it.
-    assert_eq!(unlocks(16, Duration::from_millis(100)), 10);
+    let all_four = (4..=80).step_by(4).collect();
+    let paused = (4..80).step_by(16).collect();
+    assert_eq!(turns_told_to_server(16, Duration::from_millis(100)), (all_four, paused));
+}
+
+#[test]
+fn another_client_may_come_first_after_each_run_of_hand_offs_while_there_is_one() {
+    let mut mount = Mount::new(LockOptions { handoffs_max: 1, ..LockOptions::default() });
+    let mut number = 1;
+    mount.lock(number, process(number), WRITE, bytes(0, 9));
+    mount.serve();
+    let mut run = |mount: &mut Mount, unlock_takes: u64, is_denied: bool| {
+        mount.timers.clear();
+        for _ in 0..2 {
+            number += 1;
+            mount.lock(number, process(number), WRITE, bytes(0, 9));
+            mount.unlock(100 + number, process(number - 1), bytes(0, 9));
+        }
+        mount.now = mount.now.plus(Duration::from_micros(unlock_takes));
+        mount.reply(LockReply::Granted);
+        let pause = mount.timers.first().map(|(_, after)| after.as_micros());
+        if pause.is_some() {
+            assert_eq!(mount.asked(), []);
+            mount.try_lock(900, process(900), WRITE, bytes(3, 4));
+            // Who has just unlocked does so again, or wants the lock again.
+            mount.unlock(901, process(number - 1), bytes(0, 9));
+            mount.lock(902, process(number - 1), WRITE, bytes(0, 9));
+            assert_eq!(mount.asked(), [], "nobody may come first");
+            mount.interrupt(900);
+            mount.interrupt(902);
+            mount.fire();
+        }
+        if is_denied {
+            mount.reply(LockReply::Blocked);
+            let (_, actions) = mount.agent.available(FILE, process(number));
+            mount.act(actions);
+            mount.serve();
+            // What was denied is not handed off.
+            number += 1;
+            mount.lock(number, process(number), WRITE, bytes(0, 9));
+            mount.unlock(100 + number, process(number - 1), bytes(0, 9));
+        }
+        mount.serve();
+        assert!(mount.agent.holds(FILE, process(number)));
+        pause
+    };
+    let denied: Vec<_> = [10, 2000, 10_000_000].map(|took| run(&mut mount, took, true)).into();
+    assert_eq!(denied, [Some(1000), Some(2000), Some(250_000)], "as long as the UNLOCK took");
+    let alone: Vec<_> = (0..9).map(|_| run(&mut mount, 10, false).is_some()).collect();
+    assert_eq!(alone, [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|run| run % 4 == 0));
+    assert_eq!(run(&mut mount, 10, true), None);
+    assert_eq!(run(&mut mount, 10, false), Some(1000));
 }
 
 #[test]
@@ -743,7 +804,7 @@ fn replies_and_timers_that_nobody_waits_for_change_nothing() {
     mount.interrupt(2);
     let call = LockCallId { file: FILE, request: LockRequestId(1), owner: process(1) };
     for reply in [LockReply::Granted, LockReply::Denied, LockReply::Blocked, LockReply::Grace] {
-        assert_eq!(mount.agent.replied(call, reply), []);
+        assert_eq!(mount.agent.replied(call, reply, mount.now), []);
     }
     assert_eq!(mount.agent.timer(mount.timers[0].0), []);
     assert_eq!(mount.agent.interrupt(FILE, LockRequestId(1)), []);

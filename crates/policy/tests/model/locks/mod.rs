@@ -175,6 +175,10 @@ fn a_false_notice_of_a_restart_leaves_no_lock_that_nobody_holds() {
 fn locks_that_pass_from_owner_to_owner_stay_locked_at_the_server() {
     let options = LockOptions { handoffs_max: 2, ..LOCAL_FIRST };
     hold([locks(options, EXCLUSIVE), locks(options, SHARED)]);
+    // The second pass is over the limit.
+    let options = LockOptions { handoffs_max: 1, ..LOCAL_FIRST };
+    let callbacks = [Callbacks::Notify, Callbacks::None];
+    hold(callbacks.map(|callbacks| locks(options, Bounds { callbacks, ..EXCLUSIVE })));
 }
 
 #[test]

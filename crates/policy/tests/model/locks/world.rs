@@ -21,6 +21,7 @@ type Change<'a> = &'a dyn Fn(&mut State) -> Option<String>;
 
 const FILE: LockFileId = LockFileId(1);
 const RECLAIM: LockRequestId = LockRequestId(1);
+const NOW: MonotonicTime = MonotonicTime::from_nanoseconds(0);
 /// Timers that are longer only wait for lost callbacks, and nothing is lost here.
 const POLL_MAX: Duration = Duration::from_secs(2);
 
@@ -288,8 +289,7 @@ impl Locks {
         let (id, client) = (request_id(process, own.calls), CLIENT_OF[process]);
         self.bounds.share(next);
         self.bounds.excuse(next);
-        let now = MonotonicTime::default();
-        let actions = next.agents[client].unlock(id, FILE, self.bounds.owner(process), ByteRange::WHOLE, now);
+        let actions = next.agents[client].unlock(id, FILE, self.bounds.owner(process), ByteRange::WHOLE, NOW);
         self.act(next, client, actions)
     }
 
@@ -339,7 +339,7 @@ impl Locks {
                         // Each owner is its own at the server.
                         next.agents[*client].sent_again(FILE, call.owner);
                     }
-                    let actions = next.agents[*client].replied(*call, (*reply).into());
+                    let actions = next.agents[*client].replied(*call, (*reply).into(), NOW);
                     self.act(next, *client, actions)
                 });
             }
@@ -400,7 +400,7 @@ impl Locks {
                     next.losses -= 1;
                     next.messages.remove(message);
                     let reply = LockReply::Unknown(LockError::Failed(Fault::Io));
-                    let actions = next.agents[*client].replied(*call, reply);
+                    let actions = next.agents[*client].replied(*call, reply, NOW);
                     self.act(next, *client, actions)
                 });
             }
@@ -433,7 +433,7 @@ impl Locks {
                         next.messages.insert(Message::Call(client, call.into()));
                     }
                     if is_done {
-                        queue.extend(next.agents[client].replied(call.id, LockReply::Granted));
+                        queue.extend(next.agents[client].replied(call.id, LockReply::Granted, NOW));
                     }
                 }
                 LockAction::SetTimer { timer, after } => {
