@@ -780,7 +780,10 @@ fn a_change_waits_a_quarter_of_a_second_for_a_client_that_does_not_answer() {
     }
 }
 
-fn delegated_directory(client: &TestClient<'_>, directory: &FileHandle) -> Result<Option<Stateid>, NfsStat4> {
+pub(super) fn delegated_directory(
+    client: &TestClient<'_>,
+    directory: &FileHandle,
+) -> Result<Option<Stateid>, NfsStat4> {
     let asked = GetDirDelegationArgs4 {
         signal_when_available: false,
         notification_types: Bitmap4::EMPTY,
