@@ -340,8 +340,8 @@ pub trait Vfs: Send + Sync {
     fn commit(&self, caller: &FsCred<'_>, node: &NodeHandle, offset: u64, count: u32) -> WccResult<()>;
 
     /// Creates an object called `name`. The attributes are the directory's. [`Error::Lost`] as for
-    /// [`Vfs::commit`], if an existing file gets another size: for this `permit` is asked, and for a
-    /// new name of a regular file.
+    /// [`Vfs::commit`], if an existing file gets another size: for this `permit` is asked, and for
+    /// a new name of a regular file.
     fn make_permitted(
         &self,
         caller: &FsCred<'_>,

@@ -66,7 +66,7 @@ fn begin<'r>(
     if is_unchecked && is_delegated && lookup::find(request, current, name).value.is_ok() {
         return Ok(None);
     }
-    request.begin_change_of_directory(current)
+    request.begin_change_of_directory(current).map(Some)
 }
 
 /// Refuses device numbers that Linux would truncate to another device, and attributes that cannot
