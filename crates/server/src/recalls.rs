@@ -318,14 +318,21 @@ impl<'r> NfsRequest<'r, '_> {
     /// To be called before a change of `target`, which may last as long as the result exists.
     ///
     /// # Errors
-    /// [`Fault::Jukebox`]: others have delegations of the file, which are recalled.
+    /// [`Fault::Jukebox`]: others have delegations of the file, which are recalled, or may have
+    /// some that are not reclaimed yet.
     /// [`Fault::Acces`]: they have, and the caller may not change the file.
     pub(crate) fn begin_change(
         &mut self,
         target: &VerifiedHandle<'r>,
         kind: ChangeKind,
     ) -> Result<FileChange<'r>, Fault> {
+        self.all_reclaimed()?;
         self.begin_change_of(&target.file_key(), kind, Modified { target, node: &target.node })
+    }
+
+    /// Refuses changes while a client may have a delegation that it has not reclaimed yet.
+    fn all_reclaimed(&self) -> Result<(), Fault> {
+        if self.service.held.grace.may_be_delegated() { Err(Fault::Jukebox) } else { Ok(()) }
     }
 
     /// As [`Self::begin_change`], of an object that gets a name in `directory`.
@@ -334,6 +341,7 @@ impl<'r> NfsRequest<'r, '_> {
         target: &VerifiedHandle<'r>,
         directory: &VerifiedHandle<'r>,
     ) -> Result<FileChange<'r>, Fault> {
+        self.all_reclaimed()?;
         let modified = Modified { target: directory, node: &directory.node };
         self.begin_change_of(&target.file_key(), ChangeKind::Attributes, modified)
     }
@@ -355,6 +363,7 @@ impl<'r> NfsRequest<'r, '_> {
         let (service, by) = (self.service, self.client);
         let held = &service.held;
         let mut begun = Vec::new();
+        let may_be_delegated = held.grace.may_be_delegated();
         for _ in 0..NAMES_TRIES_MAX {
             let mut refused = Vec::new();
             let result = change(&mut |directory, object| {
@@ -367,7 +376,7 @@ impl<'r> NfsRequest<'r, '_> {
                 let is_denied = kind == ChangeKind::Data
                     && (held.grace.may_deny() || held.shares.denies_io(&file, None, IoDirection::Write));
                 match held.delegations.begin_change_unless_held(&file, by) {
-                    Some(change) if !is_denied => begun.push((file, change)),
+                    Some(change) if !is_denied && !may_be_delegated => begun.push((file, change)),
                     _ => {
                         refused.push((*above, file));
                         return Err(Errno::AGAIN.into());
@@ -378,6 +387,7 @@ impl<'r> NfsRequest<'r, '_> {
             if refused.is_empty() {
                 return Ok(result);
             }
+            self.all_reclaimed()?;
             // All are recalled before the request waits for the first.
             let changes = refused.into_iter().map(|(above, file)| {
                 if kind == ChangeKind::Data {
@@ -398,11 +408,15 @@ impl<'r> NfsRequest<'r, '_> {
     pub(crate) fn begin_change_of_directory(
         &mut self,
         directory: &VerifiedHandle<'r>,
-    ) -> Result<Option<FileChange<'r>>, Fault> {
-        if let Some(change) = self.service.held.delegations.begin_change_of_any(self.service.uptime()) {
-            return Ok(Some(change));
+    ) -> Result<FileChange<'r>, Fault> {
+        if self.service.grants_directory_delegations() {
+            self.all_reclaimed()?;
         }
-        self.begin_change(directory, ChangeKind::Attributes).map(Some)
+        if let Some(change) = self.service.held.delegations.begin_change_of_any(self.service.uptime()) {
+            return Ok(change);
+        }
+        let modified = Modified { target: directory, node: &directory.node };
+        self.begin_change_of(&directory.file_key(), ChangeKind::Attributes, modified)
     }
 
     fn begin_change_of(

@@ -10,11 +10,14 @@
 //! the clients know: each of them sends a request within it.
 
 use curt_observe::ServerCounter;
-use curt_proto::nfs4::Clientid;
+use curt_proto::nfs4::{Clientid, Stateid};
 
 use crate::service::NfsService;
 use crate::state::locks::{LockClient, LockHolder};
-use crate::state::{Client, FileKey, OpenGranted, OpenRequest, RecordedClient, StateFault, WantedAccess};
+use crate::state::{
+    Client, DelegationRefusal, DelegationRequest, FileKey, OpenGranted, OpenRequest, RecordedClient,
+    RecordedState, StateFault, WantedAccess,
+};
 use crate::state_directory::{RecordLimits, StateError};
 
 impl NfsService {
@@ -40,7 +43,7 @@ impl NfsService {
             let clients = clients.map(|(owner, entry)| RecordedClient {
                 owner,
                 principal: entry.principal,
-                denies: entry.denies,
+                held: entry.held,
             });
             let clients = clients.collect();
             let until = self.uptime().saturating_add(grace);
@@ -73,6 +76,20 @@ impl NfsService {
         }
     }
 
+    /// Delegates a file to a client. A client without delegations is recorded, which may block.
+    pub(crate) fn delegate(
+        &self,
+        client: &Client,
+        asked: DelegationRequest<'_>,
+    ) -> Result<Stateid, DelegationRefusal> {
+        // A client that reclaims is on the list.
+        if asked.reclaim.is_none() && !client.may_have_delegations() {
+            let held = RecordedState { has_delegations: true, ..RecordedState::default() };
+            self.add_record(client, held).map_err(|_| DelegationRefusal::Resource)?;
+        }
+        self.held.delegate(client, asked, self.uptime())
+    }
+
     /// RECLAIM_COMPLETE of all file systems.
     pub(crate) fn complete_reclaim(&self, client: &Client) -> Result<(), StateFault> {
         if client.has_states() {
@@ -89,10 +106,13 @@ impl NfsService {
 
     /// Records a client durably.
     fn record_client(&self, client: &Client) -> Result<(), StateFault> {
-        if client.is_recorded() {
-            return Ok(());
-        }
-        let record = RecordedClient::from(client);
+        if client.is_recorded() { Ok(()) } else { self.add_record(client, RecordedState::default()) }
+    }
+
+    /// Records durably that a client has `held`, too.
+    fn add_record(&self, client: &Client, held: RecordedState) -> Result<(), StateFault> {
+        let mut record = RecordedClient::from(client);
+        record.held = record.held.and(held);
         let recorded = self.client_records.add(client.id, &record, || client.is_removed());
         let is_recorded = recorded.map_err(|error| {
             tracing::error!(%error, "an NFSv4 client cannot be recorded: its request is delayed");
@@ -101,7 +121,7 @@ impl NfsService {
         if !is_recorded {
             return Err(StateFault::DeadSession);
         }
-        client.set_recorded(record.denies);
+        client.set_recorded(record.held);
         Ok(())
     }
 
@@ -236,8 +256,8 @@ mod tests {
     use super::*;
     use crate::file_handle::FileSystemId;
     use crate::state::{
-        ChannelLimits, CreateSession, DelegationRefusal, DelegationRequest, ExchangeId, GrantingCall,
-        LocalChanges, Principal, ShareBits, ShareMode, StateLimits,
+        ChannelLimits, CreateSession, ExchangeId, GrantingCall, LocalChanges, Principal, ShareBits,
+        ShareMode, StateLimits,
     };
     use crate::{NfsServiceConfig, PersistentState, SystemNames};
 

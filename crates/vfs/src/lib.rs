@@ -157,6 +157,9 @@ pub enum ReaddirDetail {
 /// change is made: only local processes can give the name to another object meanwhile. A CREATE
 /// truncates the file that it has asked for, whatever has the name by then. The error is that of
 /// the operation, which then has no effect.
+///
+/// A CREATE of a regular file asks for the directory as an object of itself: if that is refused, it
+/// uses an existing file, and makes no name.
 pub type ObjectPermit<'a> = dyn FnMut(&NodeHandle, &NodeHandle) -> Result<(), Error> + 'a;
 
 /// The type of an object whose name is removed.
@@ -337,7 +340,8 @@ pub trait Vfs: Send + Sync {
     fn commit(&self, caller: &FsCred<'_>, node: &NodeHandle, offset: u64, count: u32) -> WccResult<()>;
 
     /// Creates an object called `name`. The attributes are the directory's. [`Error::Lost`] as for
-    /// [`Vfs::commit`], if an existing file gets another size: for this `permit` is asked.
+    /// [`Vfs::commit`], if an existing file gets another size: for this `permit` is asked, and for
+    /// a new name of a regular file.
     fn make_permitted(
         &self,
         caller: &FsCred<'_>,

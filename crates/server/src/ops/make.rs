@@ -2,6 +2,7 @@
 
 use curt_types::Fault;
 use curt_vfs::{CreateMode, NewNode, SpecialFile};
+use rustix::io::Errno;
 
 use super::name::{NamePurpose, check_name};
 use super::{FoundObject, WccOp, attributes, interrupted_change, lookup};
@@ -27,7 +28,7 @@ pub(crate) fn make<'r>(
     if let Err(fault) = allowed {
         return current.not_begun(fault);
     }
-    let _directory = match begin(request, current, name, object) {
+    let directory = match begin(request, current, name, object) {
         Ok(change) => change,
         Err(fault) => return current.not_begun(fault),
     };
@@ -36,7 +37,14 @@ pub(crate) fn make<'r>(
     } else {
         request.may_block(current);
         let made = request.change_names(&[current], ChangeKind::Data, |permit| {
-            current.vfs().make_permitted(&current.caller(), &current.node, name, object, permit)
+            current.vfs().make_permitted(&current.caller(), &current.node, name, object, &mut |above, of| {
+                match (of == above, &directory) {
+                    (true, Some(_)) => Ok(()),
+                    // The name was removed since it was found.
+                    (true, None) => Err(Errno::AGAIN.into()),
+                    (false, _) => permit(above, of),
+                }
+            })
         });
         match made {
             Ok(made) => made,
@@ -53,14 +61,12 @@ fn begin<'r>(
     name: &[u8],
     object: NewNode<'_>,
 ) -> Result<Option<FileChange<'r>>, Fault> {
-    if let Some(change) = request.service.held.delegations.begin_change_of_any(request.service.uptime()) {
-        return Ok(Some(change));
-    }
     let is_unchecked = matches!(object, NewNode::File(CreateMode::Unchecked(_)));
-    if is_unchecked && lookup::find(request, current, name).value.is_ok() {
+    let is_delegated = request.service.held.delegations.is_held(&current.file_key(), request.client);
+    if is_unchecked && is_delegated && lookup::find(request, current, name).value.is_ok() {
         return Ok(None);
     }
-    request.begin_change(current, ChangeKind::Attributes).map(Some)
+    request.begin_change_of_directory(current).map(Some)
 }
 
 /// Refuses device numbers that Linux would truncate to another device, and attributes that cannot

@@ -21,8 +21,8 @@ use super::limits::IMPLEMENTATION_MAX;
 use super::opens::ClientStates;
 use super::sessions::CreateSessionSlot;
 use super::{
-    FileKey, ServerState, Session, ShareBits, ShareMode, StateFault, WantedAccess, has_room, is_mostly_used,
-    nanoseconds,
+    FileKey, RecordedState, ServerState, Session, ShareBits, ShareMode, StateFault, WantedAccess, has_room,
+    is_mostly_used, nanoseconds,
 };
 
 /// Maximum time without a request for which a client keeps state that conflicts with no request.
@@ -107,6 +107,8 @@ pub(crate) struct Client {
     denies: AtomicBool,
     /// Whether that is recorded.
     is_recorded_as_denying: AtomicBool,
+    /// Whether it is recorded that it may have delegations, or is to be with its reclaims.
+    has_delegations: AtomicBool,
     /// Whether it was removed from the table: it gets no state any more.
     is_removed: AtomicBool,
     /// Nanoseconds of the time before which the client is not asked again to return state. Relaxed:
@@ -142,22 +144,40 @@ impl Client {
         }
     }
 
-    /// Whether it may deny access to others.
-    pub(super) fn denies(&self) -> bool {
-        self.denies.load(Ordering::Relaxed)
+    /// To be called when it reclaims a delegation. The record of the last run lasts until it is
+    /// recorded with what it has reclaimed.
+    pub(super) fn note_reclaimed_delegation(&self) {
+        self.has_delegations.store(true, Ordering::Release);
+    }
+
+    /// Whether it may have delegations as far as is recorded.
+    pub(crate) fn may_have_delegations(&self) -> bool {
+        // Pairs with `set_recorded`, as in `is_recorded`.
+        self.has_delegations.load(Ordering::Acquire)
+    }
+
+    /// The state that is to be recorded of it.
+    pub(super) fn recorded_state(&self) -> RecordedState {
+        RecordedState {
+            denies: self.denies.load(Ordering::Relaxed),
+            has_delegations: self.may_have_delegations(),
+        }
     }
 
     /// Whether this run of the server has recorded it on stable storage, with its denials.
     pub(crate) fn is_recorded(&self) -> bool {
         // Pairs with `set_recorded`: a reader that sees it set finds the record on the disk.
         self.is_recorded.load(Ordering::Acquire)
-            && (!self.denies() || self.is_recorded_as_denying.load(Ordering::Acquire))
+            && (!self.denies.load(Ordering::Relaxed) || self.is_recorded_as_denying.load(Ordering::Acquire))
     }
 
-    /// Records that the client is on stable storage.
-    pub(crate) fn set_recorded(&self, denies: bool) {
-        if denies {
+    /// Records that the client is on stable storage, with this state.
+    pub(crate) fn set_recorded(&self, held: RecordedState) {
+        if held.denies {
             self.is_recorded_as_denying.store(true, Ordering::Release);
+        }
+        if held.has_delegations {
+            self.has_delegations.store(true, Ordering::Release);
         }
         self.is_recorded.store(true, Ordering::Release);
     }
@@ -355,6 +375,7 @@ impl ServerState {
             is_recorded: AtomicBool::new(false),
             denies: AtomicBool::new(false),
             is_recorded_as_denying: AtomicBool::new(false),
+            has_delegations: AtomicBool::new(false),
             is_removed: AtomicBool::new(false),
             asked_until: AtomicU64::new(0),
             status_flags: AtomicU32::new(0),

@@ -23,13 +23,33 @@ pub(crate) struct RecordedClient {
     pub(crate) owner: Box<[u8]>,
     /// Its principal.
     pub(crate) principal: Principal,
+    /// The state that it may have had.
+    pub(crate) held: RecordedState,
+}
+
+/// The state of a client whose loss others must not notice: until the client has reclaimed it,
+/// nobody knows of which files it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct RecordedState {
     /// Whether it may have denied access to others.
     pub(crate) denies: bool,
+    /// Whether it may have delegations.
+    pub(crate) has_delegations: bool,
+}
+
+impl RecordedState {
+    /// The state that is in one of both.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self {
+            denies: self.denies || other.denies,
+            has_delegations: self.has_delegations || other.has_delegations,
+        }
+    }
 }
 
 impl From<&Client> for RecordedClient {
     fn from(client: &Client) -> Self {
-        Self { owner: client.owner.clone(), principal: client.principal, denies: client.denies() }
+        Self { owner: client.owner.clone(), principal: client.principal, held: client.recorded_state() }
     }
 }
 
@@ -42,6 +62,9 @@ pub(crate) struct GracePeriod {
     /// Number of clients that may have denials which they have not reclaimed yet. Relaxed: see
     /// `is_on`.
     denying: AtomicUsize,
+    /// Number of clients that may have delegations which they have not reclaimed yet. Relaxed: see
+    /// `is_on`.
+    delegating: AtomicUsize,
     contents: Mutex<GraceContents>,
 }
 
@@ -51,8 +74,8 @@ struct GraceContents {
     until: Duration,
     /// The principals of recorded clients, by owner.
     recorded: HashMap<Box<[u8]>, Principal>,
-    /// The owners that have not completed their reclaims, and whether they may have denied access.
-    waiting: HashMap<Box<[u8]>, bool>,
+    /// The owners that have not completed their reclaims, and what they may have.
+    waiting: HashMap<Box<[u8]>, RecordedState>,
     /// Clients of other protocols reclaim, which do not say when they have completed.
     has_others: bool,
 }
@@ -65,8 +88,11 @@ impl GracePeriod {
         }
         let mut contents = self.contents.lock();
         contents.until = contents.until.max(until);
-        contents.waiting.extend(recorded.iter().map(|client| (client.owner.clone(), client.denies)));
-        self.denying.store(contents.waiting.values().filter(|denies| **denies).count(), Ordering::Relaxed);
+        contents.waiting.extend(recorded.iter().map(|client| (client.owner.clone(), client.held)));
+        let count =
+            |has: fn(&RecordedState) -> bool| contents.waiting.values().filter(|held| has(held)).count();
+        self.denying.store(count(|held| held.denies), Ordering::Relaxed);
+        self.delegating.store(count(|held| held.has_delegations), Ordering::Relaxed);
         contents.recorded.extend(recorded.into_iter().map(|client| (client.owner, client.principal)));
         self.is_on.store(true, Ordering::Relaxed);
     }
@@ -90,6 +116,12 @@ impl GracePeriod {
         self.denying.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether a client may have delegations that it has not reclaimed yet. Nobody knows of which
+    /// files.
+    pub(crate) fn may_be_delegated(&self) -> bool {
+        self.delegating.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether the period lasts and is to be ended.
     pub(crate) fn is_over(&self, now: Duration) -> bool {
         if !self.is_on() {
@@ -104,6 +136,7 @@ impl GracePeriod {
         let mut contents = self.contents.lock();
         self.is_on.store(false, Ordering::Relaxed);
         self.denying.store(0, Ordering::Relaxed);
+        self.delegating.store(0, Ordering::Relaxed);
         *contents = GraceContents::default();
     }
 
@@ -121,8 +154,9 @@ impl GracePeriod {
         // Whatever its instance: a client that restarted has nothing left to reclaim. Another
         // principal must not end the period for it.
         if contents.recorded.get(&client.owner) == Some(&client.principal) {
-            let denied = contents.waiting.remove(&client.owner) == Some(true);
-            self.denying.fetch_sub(usize::from(denied), Ordering::Relaxed);
+            let held = contents.waiting.remove(&client.owner).unwrap_or_default();
+            self.denying.fetch_sub(usize::from(held.denies), Ordering::Relaxed);
+            self.delegating.fetch_sub(usize::from(held.has_delegations), Ordering::Relaxed);
         }
     }
 }

@@ -45,7 +45,7 @@ pub(crate) use self::delegations::{
     Recall,
 };
 pub(crate) use self::fault::StateFault;
-pub(crate) use self::grace::{GracePeriod, RecordedClient};
+pub(crate) use self::grace::{GracePeriod, RecordedClient, RecordedState};
 pub(crate) use self::limits::StateLimits;
 pub(crate) use self::lock_states::{ClientLocks, LockBasis, LockStateOutcome, LockStateRequest, lock_owner};
 pub(crate) use self::opens::{DelegationRefusal, DelegationRequest, OpenGranted, OpenRequest};

@@ -688,6 +688,9 @@ impl ServerState {
         now: Duration,
     ) -> Result<Stateid, DelegationRefusal> {
         let (file, reclaim) = (asked.file, asked.reclaim);
+        if reclaim.is_some() {
+            client.note_reclaimed_delegation();
+        }
         let stateid = self.grant_delegation(client, asked, now)?;
         // Whoever changed the file before has recalled nothing; who changes it from now on does.
         if reclaim.is_some_and(|is_unchanged| !is_unchanged()) {

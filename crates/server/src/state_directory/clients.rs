@@ -3,7 +3,8 @@
 //!
 //! As text: `lease SECONDS`, then for each change `client PRINCIPAL OWNER` or `gone OWNER`, with
 //! the owner in hexadecimal, and the principal `anonymous` or a uid. ` denies` follows if the
-//! client may have denied access to others. Changes are appended. The file
+//! client may have denied access to others, then ` delegations` if it may have some. Changes are
+//! appended. The file
 //! is replaced when it is opened, at the end of the grace period, when most of its lines have no
 //! effect any more, and after a failure that left it in an unknown state. An incomplete last line
 //! is ignored: its change was not made durable, and nothing depends on it.
@@ -24,7 +25,7 @@ use curt_proto::nfs4::Clientid;
 use parking_lot::Mutex;
 
 use super::{StateError, damaged, files};
-use crate::state::{Principal, RecordedClient};
+use crate::state::{Principal, RecordedClient, RecordedState};
 
 /// Number of lines without effect below which the file is not replaced.
 const STALE_LINES_MIN: usize = 1024;
@@ -45,8 +46,8 @@ pub(crate) struct RecordLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientEntry {
     pub(crate) principal: Principal,
-    /// Whether it may have denied access to others.
-    pub(crate) denies: bool,
+    /// The state that it may have had.
+    pub(crate) held: RecordedState,
 }
 
 /// The record of a client of this run.
@@ -123,13 +124,15 @@ impl ClientRecords {
         if is_removed() {
             return Ok(false);
         }
-        let entry = ClientEntry { principal: client.principal, denies: client.denies };
+        let mut entry = ClientEntry { principal: client.principal, held: client.held };
         let present = records.recorded.get_mut(&client.owner);
-        let is_recorded = |record: &&mut StoredClient| record.entry.covers(entry);
         let is_new = present.is_none();
-        if let Some(record) = present.filter(is_recorded) {
-            record.client = id;
-            return Ok(true);
+        if let Some(record) = present {
+            entry = entry.with(&record.entry);
+            if record.entry == entry {
+                record.client = id;
+                return Ok(true);
+            }
         }
         if is_new && records.recorded.len() >= records.limits.clients {
             return Err(records.failed(ErrorKind::QuotaExceeded.into()));
@@ -206,12 +209,10 @@ impl RecordsFile {
         self.recorded.get(owner).is_some_and(|record| record.client == id)
     }
 
-    /// The entry to be written for a client of this run. Its denials in the last run count until
+    /// The entry to be written for a client of this run. What it had in the last run counts until
     /// the grace period ends.
     fn with_last(&self, owner: &[u8], entry: ClientEntry) -> ClientEntry {
-        let last = self.last.clients.get(owner);
-        let denied = last.is_some_and(|last| last.principal == entry.principal && last.denies);
-        ClientEntry { denies: entry.denies || denied, ..entry }
+        self.last.clients.get(owner).map_or(entry, |last| entry.with(last))
     }
 
     fn failed(&self, source: std::io::Error) -> StateError {
@@ -281,9 +282,12 @@ fn is_at(file: &File, path: &Path) -> bool {
 }
 
 impl ClientEntry {
-    /// Whether a client with this entry needs no other to be recorded as `other` says.
-    fn covers(self, other: Self) -> bool {
-        self.principal == other.principal && (self.denies || !other.denies)
+    /// With what an earlier entry of the client contains. Another principal is another client.
+    fn with(self, earlier: &Self) -> Self {
+        if self.principal != earlier.principal {
+            return self;
+        }
+        Self { held: self.held.and(earlier.held), ..self }
     }
 }
 
@@ -293,7 +297,8 @@ fn line_of(owner: &[u8], entry: ClientEntry) -> String {
         Principal::Uid(uid) => format!("client {uid} "),
     };
     push_hex(&mut line, owner);
-    line.push_str(if entry.denies { " denies\n" } else { "\n" });
+    line.push_str(if entry.held.denies { " denies" } else { "" });
+    line.push_str(if entry.held.has_delegations { " delegations\n" } else { "\n" });
     line
 }
 
@@ -309,6 +314,17 @@ fn from_hex(text: &str) -> Option<Box<[u8]>> {
         return None;
     }
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
+}
+
+fn parse_held(words: &[&str]) -> Option<RecordedState> {
+    let (denies, has_delegations) = match words {
+        [] => (false, false),
+        ["denies"] => (true, false),
+        ["delegations"] => (false, true),
+        ["denies", "delegations"] => (true, true),
+        _ => return None,
+    };
+    Some(RecordedState { denies, has_delegations })
 }
 
 fn parse(bytes: &[u8]) -> Result<LastRun, String> {
@@ -327,14 +343,13 @@ fn parse(bytes: &[u8]) -> Result<LastRun, String> {
             ["lease", seconds] => seconds.parse().ok().map(|seconds| {
                 last.lease = Duration::from_secs(seconds);
             }),
-            ["client", principal, owner, ref denies @ ..] if matches!(denies, [] | ["denies"]) => {
+            ["client", principal, owner, ref held @ ..] => {
                 let principal = match principal {
                     "anonymous" => Some(Principal::Anonymous),
                     uid => uid.parse().ok().map(Principal::Uid),
                 };
-                let denies = !denies.is_empty();
-                principal.zip(from_hex(owner)).map(|(principal, owner)| {
-                    last.clients.insert(owner, ClientEntry { principal, denies });
+                principal.zip(from_hex(owner)).zip(parse_held(held)).map(|((principal, owner), held)| {
+                    last.clients.insert(owner, ClientEntry { principal, held });
                 })
             }
             ["gone", owner] => from_hex(owner).map(|owner| {
@@ -357,13 +372,13 @@ mod tests {
     const LIMITS: RecordLimits = RecordLimits { lease: Duration::from_secs(90), clients: 4 };
 
     fn client(owner: &[u8], principal: Principal) -> RecordedClient {
-        RecordedClient { owner: owner.into(), principal, denies: false }
+        RecordedClient { owner: owner.into(), principal, held: RecordedState::default() }
     }
 
     fn clients(last: LastRun) -> HashSet<RecordedClient> {
         let clients = last.clients.into_iter();
         clients
-            .map(|(owner, ClientEntry { principal, denies })| RecordedClient { owner, principal, denies })
+            .map(|(owner, ClientEntry { principal, held })| RecordedClient { owner, principal, held })
             .collect()
     }
 
@@ -425,22 +440,32 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_recorded_as_denying_from_its_first_denial_to_the_end_of_the_next_grace_period() {
+    fn a_client_is_recorded_with_what_it_had_to_the_end_of_the_next_grace_period() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("clients");
         let one = client(b"one", Principal::Uid(5));
-        let denying = RecordedClient { denies: true, ..one.clone() };
-        let (records, _) = open(&path);
-        for (added, expected) in [(&one, &one), (&denying, &denying), (&one, &denying)] {
-            add(&records, 1, added).unwrap();
-            assert_eq!(content(&path), HashSet::from([expected.clone()]));
+        let with = |denies, has_delegations| RecordedClient {
+            held: RecordedState { denies, has_delegations },
+            ..one.clone()
+        };
+        let both = with(true, true);
+        for first in [with(true, false), with(false, true)] {
+            let (records, _) = open(&path);
+            records.forget_last_run().unwrap();
+            let second = with(!first.held.denies, first.held.denies);
+            let expected =
+                [(&one, &one), (&first, &first), (&one, &first), (&second, &both), (&first, &both)];
+            for (added, expected) in expected {
+                add(&records, 1, added).unwrap();
+                assert_eq!(content(&path), HashSet::from([expected.clone()]));
+            }
         }
         // The second restart finds it, whatever the client had reclaimed by then.
         for _ in 0..2 {
             let (records, last) = open(&path);
-            assert_eq!(last, HashSet::from([denying.clone()]));
+            assert_eq!(last, HashSet::from([both.clone()]));
             add(&records, 1, &one).unwrap();
-            assert_eq!(content(&path), HashSet::from([denying.clone()]));
+            assert_eq!(content(&path), HashSet::from([both.clone()]));
         }
         let (records, _) = open(&path);
         add(&records, 1, &one).unwrap();
@@ -532,6 +557,7 @@ mod tests {
             "client -1 6f",
             "client 7 zz",
             "client 7 6f no",
+            "client 7 6f delegations denies",
             "gone",
             "lease x",
             "client 7 \u{e9}\u{e9}",

@@ -27,7 +27,8 @@ pub(super) fn get_dir_delegation<'r>(
     if status.kind != FileKind::Directory {
         return Err(NfsStat4::Notdir.into());
     }
-    if !compound.slot()?.client().is_recorded() {
+    let client = compound.slot()?.client();
+    if !client.is_recorded() || !client.may_have_delegations() {
         compound.request.context.may_block();
     }
     let (service, slot) = (compound.request.service, compound.slot()?);
@@ -44,7 +45,7 @@ pub(super) fn get_dir_delegation<'r>(
         // The kernel does not report changes of names before they are made.
         local: LocalChanges::Ignored,
     };
-    let delegated = service.held.delegate(slot.client(), asked, service.uptime());
+    let delegated = service.delegate(slot.client(), asked);
     service.ask_for_state(slot.client());
     let Ok(stateid) = delegated else {
         unavailable.encode(reply);

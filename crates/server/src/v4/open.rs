@@ -50,7 +50,8 @@ pub(super) fn open<'r>(
         check_existing(&mut compound.request, target, mode, owner_may)?;
     }
     // No delegation is granted until the access is reserved.
-    let change = mode.change().map(|kind| compound.request.begin_change(target, kind)).transpose()?;
+    let begin = |kind| compound.request.begin_allowed_change(&target.file_key(), kind);
+    let change = mode.change().map(begin).transpose()?;
     let pin = target.vfs().pin(&target.node).map_err(Fault::from)?;
     let service = compound.request.service;
     let slot = compound.slot.as_ref().ok_or(OpFailure::Status(NfsStat4::OpNotInSession))?;
@@ -173,7 +174,7 @@ fn wanted_delegation(asked: &OpenArgs4<'_>) -> Result<WantedDelegation, OpFailur
 
 /// The delegation that the client gets with its open of `target`, or why it gets none.
 fn delegate(
-    compound: &Compound<'_, '_>,
+    compound: &mut Compound<'_, '_>,
     target: &VerifiedHandle<'_>,
     mode: ShareMode,
     wanted: WantedDelegation,
@@ -204,12 +205,15 @@ fn delegate(
     }
     let (file, handle, granted_by) = (target.file_key(), target.handle(), slot.call());
     let delegable = service.held.check_delegable(slot.client(), &file, is_reclaim, service.uptime());
+    if delegable.is_ok() && !slot.client().may_have_delegations() {
+        compound.request.context.may_block();
+    }
     let granted = delegable.and_then(|()| service.local_changes(target)).and_then(|local| {
         let is_changed = |attributes: Attributes| service.may_be_changed_unnoticed(attributes.ctime);
         let is_unchanged = || target.attributes().is_some_and(|attributes| !is_changed(attributes));
         let reclaim: Option<&dyn Fn() -> bool> = if is_reclaim { Some(&is_unchanged) } else { None };
         let asked = DelegationRequest { file, handle, granted_by, reclaim, local };
-        service.held.delegate(slot.client(), asked, service.uptime())
+        service.delegate(slot.client(), asked)
     });
     match granted {
         Ok(stateid) => {

@@ -205,17 +205,20 @@ impl LocalVfs {
         let mut made = None;
         let (changed, parent) = self.change(caller, directory, |parent, _| {
             check_new_name(name)?;
+            let mut permitted = permit(directory, directory);
             for _ in 0..TRIES_MAX {
-                match self.create_new(caller, parent, name, mode) {
-                    Err(Error::Os(Errno::EXIST)) => {}
-                    result => {
-                        let (created, file) = result?;
-                        made = Some(file);
-                        return Ok(created);
+                if permitted.is_ok() {
+                    match self.create_new(caller, parent, name, mode) {
+                        Err(Error::Os(Errno::EXIST)) => {}
+                        result => {
+                            let (created, file) = result?;
+                            made = Some(file);
+                            return Ok(created);
+                        }
                     }
                 }
                 match self.open_named(parent, name, LookupWait::MayBlock) {
-                    Err(Error::Os(Errno::NOENT)) => {}
+                    Err(Error::Os(Errno::NOENT)) => std::mem::replace(&mut permitted, Ok(()))?,
                     Ok((found, StatxResult { attributes, .. })) => {
                         check_taking(&attributes, mode)?;
                         let handle = self.handles.of(found.as_fd())?;

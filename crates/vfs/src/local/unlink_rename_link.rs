@@ -297,7 +297,7 @@ mod tests {
 
     use super::*;
     use crate::handle::HandleScheme;
-    use crate::{CreateMode, LocalOptions, MemoryOptions, MemoryVfs, RemovedKind, Vfs};
+    use crate::{CreateMode, LocalOptions, MemoryOptions, MemoryVfs, NewNode, RemovedKind, Vfs};
 
     #[test]
     fn the_directory_that_got_a_name_is_synced_before_the_one_that_lost_it_and_a_common_one_once() {
@@ -334,6 +334,38 @@ mod tests {
             assert_eq!(names, [file; 2]);
             let refused = vfs.rename_permitted(caller, &root, b"one", &root, b"three", &mut refuse);
             assert_eq!(refused.value, Err(Errno::AGAIN.into()));
+        }
+    }
+
+    #[test]
+    fn a_creation_that_may_make_no_name_uses_an_existing_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let local = LocalVfs::open(directory.path(), &LocalOptions::default()).unwrap();
+        let trees: [&dyn Vfs; 2] = [&local, &MemoryVfs::new(MemoryOptions::default())];
+        for vfs in trees {
+            let (root, caller) = (vfs.root(), &FsCred::ROOT);
+            let set = SetAttributes::with_mode(0o600);
+            let make = |mode, is_permitted: bool| {
+                let asked = std::cell::Cell::new(0);
+                let permit = &mut |above: &NodeHandle, object: &NodeHandle| {
+                    asked.set(asked.get() + 1);
+                    assert_eq!((*above, *object), (root, root));
+                    if is_permitted { Ok(()) } else { Err(Errno::AGAIN.into()) }
+                };
+                let made = vfs.make_permitted(caller, &root, b"file", NewNode::File(mode), permit);
+                (made.value.map(|made| made.new), asked.get() <= 1)
+            };
+            let modes =
+                [CreateMode::Unchecked(&set), CreateMode::Guarded(&set), CreateMode::Exclusive([1; 8])];
+            for mode in modes {
+                assert_eq!(make(mode, false), (Err(Errno::AGAIN.into()), true));
+                assert!(vfs.lookup(caller, &root, b"file").value.is_err());
+            }
+            assert_eq!(make(modes[0], true), (Ok(true), true));
+            for is_permitted in [false, true] {
+                assert_eq!(make(modes[0], is_permitted), (Ok(false), true));
+                assert_eq!(make(modes[1], is_permitted), (Err(Errno::EXIST.into()), true));
+            }
         }
     }
 

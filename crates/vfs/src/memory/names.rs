@@ -36,6 +36,7 @@ impl MemoryVfs {
             let permitted = |tree: &MemoryTree| permit(&tree.handle(directory), &tree.handle(fileid));
             return self.take_existing(tree, caller, fileid, mode, permitted);
         }
+        permit(&tree.handle(directory), &tree.handle(directory))?;
         let body = InodeBody::Regular { content: FileContent::default(), durable: None };
         let (set, times) = match mode {
             CreateMode::Unchecked(set) | CreateMode::Guarded(set) => (*set, None),

@@ -2,11 +2,12 @@
 
 use curt_proto::nfs4::SequenceStatusFlags;
 
-use super::super::{IoDirection, RecordedClient};
+use super::super::{IoDirection, RecordedClient, RecordedState};
 use super::*;
 
 fn recorded(owner: &str) -> RecordedClient {
-    RecordedClient { owner: owner.as_bytes().into(), principal: Principal::Uid(0), denies: false }
+    let held = RecordedState::default();
+    RecordedClient { owner: owner.as_bytes().into(), principal: Principal::Uid(0), held }
 }
 
 /// A client that has not completed its reclaims.
@@ -92,4 +93,32 @@ fn the_period_ends_after_its_time_if_clients_do_not_return_or_do_not_tell() {
     state.grace.begin_for_others(at(100));
     state.reclaim_complete(&reclaimer(&state, "a")).unwrap();
     assert!(!state.grace.is_over(at(99)) && state.grace.is_over(at(100)));
+}
+
+#[test]
+fn denials_and_delegations_are_waited_for_until_their_clients_have_completed_or_the_period_ends() {
+    let both = RecordedState { denies: true, has_delegations: true };
+    for ends_early in [false, true] {
+        let state = state();
+        let recorded = [
+            ("denies", RecordedState { has_delegations: false, ..both }),
+            ("has delegations", RecordedState { denies: false, ..both }),
+            ("both", both),
+            ("neither", RecordedState::default()),
+        ]
+        .map(|(owner, held)| RecordedClient { held, ..recorded(owner) });
+        state.grace.begin(recorded.to_vec(), at(90));
+        let waits = || (state.grace.may_deny(), state.grace.may_be_delegated());
+        let clients = ["neither", "both", "has delegations", "denies"].map(|owner| reclaimer(&state, owner));
+        let expected = [(true, true), (true, true), (true, false), (false, false)];
+        for (client, expected) in clients.iter().zip(expected) {
+            state.reclaim_complete(client).unwrap();
+            assert_eq!(waits(), expected);
+            if ends_early {
+                state.grace.end();
+                assert_eq!(waits(), (false, false));
+                break;
+            }
+        }
+    }
 }

@@ -2,11 +2,14 @@
 //! without a session, on one file.
 //!
 //! Checked in every state: who has a delegation that is in force has not missed a change, whether
-//! it was made before a restart, while no server ran, or in the grace period; and a delegation is
-//! given back to a client if nothing was changed since changes were noticed last. Each property is
-//! shown to find a planted fault.
+//! it was made before a restart, while no server ran, or in the grace period; a delegation is given
+//! back to a client if nothing was changed since changes were noticed last; and in the grace period
+//! nobody but processes changes the file before a client has reclaimed its delegation. Each
+//! property is shown to find a planted fault.
 
-use super::super::{ChangeKind, DelegationRequest, GrantingCall, LocalChanges, RecordedClient};
+use super::super::{
+    ChangeKind, DelegationRequest, GrantingCall, LocalChanges, RecordedClient, RecordedState,
+};
 use super::exploration;
 use super::*;
 
@@ -27,6 +30,10 @@ enum Planted {
     NoticedInGrace,
     /// Changes count as noticed although a client does not know of one.
     NoticedThoughUnanswered,
+    /// A change in the grace period does not wait for clients that may have delegations.
+    UnreclaimedNotWaitedFor,
+    /// The record of a client does not say that it has a delegation.
+    DelegationsNotRecorded,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +48,8 @@ enum Step {
     Complete(usize),
     /// A change by somebody without a session.
     Change,
+    /// A change by a process of the server's machine.
+    ChangeLocally,
     /// The server records that all changes so far were noticed.
     Notice,
     EndGrace,
@@ -60,6 +69,8 @@ struct ModelClient {
     is_complete: bool,
     /// Whether the list of clients with state contains it.
     is_recorded: bool,
+    /// Whether its record says that it may have delegations.
+    has_delegations: bool,
     /// Waits since its delegation was recalled.
     recalled: Option<u8>,
 }
@@ -99,8 +110,12 @@ impl Run {
     }
 
     fn steps(&self) -> Vec<Step> {
-        let Some(state) = &self.state else { return vec![Step::Change, Step::Start] };
+        let Some(state) = &self.state else { return vec![Step::ChangeLocally, Step::Start] };
         let mut steps = vec![Step::Change, Step::Wait, Step::Kill];
+        if state.grace.may_be_delegated() {
+            // Otherwise it is as the other.
+            steps.push(Step::ChangeLocally);
+        }
         for (at, client) in self.clients.iter().enumerate() {
             match (client.is_complete, client.is_open) {
                 (false, false) if state.grace.is_on() => {
@@ -146,16 +161,19 @@ impl Run {
                 state.reclaim_complete(client_in(model)).map_err(|fault| format!("{fault:?}"))?;
                 model.is_complete = true;
                 model.is_recorded |= model.is_open;
+                model.has_delegations |= model.is_open && client_in(model).may_have_delegations();
                 if model.stateid.is_none() {
                     model.cached = None;
                 }
             }
-            Step::Change => self.change(),
+            Step::Change => self.change()?,
+            Step::ChangeLocally => self.change_locally(),
             Step::Notice => self.noticed = Some(self.tick()),
             Step::EndGrace => {
                 running(self.state.as_ref()).grace.end();
                 for model in &mut self.clients {
                     model.is_recorded = model.is_open && model.is_complete;
+                    model.has_delegations = model.is_recorded && client_in(model).may_have_delegations();
                 }
             }
             Step::Wait => {
@@ -170,8 +188,8 @@ impl Run {
                 self.state = None;
                 self.is_paused = false;
                 for model in &mut self.clients {
-                    let ModelClient { cached, is_recorded, .. } = *model;
-                    *model = ModelClient { cached, is_recorded, ..ModelClient::default() };
+                    let ModelClient { cached, is_recorded, has_delegations, .. } = *model;
+                    *model = ModelClient { cached, is_recorded, has_delegations, ..ModelClient::default() };
                 }
             }
             Step::Start => self.start(),
@@ -183,10 +201,10 @@ impl Run {
         self.started = self.tick();
         let state = state();
         let recorded = OWNERS.iter().zip(&self.clients).filter(|(_, model)| model.is_recorded);
-        let recorded = recorded.map(|(owner, _)| RecordedClient {
+        let recorded = recorded.map(|(owner, model)| RecordedClient {
             owner: owner.as_bytes().into(),
             principal: Principal::Uid(0),
-            denies: false,
+            held: RecordedState { denies: false, has_delegations: model.has_delegations },
         });
         state.grace.begin(recorded.collect(), self.now + 2 * WAIT);
         for (owner, model) in OWNERS.iter().zip(&mut self.clients) {
@@ -200,7 +218,23 @@ impl Run {
         self.state = Some(state);
     }
 
-    fn change(&mut self) {
+    fn change(&mut self) -> Result<(), String> {
+        let state = running(self.state.as_ref());
+        if state.grace.may_be_delegated() && self.planted != Planted::UnreclaimedNotWaitedFor {
+            return Ok(());
+        }
+        let may_reclaim = |model: &ModelClient| model.cached.is_some() && !model.is_complete;
+        let before = self.version;
+        let is_missed = state.grace.is_on() && self.clients.iter().any(may_reclaim);
+        self.change_locally();
+        if is_missed && self.version != before {
+            return Err("a file was changed before a client had reclaimed its delegation".into());
+        }
+        Ok(())
+    }
+
+    /// Does not wait for what is not reclaimed: only a lease of the kernel would be in its way.
+    fn change_locally(&mut self) {
         if let Some(state) = &self.state
             && state.delegations.begin_change(&file(1), None, ChangeKind::Data, self.now).is_err()
         {
@@ -246,6 +280,11 @@ impl Run {
         let reclaim: Option<&dyn Fn() -> bool> = if is_reclaim { Some(&seems_unchanged) } else { None };
         let local = LocalChanges::Ignored;
         let asked = DelegationRequest { file: file(1), handle: &handle, granted_by, reclaim, local };
+        if !is_reclaim && self.planted != Planted::DelegationsNotRecorded {
+            client_in(model)
+                .set_recorded(RecordedState { has_delegations: true, ..RecordedState::default() });
+            model.has_delegations = true;
+        }
         let granted = state.delegate(client_in(model), asked, self.now).ok();
         if is_reclaim && is_unchanged && granted.is_none() && !is_recalled {
             return Err(format!("{at} does not get its delegation back, though nothing was changed"));
@@ -285,9 +324,11 @@ impl Run {
         let client = |model: &ModelClient| {
             let is_in_force = self.state.as_ref().is_some_and(|state| is_in_force(state, model));
             let is_current = model.cached.map(|version| version == self.version);
-            let ModelClient { is_open, is_complete, is_recorded, recalled, .. } = *model;
+            let ModelClient { is_open, is_complete, is_recorded, has_delegations, recalled, .. } = *model;
             let has = (model.stateid.is_some(), is_in_force, is_current);
-            (has, is_open, is_complete, is_recorded, recalled)
+            let is_noted = self.state.as_ref().is_some_and(|state| state.grace.is_on())
+                && client_in(model).may_have_delegations();
+            (has, is_open, is_complete, is_recorded, (has_delegations, is_noted), recalled)
         };
         let clients = self.clients.each_ref().map(client);
         let is_changed =
@@ -330,6 +371,8 @@ fn the_exploration_of_restarts_finds_planted_faults() {
         (Planted::OnlyThisRunCounts, 6),
         (Planted::NoticedInGrace, 6),
         (Planted::NoticedThoughUnanswered, 9),
+        (Planted::UnreclaimedNotWaitedFor, 4),
+        (Planted::DelegationsNotRecorded, 4),
     ];
     for (planted, steps_max) in all {
         let found = explore(planted).err();

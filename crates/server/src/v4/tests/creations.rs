@@ -17,7 +17,8 @@ use curt_vfs::{
 use parking_lot::Mutex;
 
 use super::delegations::{
-    LONG, NameChange, bind, bind_answering, component, create, delegated, give_back, ok, rename, v3,
+    LONG, NameChange, bind, bind_answering, component, create, delegated, delegated_directory, give_back, ok,
+    rename, v3,
 };
 use super::test_client::{Server, TestClient, creating, opening, rules};
 use crate::{ExportDefinition, NfsService, NfsServiceConfig, PersistentState};
@@ -65,7 +66,9 @@ fn serving(tree: &Arc<SlowTree>) -> Server {
         exports: vec![export],
         counters: Arc::new(ServerCounters::default()),
     });
-    let service = Arc::new(service.unwrap());
+    let mut service = service.unwrap();
+    service.set_directory_delegations(true);
+    let service = Arc::new(service);
     service.serve_callbacks().unwrap();
     Server::over(service)
 }
@@ -228,4 +231,36 @@ fn a_file_that_comes_to_a_name_at_the_last_moment_has_its_delegation_recalled() 
         assert_eq!(give_back(&holder, &new, stateid), NfsStat4::Ok, "{what}");
         assert_eq!(change(&other), NfsStat4::Ok, "{what}");
     }
+}
+
+// SEMANTICS: stateful-14.
+#[test]
+fn a_creation_whose_file_is_removed_at_the_last_moment_recalls_the_delegation_of_the_directory() {
+    let tree = SlowTree::new(MemoryOptions::default());
+    let server = serving(&tree);
+    let (holder, other) = (server.client("holder"), server.client("other"));
+    let calls = bind(&holder, ok);
+    create(&holder, "file");
+    let root = holder.files();
+    let stateid = delegated_directory(&holder, &root).unwrap().unwrap();
+    let creation = creating("file", "maker", ShareAccess4::BOTH, 0);
+    let status = |client: &TestClient<'_>| client.open(&client.files(), &creation).map(drop);
+    assert_eq!(status(&other), Ok(()), "it finds the file");
+    let (is_reached, go_on) = pause_at(&tree.before);
+    let other = std::thread::scope(|scope| {
+        let opened = scope.spawn(move || (status(&other), other));
+        is_reached.recv().unwrap();
+        let remove = RemoveArgs4 { name: component("file") };
+        assert_eq!(holder.at(&root, &|compound| compound.push(&remove)), NfsStat4::Ok);
+        go_on.send(()).unwrap();
+        let (status, other) = opened.join().unwrap();
+        assert_eq!(status, Err(NfsStat4::Delay));
+        other
+    });
+    assert_eq!(holder.walk(&["srv", "files", "file"]), Err(NfsStat4::Noent));
+    assert!(calls.try_recv().is_err());
+    assert_eq!(status(&other), Err(NfsStat4::Delay));
+    assert_eq!(calls.recv_timeout(LONG).unwrap().stateid, stateid);
+    assert_eq!(give_back(&holder, &root, stateid), NfsStat4::Ok);
+    assert_eq!(status(&other), Ok(()));
 }

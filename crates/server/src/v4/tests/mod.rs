@@ -8,6 +8,7 @@ mod compounds;
 mod conformance;
 mod creations;
 mod delegations;
+mod delegations_in_grace;
 mod fixture;
 mod limits;
 mod listing;

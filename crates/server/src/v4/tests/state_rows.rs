@@ -14,7 +14,7 @@ use super::test_client::{
     rules, user,
 };
 use crate::exports::CredentialFlavor;
-use crate::state::{Principal, RecordedClient};
+use crate::state::{Principal, RecordedClient, RecordedState};
 
 /// A request, and the status of its reply.
 type Row = (&'static str, NfsStat4);
@@ -267,7 +267,7 @@ fn of_grace() -> Vec<Row> {
     let recorded = ["recorded", "second"].map(|owner| RecordedClient {
         owner: owner.as_bytes().into(),
         principal,
-        denies: false,
+        held: RecordedState::default(),
     });
     server.service.held.grace.begin(recorded.into(), Duration::from_secs(90));
     let locker = new_owner(*stateid, b"a");
@@ -289,6 +289,25 @@ fn of_grace() -> Vec<Row> {
         ("READ with an open", read(&client, file, *stateid)),
         ("WRITE with an open", write(&client, file, *stateid)),
     ];
+    let held = RecordedState { has_delegations: true, ..RecordedState::default() };
+    let delegated = RecordedClient { owner: b"delegated".as_slice().into(), principal, held };
+    server.service.held.grace.begin(vec![delegated], Duration::from_secs(90));
+    let rename = RenameArgs4 { from: name("file"), to: name("new") };
+    let in_root = |operations: Operations<'_>| client.at(&root, operations);
+    rows.extend([
+        ("SETATTR before delegations are reclaimed", set(&client, file, anonymous, &mode())),
+        (
+            "REMOVE before delegations are reclaimed",
+            in_root(&|compound| compound.push(&RemoveArgs4 { name: name("file") })),
+        ),
+        (
+            "RENAME before delegations are reclaimed",
+            in_root(&|compound| {
+                compound.bare(Nfs4Operation::Savefh);
+                compound.push(&rename);
+            }),
+        ),
+    ]);
     let claim = OpenClaim::Previous(DelegationType::None);
     let reclaim = |client: &TestClient<'_>, access| {
         let open = OpenArgs4 { claim, ..opening("", "owner", access, 0) };
