@@ -46,7 +46,7 @@ pub(super) fn open<'r>(
     // What this OPEN has created is the caller's and a regular file.
     if !is_new {
         // An exclusive creation that is repeated finds its file without a mode.
-        let owner_may = is_exclusive(&asked.how) || !matches!(asked.claim, OpenClaim::Null(_));
+        let owner_may = is_exclusive(&asked.how) || is_open_already(&asked.claim);
         check_existing(&mut compound.request, target, mode, owner_may)?;
     }
     // No delegation is granted until the access is reserved.
@@ -240,6 +240,16 @@ fn check_delegation(compound: &Compound<'_, '_>, object: &Object<'_>, stateid: S
     Ok(held.check_delegation(compound.slot()?.client(), &stateid, &target.file_key())?)
 }
 
+/// Whether the client has had the file open, and keeps its right as with a local descriptor. A
+/// handle alone does not tell: Linux opens files by their handles, and leaves the check to the
+/// server.
+const fn is_open_already(claim: &OpenClaim<'_>) -> bool {
+    match claim {
+        OpenClaim::Previous(_) | OpenClaim::DelegateCur(..) | OpenClaim::DelegCurFh(_) => true,
+        OpenClaim::Null(_) | OpenClaim::Fh | OpenClaim::DelegatePrev(_) | OpenClaim::DelegPrevFh => false,
+    }
+}
+
 /// Whether a claim goes with the rest of the arguments. The owner is one of the session's client,
 /// whatever its client id says (RFC 8881 section 18.16.3).
 fn check_claim(asked: &OpenArgs4<'_>) -> Outcome {
@@ -422,8 +432,7 @@ fn set_created<'r>(
 }
 
 /// Whether an existing object is a regular file that the caller may open. With `owner_may` the
-/// owner always may: of a file that it opens by its handle, it may have lost the right since it
-/// looked the name up, and keeps it as with a local descriptor.
+/// owner always may.
 fn check_existing(
     request: &mut NfsRequest<'_, '_>,
     target: &VerifiedHandle<'_>,

@@ -51,8 +51,10 @@ pub(super) fn readdir<'r>(
     let object = compound.current()?;
     let wanted = RequestedAttributes::new(asked.attributes, compound.minor_version)?;
     let cookie = own_cookie(asked.cookie)?;
-    if cookie != 0 && asked.verifier != Verifier4::default() {
-        return Err(NfsStat4::NotSame.into());
+    if asked.verifier != Verifier4::default() {
+        // Cookie 0 has no verifier (RFC 8881 section 18.23.3). knfsd 6.1 answers the same.
+        let status = if cookie == 0 { NfsStat4::BadCookie } else { NfsStat4::NotSame };
+        return Err(status.into());
     }
     let max_count = usize::try_from(asked.max_count.min(ops::TRANSFER_MAX)).unwrap_or(usize::MAX);
     let room = compound.room(reply);

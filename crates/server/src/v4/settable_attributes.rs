@@ -104,7 +104,10 @@ fn id(owner: OpaqueLimited<'_>) -> Result<u32, OpFailure> {
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     let has_one_form = digits.len() == 1 || !digits.starts_with(b"0");
     let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
-    number.filter(|_| is_number && has_one_form).ok_or(OpFailure::Status(NfsStat4::Badowner))
+    // The largest number is nobody's: to chown(2) it means no change.
+    number
+        .filter(|number| is_number && has_one_form && *number != u32::MAX)
+        .ok_or(OpFailure::Status(NfsStat4::Badowner))
 }
 
 fn time(set: Option<SetTime4>) -> Result<SetTime, OpFailure> {
@@ -126,8 +129,10 @@ mod tests {
     #[test]
     fn owners_are_decimal_numbers_in_one_form() {
         let id = |text: &str| id(OpaqueLimited::new(text.as_bytes()).expect("it is short")).ok();
-        assert_eq!(["0", "1000", "4294967295"].map(id), [Some(0), Some(1000), Some(u32::MAX)]);
-        for other in ["", "00", "01", "+1", "-1", "4294967296", "root", "root@example.org", "1 "] {
+        assert_eq!(["0", "1000", "4294967294"].map(id), [Some(0), Some(1000), Some(u32::MAX - 1)]);
+        for other in
+            ["", "00", "01", "+1", "-1", "4294967295", "4294967296", "root", "root@example.org", "1 "]
+        {
             assert_eq!(id(other), None, "{other}");
         }
     }

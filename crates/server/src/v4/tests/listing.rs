@@ -157,6 +157,7 @@ fn readdir_refuses_reserved_cookies_other_verifiers_and_limits_that_are_too_smal
     let first = page(&fixture, &["one"], &ReaddirArgs4 { max_count: 200, ..EVERYTHING });
     let verifier = Verifier4([7; 8]);
     assert_eq!(on(ReaddirArgs4 { cookie: first.cookie, verifier, ..EVERYTHING }), NotSame);
+    assert_eq!(on(ReaddirArgs4 { verifier, ..EVERYTHING }), BadCookie);
     for max_count in [0, 1, 15, 16, 40] {
         assert_eq!(on(ReaddirArgs4 { max_count, ..EVERYTHING }), Toosmall, "{max_count}");
     }

@@ -2,7 +2,7 @@
 //! with the others.
 
 use curt_proto::nfs4::NfsStat4::{
-    Badchar, Badname, Badtype, Exist, Inval, Nametoolong, Noent, Nofilehandle, Notempty, Ok,
+    Badchar, Badname, Badtype, Exist, Inval, Nametoolong, Noent, Nofilehandle, Notempty, Ok, Stale,
 };
 use curt_proto::nfs4::*;
 use curt_xdr::Opaque;
@@ -119,6 +119,28 @@ fn remove_takes_every_type_and_no_full_directory() {
     });
 }
 
+/// No operation of the compounds but PUTFH finds that out.
+#[test]
+fn the_handle_of_a_removed_object_is_stale_if_nothing_is_done_to_it() {
+    Fixture::with_each_tree(|fixture| {
+        let handle = Attribute::set(&[Attribute::Filehandle]);
+        let handle = fixture
+            .getattr(&["one", "fifo"], handle, |values, _| values.filehandle.unwrap().bytes().to_vec());
+        let put = |and_get| {
+            let reply = fixture.run(|compound| {
+                compound.push(&PutfhArgs4 { object: NfsFh4::new(&handle).unwrap() });
+                if and_get {
+                    compound.bare(Nfs4Operation::Getfh);
+                }
+            });
+            reply.status()
+        };
+        assert_eq!((put(false), put(true)), (Ok, Ok));
+        assert_eq!(fixture.on(&["one"], &RemoveArgs4 { name: name("fifo") }), Ok);
+        assert_eq!((put(false), put(true)), (Stale, Stale));
+    });
+}
+
 #[test]
 fn rename_replaces_objects_of_the_same_kind() {
     Fixture::with_each_tree(|fixture| {
@@ -133,16 +155,20 @@ fn rename_replaces_objects_of_the_same_kind() {
         assert_eq!(rename("full", "directory"), Ok);
         assert_eq!(rename("fifo", "socket"), Ok);
         assert_eq!(rename("fifo", "socket"), Noent);
-        let reply = fixture.run(|compound| {
-            go(compound, &["one"]);
-            compound.bare(Nfs4Operation::Savefh);
-            compound.push(&RenameArgs4 { from: name("file"), to: name("file") });
-        });
-        let mut results = reply.after(1);
-        results.next::<()>(Nfs4Operation::Savefh).unwrap();
-        let renamed: RenameOk4 = results.next(Nfs4Operation::Rename).unwrap();
-        assert_eq!(renamed.source.before, renamed.source.after, "nothing was changed");
-        assert_eq!(renamed.target.before, renamed.target.after, "nothing was changed");
+        assert_eq!(fixture.on_both(&["one", "file"], &["one"], &LinkArgs4 { name: name("link to it") }), Ok);
+        for to in ["file", "link to it"] {
+            let reply = fixture.run(|compound| {
+                go(compound, &["one"]);
+                compound.bare(Nfs4Operation::Savefh);
+                compound.push(&RenameArgs4 { from: name("file"), to: name(to) });
+                compound.push(&LookupArgs4 { name: name("file") });
+            });
+            assert_eq!(reply.status(), Ok);
+            let mut results = reply.after(1);
+            results.next::<()>(Nfs4Operation::Savefh).unwrap();
+            let RenameOk4 { source, target } = results.next(Nfs4Operation::Rename).unwrap();
+            assert_eq!((source.before, target.before), (source.after, target.after), "nothing was changed");
+        }
     });
 }
 

@@ -1,5 +1,7 @@
 //! OPEN, CLOSE, OPEN_DOWNGRADE, and I/O with stateids.
 
+use std::time::Duration;
+
 use curt_proto::nfs3::{
     CreateArguments, CreateHow, DirOpArgs, Filename, NfsProcedure, NfsStat3, ReadArguments, Sattr,
 };
@@ -17,6 +19,7 @@ use super::delegations::Runs;
 use super::fixture::{Fixture, go};
 use super::test_client::{Server, TestClient, channel, creating, opening, rules, user};
 use crate::ExportRules;
+use crate::state::{Principal, RecordedClient};
 
 const READ: u32 = ShareAccess4::READ;
 const WRITE: u32 = ShareAccess4::WRITE;
@@ -525,12 +528,22 @@ fn the_caller_needs_the_right_and_a_creator_has_it() {
     assert_eq!(write(&client, &opened.handle, opened.stateid, b"data"), Ok(4));
     let open = |access, deny| client.open(&root, &opening("file", "other", access, deny)).err();
     assert_eq!((open(READ, 0), open(WRITE, 0)), (None, Some(NfsStat4::Access)));
-    // By its handle the owner may open it, as it could keep a descriptor.
+    // Linux opens files by their handles, and leaves the check to the server.
     let by_handle = OpenArgs4 { claim: OpenClaim::Fh, ..opening("", "third", WRITE, 0) };
-    assert!(client.open(&opened.handle, &by_handle).is_ok());
+    assert_eq!(client.open(&opened.handle, &by_handle).unwrap_err(), NfsStat4::Access);
     client.uid.set(1001);
     assert_eq!((open(READ, 0), open(WRITE, 0)), (Some(NfsStat4::Access), Some(NfsStat4::Access)));
     assert_eq!(client.open(&opened.handle, &by_handle).unwrap_err(), NfsStat4::Access);
+    // The owner keeps what it had open, as with a local descriptor.
+    let recorded = RecordedClient { owner: (*b"two").into(), principal: Principal::Uid(0), denies: false };
+    server.service.held.grace.begin(vec![recorded], Duration::from_secs(90));
+    let returned = server.reclaiming_client("two", channel());
+    let reclaim =
+        OpenArgs4 { claim: OpenClaim::Previous(DelegationType::None), ..opening("", "owner", WRITE, 0) };
+    returned.uid.set(1001);
+    assert_eq!(returned.open(&opened.handle, &reclaim).unwrap_err(), NfsStat4::Access);
+    returned.uid.set(1000);
+    assert!(returned.open(&opened.handle, &reclaim).is_ok());
 }
 
 #[test]

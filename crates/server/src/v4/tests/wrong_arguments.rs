@@ -122,7 +122,7 @@ fn time(nanoseconds: u32) -> Option<SetTime4> {
 }
 
 /// The requests and their statuses.
-pub(super) const TRIES: [(&str, Push, NfsStat4); 65] = [
+pub(super) const TRIES: [(&str, Push, NfsStat4); 66] = [
     ("OPEN for no access", |c| open_bits(c, 0, 0), NfsStat4::Inval),
     ("OPEN with an unknown access", |c| open_bits(c, 0x10_0001, 0), NfsStat4::Inval),
     ("OPEN with an unknown wish for a delegation", |c| open_bits(c, 0x601, 0), NfsStat4::Inval),
@@ -277,6 +277,7 @@ pub(super) const TRIES: [(&str, Push, NfsStat4); 65] = [
     ("READDIR from cookie 1", |c| list(c, 1, 0, 4096, Bitmap4::EMPTY), NfsStat4::BadCookie),
     ("READDIR from cookie 2", |c| list(c, 2, 0, 4096, Bitmap4::EMPTY), NfsStat4::BadCookie),
     ("READDIR with another verifier", |c| list(c, 9, 1, 4096, Bitmap4::EMPTY), NfsStat4::NotSame),
+    ("READDIR from the start with a verifier", |c| list(c, 0, 1, 4096, Bitmap4::EMPTY), NfsStat4::BadCookie),
     ("READDIR of no bytes", |c| list(c, 0, 0, 0, Bitmap4::EMPTY), NfsStat4::Toosmall),
     ("READDIR without room for a name", |c| list(c, 0, 0, 24, Bitmap4::EMPTY), NfsStat4::Toosmall),
     (
