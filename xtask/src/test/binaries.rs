@@ -40,12 +40,12 @@ pub(super) struct TestRunOutcome {
     pub(super) output_text: String,
 }
 
-/// Has cargo build the tests that `arguments` select, and returns their binaries; none, with a
+/// Has cargo build what `arguments` select, and returns the test binaries among it; none, with a
 /// failure, if the build fails.
 pub(super) fn build(arguments: &[&str]) -> Result<(TestSummary, Vec<TestBinary>)> {
     const MESSAGES: &str = "--message-format=json-render-diagnostics";
     let mut binaries = Vec::new();
-    let built = cargo::run(&[&["test", "--no-run", MESSAGES], arguments].concat(), |line| {
+    let built = cargo::run(&[&["build", MESSAGES], arguments].concat(), |line| {
         binaries.extend(binary(line));
     })?;
     if built.failed > 0 {
@@ -87,9 +87,12 @@ impl TestBinary {
             .args(arguments)
             .current_dir(&self.directory)
             .env("CARGO_MANIFEST_DIR", &self.directory)
-            .env("CURT_PROGRAMS", root().join("target/release"))
             .env(variable, seed)
             .stdin(Stdio::null());
+        // The programs of the same build, unless others are to be tested.
+        if std::env::var_os("CURT_PROGRAMS").is_none() {
+            command.env("CURT_PROGRAMS", root().join("target/debug"));
+        }
         command
     }
 

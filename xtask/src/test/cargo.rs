@@ -6,7 +6,6 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 
 use super::failures::TestFailure;
-use super::seed;
 use crate::root;
 
 /// Number of passed and failed tests or checks, and the failures.
@@ -68,8 +67,6 @@ fn passed(line: &str) -> Option<&str> {
 pub(super) fn run(arguments: &[&str], mut hear: impl FnMut(&str)) -> Result<TestSummary> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root()).stdin(Stdio::null()).stdout(Stdio::piped());
-    let (variable, seed) = seed::variable();
-    command.env("CURT_PROGRAMS", root().join("target/release")).env(variable, seed);
     let mut child = command.spawn().context("cargo cannot be started")?;
     let output = child.stdout.take().context("cargo has no output")?;
     let mut sum = TestSummary::default();

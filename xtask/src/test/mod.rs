@@ -69,14 +69,16 @@ pub(crate) fn run(scope: &TestScope, seed: TestSeed) -> Result<bool> {
         }
     }
     let mut programs = Vec::new();
-    // Everything in one build: for some crates alone cargo would choose other features of their
-    // dependencies, and rebuild most of them.
+    // Everything in one build, tests and the programs that they run: for some crates alone cargo
+    // would choose other features of their dependencies, and rebuild most of them.
     let wanted: &[&str] = match scope {
-        TestScope::All => &["--workspace"],
-        TestScope::WithoutWholePrograms => &["--workspace", "--exclude", "curt-tests"],
-        TestScope::WholePrograms(_) => &["-p", "curt-tests"],
+        TestScope::All => &["--workspace", "--bins", "--tests"],
+        TestScope::WithoutWholePrograms => &["--workspace", "--exclude", "curt-tests", "--tests"],
+        TestScope::WholePrograms(_) => {
+            &["-p", "curt", "-p", "curt-tools-bench", "-p", "curt-tests", "--bins", "--tests"]
+        }
     };
-    part(&mut parts, "build of tests", || {
+    part(&mut parts, "build", || {
         let (sum, built) = binaries::build(wanted)?;
         programs = built;
         Ok(sum)
@@ -91,7 +93,6 @@ pub(crate) fn run(scope: &TestScope, seed: TestSeed) -> Result<bool> {
         TestScope::WithoutWholePrograms => units(&mut parts, &programs),
         TestScope::All => std::thread::scope(|scope| {
             let aside = scope.spawn(|| aside(&programs));
-            part(&mut parts, "release build", release_build);
             part(&mut parts, "whole programs", || parallel::whole_programs(&programs, ""));
             let start = Instant::now();
             let aside = aside.join().unwrap_or_else(|_| vec![TestPart::panicked("the parts aside")]);
@@ -99,7 +100,6 @@ pub(crate) fn run(scope: &TestScope, seed: TestSeed) -> Result<bool> {
             parts.extend(aside);
         }),
         TestScope::WholePrograms(name) => {
-            part(&mut parts, "release build", release_build);
             part(&mut parts, "whole programs", || parallel::whole_programs(&programs, name));
         }
     }
@@ -145,10 +145,6 @@ fn lower_priority(by: i32) {
 /// tests in documentation: for these cargo would build all crates once more.
 fn units(parts: &mut Vec<TestPart>, programs: &[binaries::TestBinary]) {
     part(parts, "unit tests", || parallel::units(programs));
-}
-
-fn release_build() -> Result<TestSummary> {
-    cargo(&["build", "--release", "-p", "curt", "-p", "curt-tools-bench", "-p", "curt-tests", "--bins"])
 }
 
 fn part(parts: &mut Vec<TestPart>, name: &'static str, work: impl FnOnce() -> Result<TestSummary>) {

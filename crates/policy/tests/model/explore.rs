@@ -71,8 +71,8 @@ fn explore<W: World>(world: &W, most: usize) -> Outcome {
     let mut seen = HashSet::new();
     let mut parents: Vec<Option<(usize, W::Step)>> = vec![None];
     let start = world.start();
-    let guarded = world.guarded();
-    seen.insert(Canon::of(&start, guarded));
+    let mut canon = Canon::new(world.guarded());
+    seen.insert(canon.of(&start));
     let mut queue = VecDeque::from([(0_usize, start)]);
     let mut broken = None;
     while let Some((index, state)) = queue.pop_front() {
@@ -82,7 +82,7 @@ fn explore<W: World>(world: &W, most: usize) -> Outcome {
             }
             if let Some(wrong) = wrong {
                 broken = Some((index, step, wrong));
-            } else if seen.insert(Canon::of(&next, guarded)) {
+            } else if seen.insert(canon.of(&next)) {
                 parents.push(Some((index, step)));
                 queue.push_back((parents.len() - 1, next));
             }

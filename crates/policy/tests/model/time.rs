@@ -94,9 +94,13 @@ impl Changed {
 /// Moments are recognised by their size. Each is split into its tick and its rank among all
 /// microseconds of the state; the clock's offset to the server likewise, or it is omitted if no
 /// guard uses it.
+///
+/// Its memory is used for one state after another.
 pub(crate) struct Canon {
     guarded: bool,
     tokens: Vec<Token>,
+    /// The microseconds of the state's moments, in their order.
+    order: Vec<u64>,
 }
 
 enum Token {
@@ -107,15 +111,22 @@ enum Token {
 const TICK_NANOSECONDS: u64 = 10_000_000;
 
 impl Canon {
-    pub(crate) fn of(state: &impl Hash, guarded: bool) -> (u64, u64) {
-        let mut canon = Self { guarded, tokens: Vec::with_capacity(256) };
-        state.hash(&mut canon);
-        let mut order: Vec<u64> = canon.tokens.iter().filter_map(Token::micros).collect();
+    pub(crate) fn new(guarded: bool) -> Self {
+        Self { guarded, tokens: Vec::new(), order: Vec::new() }
+    }
+
+    /// The hash of a state.
+    pub(crate) fn of(&mut self, state: &impl Hash) -> (u64, u64) {
+        self.tokens.clear();
+        state.hash(self);
+        let Self { tokens, order, .. } = self;
+        order.clear();
+        order.extend(tokens.iter().filter_map(Token::micros));
         order.sort_unstable();
         order.dedup();
         // A state is represented by 128 bits: a collision is less likely than a hardware fault.
         let mut prints = (0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344);
-        for token in &canon.tokens {
+        for token in tokens {
             let (value, place) = match *token {
                 Token::Plain(value) => (value, 0),
                 Token::MonotonicTime { tick, micros } => {
@@ -159,7 +170,20 @@ impl Hasher for Canon {
     }
 
     fn write_u8(&mut self, value: u8) {
-        self.tokens.push(Token::Plain(u64::from(value)));
+        self.tokens.push(Token::Plain(value.into()));
+    }
+
+    fn write_u16(&mut self, value: u16) {
+        self.tokens.push(Token::Plain(value.into()));
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.tokens.push(Token::Plain(value.into()));
+    }
+
+    /// Also the variant of an enum.
+    fn write_usize(&mut self, value: usize) {
+        self.tokens.push(Token::Plain(value as u64));
     }
 
     fn write_u64(&mut self, value: u64) {
