@@ -236,11 +236,11 @@ fn check_delegation(compound: &Compound<'_, '_>, object: &Object<'_>, stateid: S
     Ok(held.check_delegation(compound.slot()?.client(), &stateid, &target.file_key())?)
 }
 
-/// Whether a claim goes with the rest of the arguments. The owner is one of the session's client,
-/// whatever its client id says (RFC 8881 section 18.16.3).
+/// Checks whether the claim is consistent with the other arguments. The owner is one of the
+/// session's client, whatever its client id says (RFC 8881 section 18.16.3).
 fn check_claim(asked: &OpenArgs4<'_>) -> Outcome {
     match (&asked.how, &asked.claim) {
-        // Every other claim is of a file that exists.
+        // All other claims concern an existing file.
         (OpenHow::NoCreate, _) | (_, OpenClaim::Null(_)) => Ok(()),
         (OpenHow::Create(_), _) => Err(NfsStat4::Inval.into()),
     }
@@ -312,7 +312,7 @@ fn unchanged<'r>(
     Ok(FoundFile { directory: info, ..FoundFile::existing(object) })
 }
 
-/// The existing file that the arguments accept, where none can be created because of `refusal`.
+/// The existing file that the arguments accept. `refusal`: why no file can be created.
 fn take<'r>(
     compound: &mut Compound<'r, '_>,
     directory: &Object<'r>,
@@ -370,7 +370,7 @@ fn create<'r>(
     let info = change_info(&around);
     let made = match value {
         Ok(made) => made,
-        // What exists is not a regular file, which is a status of its own.
+        // The object is not a regular file, which has a status of its own.
         Err(Fault::Exist) if is_unchecked => {
             let object = names::lookup(request, &Object::Exported(directory.clone()), name)?;
             return Ok(FoundFile { directory: info, ..FoundFile::existing(object) });
