@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+pub use curt_bench::processes::until;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// Timeout of a process after SIGTERM.
@@ -15,28 +16,9 @@ const GRACE: Duration = Duration::from_secs(60);
 const GRACE_UNSEEN: Duration = Duration::from_secs(10);
 /// Number of successive checks without new output of an ended process after which its output is
 /// complete: two seconds, and more on a stalled machine.
-const LAST_LOOKS: u32 = 100;
+const LAST_LOOKS: u32 = 200;
 /// Timeout of a process to stop after SIGSTOP.
 const STOPPED: Duration = Duration::from_secs(60);
-/// Interval of polling a condition.
-const POLL: Duration = Duration::from_millis(20);
-
-/// Waits until `condition` returns a value; `what` is its name in errors.
-///
-/// # Errors
-/// The timeout, or the condition's own error.
-pub fn until<T>(what: &str, limit: Duration, mut condition: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    let deadline = Instant::now() + limit;
-    loop {
-        if let Some(value) = condition()? {
-            return Ok(value);
-        }
-        if Instant::now() >= deadline {
-            bail!("not within {} s: {what}", limit.as_secs());
-        }
-        std::thread::sleep(POLL);
-    }
-}
 
 /// The output of a process, both streams together.
 #[derive(Default)]

@@ -519,13 +519,10 @@ fn a_mount_and_a_linux_client_get_half_of_the_turns_each() -> Result<()> {
     })
 }
 
-/// With CURT_FULL=1.
 // SEMANTICS: stateful-10.
 #[test]
+#[ignore = "CURT_FULL=1"]
 fn a_mount_and_a_linux_client_get_half_of_the_turns_each_over_nfs4() -> Result<()> {
-    if !is_full() {
-        return Ok(());
-    }
     let options = format!("vers=4.1,port={}", CurtServe::PORT);
     mount_and_linux(&options, |load, _| linux_turns(load, &options, "true"))
 }

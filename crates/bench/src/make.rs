@@ -23,15 +23,15 @@ pub enum MakeError {
     /// A system call failed.
     #[error("{}: {source}", path.display())]
     Io {
-        /// On which path.
+        /// The path of the failed call.
         path: PathBuf,
-        /// How.
+        /// The error.
         source: io::Error,
     },
     /// Another object has a path of the tree.
     #[error("{}: not what the tree has there ({wanted})", path.display())]
     Different {
-        /// At which path.
+        /// The path.
         path: PathBuf,
         /// The expected object.
         wanted: String,

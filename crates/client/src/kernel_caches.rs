@@ -1,4 +1,4 @@
-//! What the kernel that uses a mount keeps: names, and targets of symbolic links.
+//! The caches of the kernel in front of a mount: names, and targets of symbolic links.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -7,21 +7,21 @@ use std::{
 
 use curt_policy::{MonotonicTime, kernel_cache::with_expiry_delay};
 
-/// The caches of the kernel in front of a mount. Relaxed accesses: no other data depend on them.
+/// The state of these caches. Relaxed accesses: no other data depend on them.
 #[derive(Debug, Default)]
 pub(crate) struct KernelCaches {
     /// The user of the library is a kernel (FUSE).
-    pub(crate) is_there: AtomicBool,
+    pub(crate) is_used_by_kernel: AtomicBool,
     /// The kernel caches the targets of symbolic links until it is notified.
     pub(crate) keeps_targets: AtomicBool,
-    /// The [`MonotonicTime`] until which it is to keep no name; zero: now it may.
+    /// No name gets a lifetime before this [`MonotonicTime`]; 0: no limit.
     names_withheld_until: AtomicU64,
-    /// The [`MonotonicTime`] at which the last lifetime of a name ends that it was granted.
+    /// End of the latest lifetime granted to a name, as a [`MonotonicTime`].
     names_end: AtomicU64,
 }
 
 impl KernelCaches {
-    /// Lets it keep no name for at least this time from `now` on; zero: it may again.
+    /// Grants no lifetime to names for at least this time from `now` on; zero: grants them again.
     pub(crate) fn suspend_names(&self, duration: Duration, now: MonotonicTime) {
         if duration.is_zero() {
             self.names_withheld_until.store(0, Relaxed);
@@ -30,7 +30,7 @@ impl KernelCaches {
         }
     }
 
-    /// Whether it is to keep no name.
+    /// Whether names get no lifetime.
     pub(crate) fn withholds_names(&self, now: impl FnOnce() -> MonotonicTime) -> bool {
         let until = self.names_withheld_until.load(Relaxed);
         until != 0 && MonotonicTime::from_nanoseconds(until) > now()
@@ -41,13 +41,13 @@ impl KernelCaches {
         self.names_end.fetch_max(end.nanoseconds(), Relaxed);
     }
 
-    /// Whether callers may have passed directories by names that it kept.
+    /// Whether the kernel may have resolved a path by cached names, without asking for permission.
     pub(crate) fn checks_paths(&self, now: MonotonicTime) -> bool {
         let end = self.names_end.load(Relaxed);
         end != 0 && with_expiry_delay(Some(MonotonicTime::from_nanoseconds(end))) > Some(now)
     }
 
-    /// When it keeps no name any more.
+    /// The time after which the kernel has no name cached.
     pub(crate) fn names_expire(&self) -> Option<MonotonicTime> {
         with_expiry_delay(Some(MonotonicTime::from_nanoseconds(self.names_end.load(Relaxed))))
     }

@@ -12,7 +12,7 @@
 //! [`threads::MonotonicClock`].
 //!
 //! Modules: `api` arguments and results of operations, `superblock` the state of a mount and
-//! one operation's context, [`ops`] one file per operation, `readdir/` directory listings, `inode/`
+//! one operation's context, [`ops`] operations, `readdir/` directory listings, `inode/`
 //! attributes and access rights, `dentry_cache/` names, [`caller`] callers, [`protocol`]
 //! requests and replies, [`data`] file data, [`mounting`] what is mounted. Decisions are made
 //! in curt-policy.
@@ -33,6 +33,7 @@ mod dentry_cache;
 pub mod errno;
 mod event_fields;
 mod fileid_map;
+mod fsstat_cache;
 mod inode;
 mod kernel_caches;
 pub mod locks;
@@ -46,7 +47,6 @@ mod server_clocks;
 mod silly_directories;
 mod softreval;
 mod stale_open;
-mod statfs;
 mod superblock;
 pub mod threads;
 mod uncached_lookups;

@@ -30,6 +30,7 @@ use crate::{
     dentry_cache::{DentryCache, KernelDentries},
     errno,
     event_fields::InodeEventFields,
+    fsstat_cache::FsstatCache,
     inode::{
         Inode, InodeFlag, OpTime,
         registry::{InodeRegistry, LookedUpInodes},
@@ -44,7 +45,6 @@ use crate::{
     silly_directories::SillyDirectories,
     softreval::SoftRevalidation,
     stale_open::StaleOpenRetries,
-    statfs::FsstatCache,
     threads::{Background, separate},
 };
 
@@ -396,7 +396,7 @@ impl Superblock {
     /// it.
     pub fn set_used_by_kernel(&self) {
         // Relaxed: a reader of the old value acts as if its lookup had come before.
-        self.core.kernel.is_there.store(true, Relaxed);
+        self.core.kernel.is_used_by_kernel.store(true, Relaxed);
     }
 
     /// Whether the kernel may cache names. On a server that ignores case the kernel would keep
@@ -437,7 +437,7 @@ impl Superblock {
 
     /// Whether the user of the library is a kernel.
     pub(crate) fn is_used_by_kernel(&self) -> bool {
-        self.core.kernel.is_there.load(Relaxed)
+        self.core.kernel.is_used_by_kernel.load(Relaxed)
     }
 
     /// The last reply of [`crate::ops::statfs`], however old, if it is about the file system of

@@ -11,7 +11,7 @@ use std::{
     fmt,
     sync::{Arc, Weak},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use curt_observe::scope;
@@ -22,6 +22,11 @@ use parking_lot::{Condvar, Mutex};
 pub trait Clock: Send + Sync + fmt::Debug {
     /// The current time; it is monotonic.
     fn now(&self) -> Instant;
+
+    /// The current time of the wall clock, which may be set back.
+    fn wall_clock(&self) -> SystemTime {
+        SystemTime::now()
+    }
 
     /// Sleeps for `duration`, or less if `interrupt` is raised first. A scripted clock advances by
     /// `duration` and returns at once.

@@ -255,7 +255,7 @@ impl WorkerStage {
     }
 
     fn set_stage(&self, stage: u8) {
-        // Release: a thread that sees this stage (Acquire in `is_reading`) sees the effects of the
+        // Release: a thread that sees this stage (Acquire in `stage`) sees the effects of the
         // stages before.
         self.stage.store(stage, Ordering::Release);
     }

@@ -224,14 +224,14 @@ pub(crate) enum FuseOperation<'a> {
     Open(NodeId, &'a OpenIn),
     Create((NodeId, &'a [u8]), &'a CreateIn),
     Read(NodeId, &'a ReadIn),
-    /// With the number of bytes.
+    /// WRITE, and its number of bytes.
     Write(NodeId, &'a WriteIn, usize),
     Statfs(NodeId),
     Flush(NodeId),
     Release(NodeId, &'a ReleaseIn),
     Fsync(NodeId),
     Opendir(NodeId),
-    /// With the position, and whether entries are requested, too.
+    /// READDIR or READDIRPLUS: the position, and whether entries are requested, too.
     Readdir(NodeId, (FuseFh, u64), bool),
     Releasedir(NodeId, FuseFh),
     Fsyncdir(NodeId),

@@ -3,8 +3,8 @@
 //!
 //! While a client has a read delegation of a file, the server recalls it before another client
 //! changes the file. Attributes, data and the results of ACCESS that are of the time since the
-//! grant are valid until the delegation ends ([`crate::attributes::Delegation`]). What this client
-//! is about to change itself it gives back first: so no delegation has to be reconciled with
+//! grant are valid until the delegation ends ([`crate::attributes::Delegation`]). Before this
+//! client changes a file, it returns the delegation. So no delegation has to be reconciled with
 //! changes of this client.
 //!
 //! Must not know stateids, messages, nor how a delegation is stored.
@@ -83,10 +83,10 @@ pub enum RecalledDelegation {
     Unknown {
         /// Replies to OPENs that may have granted it have not arrived.
         is_opening: bool,
-        /// Such a reply was not waited for.
+        /// The wait for such a reply was given up.
         is_reply_lost: bool,
-        /// Recalls that are remembered: until such replies arrive, or until what they name is
-        /// returned.
+        /// Number of remembered recalls. A recall is remembered until such replies arrive, or until
+        /// its delegation is returned.
         remembered: usize,
     },
 }

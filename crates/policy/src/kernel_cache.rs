@@ -143,11 +143,11 @@ pub const fn revokes_names(before: &CachingAttributes, after: &CachingAttributes
 /// The lifetimes granted for names of one directory: when the last ones end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NameLifetimes {
-    /// Of present names.
+    /// The end for present names.
     present: Option<MonotonicTime>,
-    /// Of names that are missing in this epoch of the directory's contents.
+    /// The end for names that are missing in this epoch of the directory's contents.
     missing: Option<(MonotonicTime, Epoch)>,
-    /// Of names that were missing in an earlier one.
+    /// The end for names that were missing in an earlier epoch.
     formerly_missing: Option<MonotonicTime>,
     /// Until then no more are granted.
     withheld_until: Option<MonotonicTime>,

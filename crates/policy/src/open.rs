@@ -203,7 +203,7 @@ pub enum OpenTime {
     Now,
     /// Now, and this number of bytes is read in the same request.
     WithRead(u64),
-    /// With the first READ that is sent.
+    /// Later: OPEN is sent with the first READ.
     Later,
 }
 

@@ -7,8 +7,8 @@ pub struct SpeculationBenefits {
     pub open_reads: SpeculationBenefit,
     /// READ of a file with the LOOKUP of its name.
     pub lookup_reads: SpeculationBenefit,
-    /// OPEN of a file with the LOOKUP of its name: the open(2) follows at once or never, and a
-    /// program that only looks at names pays for each.
+    /// OPEN of a file with the LOOKUP of its name. Decided after 8 results, because each unused
+    /// OPEN delays a program that only looks names up.
     pub lookup_opens: SpeculationBenefit<8>,
     /// OPEN of files with the OPEN of a file that is listed beside them.
     pub sibling_opens: SpeculationBenefit,
@@ -23,7 +23,7 @@ pub struct SpeculationBenefit<const ENOUGH: u32 = 32> {
     /// Requests of this kind that were recorded, and those whose results were used.
     recorded: u32,
     used: u32,
-    /// Opportunities that were not taken since the last one that was.
+    /// Opportunities not taken since the last one that was taken.
     skipped: u32,
     /// Doublings of the pause between tries: requests that were recorded as unused since the last
     /// use, while results were not expected to be used.
@@ -34,8 +34,8 @@ impl<const ENOUGH: u32> SpeculationBenefit<ENOUGH> {
     /// Older results are halved at this number.
     const RECORDED_MAX: u32 = 64;
 
-    /// Of this number of opportunities one is taken if the results are not expected to be used.
-    /// Each unused result doubles the number, [`Self::DOUBLED_MAX`] times at most.
+    /// While results are not expected to be used, one opportunity in this many is tried. Each
+    /// unused result doubles the number, [`Self::DOUBLED_MAX`] times at most.
     const TRIED_OF: u32 = 32;
 
     const DOUBLED_MAX: u32 = 4;

@@ -10,9 +10,9 @@ pub enum ChangeStamp {
     /// NFSv3: the times of the last change. Two changes within one step of the server's clock leave
     /// the same stamp.
     Times {
-        /// Of the data; the owner can set it.
+        /// The time of the last change of data; the owner can set it.
         mtime: Timestamp,
-        /// Of data or attributes; it cannot be set.
+        /// The time of the last change of data or attributes; it cannot be set.
         ctime: Timestamp,
     },
     /// NFSv4: the change attribute (RFC 8881 section 5.8.1.4), which differs after each change of

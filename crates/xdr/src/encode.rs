@@ -31,6 +31,16 @@ pub fn put_fixed(out: &mut Vec<u8>, bytes: &[u8]) {
     put_padding(out, bytes.len());
 }
 
+/// Bytes that are encoded already, such as the arguments of a COMPOUND.
+#[derive(Clone, Copy, Debug)]
+pub struct Encoded<'a>(pub &'a [u8]);
+
+impl Encode for Encoded<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_fixed(out, self.0);
+    }
+}
+
 /// Appends the length of a list or an opaque.
 #[inline]
 pub(crate) fn put_length(out: &mut Vec<u8>, length: usize) {

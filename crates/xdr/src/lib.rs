@@ -18,7 +18,7 @@ mod encode;
 pub use collections::{Opaque, OptionalList, TooLong, VarArray};
 pub use curt_xdr_derive::Xdr;
 pub use decode::{Decode, DecodeError, Decoder, decode_all};
-pub use encode::{Encode, put_fixed, put_opaque, put_padding};
+pub use encode::{Encode, Encoded, put_fixed, put_opaque, put_padding};
 
 /// Number of zero bytes after an opaque of `length` bytes, so that the next item starts at a
 /// multiple of four.

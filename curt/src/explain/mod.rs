@@ -23,7 +23,7 @@ use crate::errors;
 /// Arguments of `curt explain`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The explanation is printed on standard error when the command and all of its operations have ended; the command keeps standard output.\
+    after_help = "The explanation is printed on standard error when the command and all of its operations have ended; the command keeps standard output. \
                   Until then, processes that the command leaves behind are explained as well.\n\
                   --list describes the causes and rules; docs/explain.md describes how exact the numbers are.\n\
                   JSON: {\"status\",\"linux_options\",\"mounts\":[{\"mount_point\",\"source\",\"requests\":{\"GETATTR\":n,…},\"linux\":{…},\"others\":{…},\n\

@@ -32,7 +32,7 @@ use curt_server::{
 };
 use curt_types::FileHandle;
 use curt_vfs::{MemoryOptions, MemoryVfs};
-use curt_xdr::{Decoder, Encode, Opaque, VarArray, put_fixed};
+use curt_xdr::{Decoder, Encode as _, Encoded, Opaque, VarArray};
 use serde_json::json;
 
 use crate::print_rows;
@@ -50,15 +50,6 @@ pub(crate) struct RecallArguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// Bytes that are encoded already.
-struct Encoded<'a>(&'a [u8]);
-
-impl Encode for Encoded<'_> {
-    fn encode(&self, out: &mut Vec<u8>) {
-        put_fixed(out, self.0);
-    }
 }
 
 /// A client with a session of one slot.

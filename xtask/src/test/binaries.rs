@@ -108,10 +108,14 @@ impl TestBinary {
         command
     }
 
-    /// Runs it with these arguments. It is killed, and has failed, if it exceeds the time limit.
+    /// Runs it with these arguments, and with `CURT_FULL=1` its ignored tests too. It is killed,
+    /// and has failed, if it exceeds the time limit.
     pub(super) fn run(&self, arguments: &[&str]) -> Result<TestRunOutcome> {
-        let limit = if std::env::var_os("CURT_FULL").is_some() { LIMIT_FULL } else { LIMIT };
-        self.run_within(limit, arguments)
+        if std::env::var_os("CURT_FULL").is_some() {
+            self.run_within(LIMIT_FULL, &[arguments, &["--include-ignored"]].concat())
+        } else {
+            self.run_within(LIMIT, arguments)
+        }
     }
 
     fn run_within(&self, limit: Duration, arguments: &[&str]) -> Result<TestRunOutcome> {

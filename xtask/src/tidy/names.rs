@@ -1,12 +1,13 @@
 //! Checks of definitions: types have unique names, parameters are not tuples whose fields are used,
-//! and functions are not too long.
+//! fields have names, and functions are not too long.
 
 use std::collections::BTreeMap;
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{
-    Expr, FnArg, ItemEnum, ItemImpl, ItemMod, ItemStruct, ItemTrait, ItemUnion, Member, Pat, Signature, Type,
+    Expr, Fields, FnArg, ItemEnum, ItemImpl, ItemMod, ItemStruct, ItemTrait, ItemUnion, Member, Pat,
+    Signature, Type,
 };
 
 use super::{Complaints, RepositoryFile};
@@ -123,6 +124,19 @@ impl Definitions<'_, '_> {
         }
     }
 
+    /// Reports a struct with several fields that have numbers instead of names.
+    fn check_fields(&mut self, defined: &ItemStruct) {
+        let Fields::Unnamed(fields) = &defined.fields else { return };
+        let is_marker = |field: &&syn::Field| {
+            let Type::Path(path) = &field.ty else { return false };
+            path.path.segments.last().is_some_and(|segment| segment.ident == "PhantomData")
+        };
+        if !self.is_in_test && fields.unnamed.iter().filter(|field| !is_marker(field)).count() > 1 {
+            let what = format!("struct {} has fields without names", defined.ident);
+            self.complaints.add(&self.file.path, defined.span().start().line, what);
+        }
+    }
+
     fn check_length(&mut self, signature: &Signature, body: &syn::Block) {
         let start = signature.span().start().line;
         let length = body.span().end().line - start + 1;
@@ -138,6 +152,7 @@ impl Definitions<'_, '_> {
 impl<'ast> Visit<'ast> for Definitions<'_, '_> {
     fn visit_item_struct(&mut self, defined: &'ast ItemStruct) {
         self.add_type(&defined.ident);
+        self.check_fields(defined);
     }
 
     fn visit_item_enum(&mut self, defined: &'ast ItemEnum) {
@@ -291,6 +306,16 @@ mod tests {
         let found = complaints(&[file("src/a.rs", text)]);
         assert_eq!(found.len(), 3, "{found:?}");
         assert!(found[1].starts_with("src/a.rs:2:"));
+    }
+
+    #[test]
+    fn structs_of_several_fields_without_names_are_found() {
+        let text = "struct Pair(u8, u8);\nstruct One(u8);\nstruct Named { a: u8, b: u8 }\n\
+            struct Marked<'a>(u8, PhantomData<&'a ()>);\n#[cfg(test)]\nmod tests { struct P(u8, u8); }\n";
+        assert_eq!(
+            complaints(&[file("src/a.rs", text)]),
+            ["src/a.rs:1: struct Pair has fields without names"]
+        );
     }
 
     #[test]

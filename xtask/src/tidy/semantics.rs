@@ -17,6 +17,8 @@ const INDEX: &str = "docs/semantics-tests.md";
 const MARK: &str = "// SEMANTICS: ";
 /// Text that all similar comments contain.
 const MARK_WORD: &str = "SEMANTICS:";
+/// The attribute of a test that only `CURT_FULL=1 cargo xtask test` runs.
+pub(super) const ONLY_IN_FULL: &str = r#"#[ignore = "CURT_FULL=1"]"#;
 
 /// An item of a list, or a row of a table.
 struct Statement<'a> {
@@ -28,12 +30,22 @@ struct Statement<'a> {
 /// A function with `#[test]`.
 pub(super) struct TestFunction<'a> {
     pub(super) name: &'a str,
+    /// Whether only `CURT_FULL=1` runs it.
+    is_only_in_full: bool,
     /// The lines directly above it with ids: the line's number, and the text after the mark.
     marks: Vec<(usize, &'a str)>,
 }
 
-/// The tests of each id, by path and name.
-type Index<'a> = BTreeMap<&'a str, BTreeSet<(&'a Path, &'a str)>>;
+/// The tests of each id.
+type Index<'a> = BTreeMap<&'a str, BTreeSet<TestOfStatement<'a>>>;
+
+/// A test of a statement, in the order of the index.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct TestOfStatement<'a> {
+    path: &'a Path,
+    name: &'a str,
+    is_only_in_full: bool,
+}
 
 /// Writes the index below `root`.
 ///
@@ -65,7 +77,7 @@ pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
         complaints.add(&semantics.path, statement.line, wrong);
     }
     for (id, tests) in index.iter().filter(|(id, _)| !known.contains(**id)) {
-        for (path, name) in tests {
+        for TestOfStatement { path, name, .. } in tests {
             let line = line_of(files, path, &format!("fn {name}"));
             complaints.add(path, line, format!("{SEMANTICS} has no statement {id}"));
         }
@@ -143,9 +155,13 @@ pub(super) fn tests(file: &RepositoryFile) -> Vec<TestFunction<'_>> {
         }
         let marks = std::mem::take(&mut marks);
         if line == "#[test]" {
-            let function = lines.by_ref().find_map(|(_, line)| line.strip_prefix("fn "));
+            let mut is_only_in_full = false;
+            let function = lines.by_ref().find_map(|(_, line)| {
+                is_only_in_full |= line == ONLY_IN_FULL;
+                line.strip_prefix("fn ")
+            });
             let name = function.and_then(|rest| rest.split(['(', '<']).next());
-            found.extend(name.map(|name| TestFunction { name, marks }));
+            found.extend(name.map(|name| TestFunction { name, is_only_in_full, marks }));
         }
     }
     found
@@ -164,7 +180,9 @@ fn index<'a>(files: &'a [RepositoryFile], complaints: &mut Complaints) -> Index<
                 };
                 marks.insert(line);
                 for id in ids {
-                    index.entry(id).or_default().insert((&file.path, test.name));
+                    let TestFunction { name, is_only_in_full, .. } = test;
+                    let test = TestOfStatement { path: &file.path, name, is_only_in_full };
+                    index.entry(id).or_default().insert(test);
                 }
             }
         }
@@ -183,7 +201,8 @@ fn index_text(statements: &[Statement<'_>], index: &Index<'_>) -> String {
     let mut text = format!(
         "# Tests of what applications see\n\n\
          `cargo xtask semantics` writes this page; do not edit it. For each id of [SEMANTICS.md](../{SEMANTICS}) it lists the\n\
-         tests that check the statement. These are the tests that name the id in a line `{MARK}…` above them.\n"
+         tests that check the statement. These are the tests that name the id in a line `{MARK}…` above them. `cargo xtask test`\n\
+         runs those with (CURT_FULL=1) only if this variable is set.\n"
     );
     let mut section = "";
     for statement in statements {
@@ -195,8 +214,9 @@ fn index_text(statements: &[Statement<'_>], index: &Index<'_>) -> String {
             text += &format!("\n## {section}\n");
         }
         text += &format!("\n### {id}\n\n");
-        for (path, name) in index.get(id).into_iter().flatten() {
-            text += &format!("- [`{name}`](../{})\n", path.display());
+        for TestOfStatement { path, name, is_only_in_full } in index.get(id).into_iter().flatten() {
+            let when = if *is_only_in_full { " (CURT_FULL=1)" } else { "" };
+            text += &format!("- [`{name}`](../{}){when}\n", path.display());
         }
     }
     text
@@ -241,14 +261,16 @@ mod tests {
 
     #[test]
     fn the_index_lists_the_tests_of_each_id_in_the_order_of_the_statements() {
-        let text = "// SEMANTICS: b-2, a-1.\n// SEMANTICS: c-1.\n#[test]\n#[cfg(x)]\nfn one() {\n\
-            \x20   // SEMANTICS: b-2.\n    #[test]\n    fn two() {\n#[test]\nfn three() {\n";
+        let text = format!(
+            "// SEMANTICS: b-2, a-1.\n// SEMANTICS: c-1.\n#[test]\n#[cfg(x)]\nfn one() {{\n\
+            \x20   // SEMANTICS: b-2.\n    #[test]\n    {ONLY_IN_FULL}\n    fn two() {{\n#[test]\nfn three() {{\n"
+        );
         let semantics = file(SEMANTICS, "## X\n- x [b-2]\n- x [a-1]\n## Y\n- x [c-1]\n");
-        let files = with_index(vec![semantics, file("t/x.rs", text)]);
+        let files = with_index(vec![semantics, file("t/x.rs", &text)]);
         assert_eq!(complaints(&files), [""; 0]);
         let one = "- [`one`](../t/x.rs)\n";
         let (first, second) = (
-            format!("X\n\n### b-2\n\n{one}- [`two`](../t/x.rs)\n\n### a-1\n\n{one}"),
+            format!("X\n\n### b-2\n\n{one}- [`two`](../t/x.rs) (CURT_FULL=1)\n\n### a-1\n\n{one}"),
             format!("Y\n\n### c-1\n\n{one}"),
         );
         let sections: Vec<_> = files[2].text.split("\n## ").skip(1).collect();

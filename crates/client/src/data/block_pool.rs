@@ -3,7 +3,7 @@
 //! Owns the memory that no file holds at the moment. A stream of writes allocates and frees
 //! megabytes all the time. Memory fresh from the kernel costs a page fault for every 4 KiB, which
 //! is more than the copy into it (`docs/decisions/written-blocks.md`). Invariants: the pool caches
-//! at most `kept_max` free blocks. After [`BlockPool::release`] it caches none until the next block
+//! at most `free_max` free blocks. After [`BlockPool::release`] it caches none until the next block
 //! is allocated. Must not know files.
 
 use std::{fmt, mem, ops::Deref, sync::Arc};

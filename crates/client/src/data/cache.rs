@@ -24,7 +24,7 @@ use super::{
 /// The bounds of one mount: unwritten and clean bytes.
 #[derive(Debug)]
 pub(super) struct DataBounds {
-    pub(super) ledger: DirtyLimit,
+    pub(super) dirty: DirtyLimit,
     pub(super) cache: DataCache,
 }
 

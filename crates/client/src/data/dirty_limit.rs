@@ -38,7 +38,7 @@ impl DirtyTotals {
 /// are counted as held.
 #[derive(Debug)]
 pub(super) struct DirtyReservation<'a> {
-    ledger: &'a DirtyLimit,
+    limit: &'a DirtyLimit,
     bytes: u64,
 }
 
@@ -60,7 +60,7 @@ impl DirtyLimit {
     /// Reserves room if it is available.
     pub(super) fn try_reserve(&self, bytes: u64) -> Option<DirtyReservation<'_>> {
         let fits = self.totals.lock().reserve(bytes, self.limit);
-        fits.then(|| DirtyReservation { ledger: self, bytes })
+        fits.then(|| DirtyReservation { limit: self, bytes })
     }
 
     /// Waits for room.
@@ -71,7 +71,7 @@ impl DirtyLimit {
     ) -> Result<DirtyReservation<'_>, WaitInterrupted> {
         let limit = self.limit;
         self.totals.wait_for(interrupt, |totals| totals.reserve(bytes, limit).then_some(()))?;
-        Ok(DirtyReservation { ledger: self, bytes })
+        Ok(DirtyReservation { limit: self, bytes })
     }
 
     /// Accounts for a file that held `before` bytes and holds `after` now.
@@ -89,8 +89,8 @@ impl DirtyLimit {
 
 impl Drop for DirtyReservation<'_> {
     fn drop(&mut self) {
-        self.ledger.totals.lock().reserved -= self.bytes;
-        self.ledger.totals.notify_all();
+        self.limit.totals.lock().reserved -= self.bytes;
+        self.limit.totals.notify_all();
     }
 }
 
@@ -100,26 +100,26 @@ mod tests {
 
     #[test]
     fn room_is_reserved_up_to_the_bound_and_for_one_write_above_it() {
-        let ledger = DirtyLimit::new(100);
-        assert!(ledger.try_reserve(101).is_some());
-        let first = ledger.try_reserve(60).expect("there is room");
-        assert!(ledger.try_reserve(41).is_none());
-        let second = ledger.try_reserve(40);
+        let limit = DirtyLimit::new(100);
+        assert!(limit.try_reserve(101).is_some());
+        let first = limit.try_reserve(60).expect("there is room");
+        assert!(limit.try_reserve(41).is_none());
+        let second = limit.try_reserve(40);
         assert!(second.is_some());
-        ledger.change(0, 60);
+        limit.change(0, 60);
         drop(first);
-        assert!(ledger.try_reserve(1).is_none());
-        ledger.change(60, 0);
-        assert!(ledger.try_reserve(60).is_some());
+        assert!(limit.try_reserve(1).is_none());
+        limit.change(60, 0);
+        assert!(limit.try_reserve(60).is_some());
     }
 
     #[test]
     fn a_wait_for_room_can_be_interrupted() {
-        let ledger = DirtyLimit::new(10);
-        ledger.change(0, 10);
+        let limit = DirtyLimit::new(10);
+        limit.change(0, 10);
         let interrupt = Interrupt::new();
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| ledger.reserve(1, &interrupt).map(drop));
+            let waiter = scope.spawn(|| limit.reserve(1, &interrupt).map(drop));
             interrupt.raise();
             assert_eq!(waiter.join().expect("no panic"), Err(WaitInterrupted));
         });

@@ -260,7 +260,7 @@ impl DerefMut for CountedGuard<'_> {
 impl Drop for CountedGuard<'_> {
     fn drop(&mut self) {
         let segments = &self.state.segments;
-        self.bounds.ledger.change(self.unwritten, segments.unwritten());
+        self.bounds.dirty.change(self.unwritten, segments.unwritten());
         self.bounds.cache.change(self.clean, segments.clean());
     }
 }

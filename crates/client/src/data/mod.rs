@@ -6,7 +6,7 @@
 //! storage, or until an error is recorded, which the next fsync or close of each open file returns
 //! once. A read never returns data older than the last write here or the last
 //! [`FileData::invalidate`]. Lock order: the inode's state, the list of unwritten files, a file's
-//! state, the ledger or the cache's queue. No lock is held across a request, and no method of
+//! state, the dirty limit or the cache's queue. No lock is held across a request, and no method of
 //! [`DataOwner`] is called under any of these locks (so an inode may call its [`FileData`] while it
 //! holds its state). Must not know names, attribute caches or when data are stale: the metadata
 //! half decides that.

@@ -106,13 +106,13 @@ impl DataPlane {
         clock: Arc<dyn Clock>,
         background: Arc<dyn Background>,
     ) -> Arc<Self> {
-        let ledger = DirtyLimit::new(options.unwritten_bytes);
+        let dirty = DirtyLimit::new(options.unwritten_bytes);
         let cache = DataCache::new(options.cache_bytes);
         let block = usize::try_from(options.write_size).unwrap_or(usize::MAX);
         Arc::new(Self {
             protocol,
             options,
-            bounds: Arc::new(DataBounds { ledger, cache }),
+            bounds: Arc::new(DataBounds { dirty, cache }),
             // One COMMIT of a continuous writer frees half of the bound.
             blocks: Arc::new(BlockPool::new(block, options.unwritten_bytes / 2)),
             counters,
@@ -160,7 +160,7 @@ impl DataPlane {
     /// Dirty and uncommitted bytes of all files.
     #[must_use]
     pub fn unwritten_bytes(&self) -> u64 {
-        self.bounds.ledger.held()
+        self.bounds.dirty.held()
     }
 
     /// Clean bytes cached of all files.

@@ -115,12 +115,12 @@ impl DataPlane {
         bytes: u64,
         interrupt: &Interrupt,
     ) -> Result<DirtyReservation<'_>, WaitInterrupted> {
-        if let Some(room) = self.bounds.ledger.try_reserve(bytes) {
+        if let Some(room) = self.bounds.dirty.try_reserve(bytes) {
             return Ok(room);
         }
         self.counters.count(ClientCounter::WriteThrottled);
         self.reduce_dirty(true);
-        self.bounds.ledger.reserve(bytes, interrupt)
+        self.bounds.dirty.reserve(bytes, interrupt)
     }
 
     /// Makes as many of `bytes` Dirty as fit below the maximum file size, at least one.
@@ -210,7 +210,7 @@ impl DataPlane {
         if has_full {
             self.start_workers(owner);
         }
-        if self.bounds.ledger.is_half_full() {
+        if self.bounds.dirty.is_half_full() {
             self.reduce_dirty(false);
         }
     }

@@ -51,8 +51,8 @@ pub(crate) struct Inode {
     lookups: AtomicU32,
     /// The flags; outside the state, where they would take eight bytes. All accesses are relaxed.
     flags: AtomicU8,
-    /// Its place in that listing in which it was last returned; the largest value stands for all
-    /// from there on. Relaxed accesses: a wrong place is noticed by its name.
+    /// Its position in the listing that returned it last; the largest value stands for all
+    /// positions from there on. Relaxed accesses: a wrong position is detected by the name.
     listed_at: AtomicU16,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct OpTime {
 pub(crate) struct InodeState {
     pub(crate) attributes: AttributeState,
     stat_only: Option<StatOnlyAttributes>,
-    /// Of the callers whose access to it was used: most names are found and no more.
+    /// Cached rights, by caller. Allocated at first use: most inodes are only looked up.
     access_cache: Option<Box<InodeAccessCache>>,
     /// The state that depends on its type.
     pub(crate) by_type: TypeState,

@@ -122,7 +122,7 @@ pub(crate) struct FileDelegation {
 #[derive(Debug, Default)]
 pub(crate) struct OpenedAhead(AtomicU8);
 
-/// With what a file was opened.
+/// The request with which a file was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpenedWith {
     /// The look-up of its name.

@@ -116,8 +116,8 @@ enum RequestKind {
 /// The senders of one kind of request.
 struct RequestSenders {
     threads: Arc<dyn Background>,
-    /// Other threads that wait for a reply. Relaxed: it is only a count.
-    here: AtomicUsize,
+    /// Threads of other operations that wait for a reply to this kind. Relaxed: it is only a count.
+    waiting: AtomicUsize,
 }
 
 /// A thread may send a request, and is counted until this is dropped.
@@ -127,8 +127,8 @@ impl RequestSenders {
     /// A permit for a thread that is none of these, unless too many such threads send.
     fn permit(&self) -> Option<SendPermit<'_>> {
         let more = |count| (count < INLINE_SENDERS_MAX).then_some(count + 1);
-        self.here.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(SendPermit(Some(&self.here)))
+        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(SendPermit(Some(&self.waiting)))
     }
 }
 
@@ -193,7 +193,7 @@ impl MountLocks {
             locked_files: AtomicUsize::new(0),
             senders: [(); 2].map(|()| RequestSenders {
                 threads: separate(background, SENDER_THREADS),
-                here: AtomicUsize::new(0),
+                waiting: AtomicUsize::new(0),
             }),
             timers: separate(background, 1),
             restart_notices: AtomicU64::new(0),

@@ -19,7 +19,8 @@ use crate::{
     open_unlink::{RemovalGuard, begin_open},
     ops::{
         change::{self, NameChangeOutcome},
-        getattr, read, server_open,
+        getattr, read,
+        steps::server_open,
     },
     superblock::{Op, Superblock},
 };

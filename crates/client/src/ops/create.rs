@@ -17,8 +17,9 @@ use crate::{
     ops::{
         change,
         close::OpenGuard,
-        getattr, kernel_names, lookup, open, retransmitted,
-        server_open::{ServerOpenGuard, share_access},
+        getattr, kernel_names, lookup, open,
+        steps::retransmitted,
+        steps::server_open::{ServerOpenGuard, share_access},
     },
     protocol::{CreateRequest, NewOpen, OpenOwner},
     superblock::{Op, Superblock},

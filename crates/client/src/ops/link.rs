@@ -12,7 +12,8 @@ use crate::{
     inode::Inode,
     ops::{
         change::{self, NameChange, NameChangeOutcome, prove_change},
-        create, kernel_names, lookup, retransmitted,
+        create, kernel_names, lookup,
+        steps::retransmitted,
     },
     superblock::Op,
 };

@@ -28,7 +28,7 @@ use crate::{
     dentry_cache::{CachedDentry, NameInDirectory, ResolvedName},
     errno,
     inode::{Inode, InodeFlag, InodeState, SavedRequest, type_state::OpenedWith},
-    ops::{close::OpenGuard, getattr, kernel_names, open_retry, permission, readlink},
+    ops::{close::OpenGuard, getattr, kernel_names, permission, readlink, steps::open_retry},
     protocol::{LookupOpenReply, LookupOpenRequest, NfsReply, OpenOwner, ReadData},
     readdir::{
         names,

@@ -1,11 +1,13 @@
-//! The operations: one file per system call or NFS procedure, and the steps that several share.
+//! The operations: one file for each system call or group of alike ones. [`close`](mod@close) has
+//! flush, fsync and release, [`create`](mod@create) all that make an object, [`remove`] unlink and
+//! rmdir; opendir and readdir are in `readdir/emit.rs`.
 //!
 //! An operation puts together what is cached, lets curt-policy decide whether that is an answer,
 //! and else sends the request that is decided and caches its reply.
 //!
 //! Each function takes the [`Op`](crate::Op) of its operation, which is created once per request.
 //! Shared steps are in files of their own: `permission` (the check of rights), `kernel_names`
-//! (names that the kernel caches), `change` (the steps of all changes of names).
+//! (names that the kernel caches), `change` (the steps of all changes of names), and `steps/`.
 
 mod access;
 pub(crate) mod batch;
@@ -18,18 +20,14 @@ pub(crate) mod link;
 pub(crate) mod lock;
 pub(crate) mod lookup;
 pub(crate) mod open;
-pub(crate) mod open_retry;
 pub(crate) mod permission;
 pub(crate) mod read;
 pub(crate) mod readlink;
 pub(crate) mod remove;
 pub(crate) mod rename;
-pub(crate) mod retransmitted;
-pub(crate) mod server_open;
 pub(crate) mod setattr;
-pub(crate) mod siblings;
-pub(crate) mod silly_rename;
 pub(crate) mod statfs;
+pub(crate) mod steps;
 pub(crate) mod write;
 
 pub use crate::readdir::emit::{names_are_used, opendir, readdir};

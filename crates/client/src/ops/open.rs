@@ -30,9 +30,9 @@ use crate::{
     ops::{
         close::OpenGuard,
         getattr::{self, SiblingAttributes},
-        kernel_names, open_retry, permission,
-        server_open::ServerOpenGuard,
-        setattr,
+        kernel_names, permission, setattr,
+        steps::open_retry,
+        steps::server_open::ServerOpenGuard,
     },
     superblock::{Op, Superblock},
 };

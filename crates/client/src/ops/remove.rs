@@ -12,7 +12,9 @@ use crate::{
     open_unlink::RemovalGuard,
     ops::{
         change::{self, NameChangeOutcome, prove_change},
-        close, kernel_names, lookup, retransmitted, silly_rename,
+        close, kernel_names, lookup,
+        steps::retransmitted,
+        steps::silly_rename,
     },
     superblock::{Op, Superblock},
 };

@@ -15,7 +15,8 @@ use crate::{
         close::{self, OpenGuard},
         kernel_names, lookup,
         remove::{self, RemovalTarget},
-        retransmitted, silly_rename,
+        steps::retransmitted,
+        steps::silly_rename,
     },
     superblock::{Op, Superblock},
 };

@@ -1,10 +1,6 @@
 //! Time limits of work that consists of several requests.
 
-use std::{
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, thread, time::Duration};
 
 use curt_rpc::client::{Interrupt, Wake};
 use parking_lot::{Condvar, Mutex};
@@ -31,13 +27,8 @@ pub(super) fn within<R>(limit: Duration, interrupt: &Interrupt, work: impl FnOnc
         let watch = || {
             let waker: Arc<dyn Wake> = Arc::<DeadlineWakeup>::clone(&alarm);
             let _registration = interrupt.register(waker);
-            let end = Instant::now() + limit;
             let mut over = alarm.over.lock();
-            while !*over && !interrupt.is_raised() {
-                if alarm.wakeup.wait_until(&mut over, end).timed_out() {
-                    break;
-                }
-            }
+            alarm.wakeup.wait_while_for(&mut over, |over| !*over && !interrupt.is_raised(), limit);
             drop(over);
             ends.raise();
         };

@@ -216,7 +216,7 @@ pub struct ListRequest {
     pub verifier: CookieVerifier,
     /// Longest results, in bytes.
     pub size: u32,
-    /// With handles and attributes (READDIRPLUS).
+    /// Whether handles and attributes are requested (READDIRPLUS).
     pub plus: bool,
     /// The caller's rights that are requested as well ([`FileOperations::lists_with_rights`]).
     pub rights: Option<Access>,

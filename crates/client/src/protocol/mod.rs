@@ -10,11 +10,11 @@
 
 mod batch_operations;
 mod deadline;
-pub mod delegation;
+pub mod delegation_operations;
 mod file_operations;
-pub mod locking;
+pub mod lock_operations;
 pub mod mounting;
-pub mod opens;
+pub mod open_operations;
 mod read_data;
 pub mod rpc_client;
 pub mod v3;
@@ -31,16 +31,18 @@ use curt_types::{Fault, Timestamp};
 
 pub use batch_operations::{BatchOperations, PathReply};
 pub use curt_observe::{CompletedRequest, OperationCounters, OperationFigure};
-pub use delegation::{DelegationEnd, DelegationEvents, DelegationOperations, HeldDelegation, LeaseEnd};
+pub use delegation_operations::{
+    DelegationEnd, DelegationEvents, DelegationOperations, HeldDelegation, LeaseEnd,
+};
 pub use file_operations::{
     CreateRequest, CreatedObject, FileOperations, FsstatReply, LinkAttributes, ListRequest, LookupReply,
     ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, WriteReply, WriteRequest,
 };
-pub use locking::{
+pub use lock_operations::{
     LOCK_OWNERS_MAX, LockAnswer, LockCallbackId, LockEvents, LockMode, LockOperations, LockTestReply,
     RemoteLock, WireLock, WireOwner,
 };
-pub use opens::{
+pub use open_operations::{
     LookupOpenReply, LookupOpenRequest, NewOpen, OpenCaller, OpenContext, OpenExtras, OpenOperations,
     OpenOwner, OpenReply, ShareAccess, SiblingOpenRequest,
 };

@@ -10,7 +10,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use curt_observe::{Cause, Operation, Watchers, scope};
@@ -165,6 +165,12 @@ impl RpcClient {
     #[must_use]
     pub fn now(&self) -> Instant {
         self.clock.now()
+    }
+
+    /// The time of the wall clock.
+    #[must_use]
+    pub fn wall_clock(&self) -> SystemTime {
+        self.clock.wall_clock()
     }
 
     /// Sends a request, and retries while the server returns JUKEBOX.

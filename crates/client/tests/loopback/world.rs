@@ -232,7 +232,7 @@ impl World {
         self.mount_told(behaviour, transport, background, None, |_| {})
     }
 
-    /// With locks by `nlm`, over `transport`.
+    /// A mount with locks by `nlm`, over `transport`.
     pub(crate) fn mount_locking(
         &self,
         behaviour: ClientOptions,
@@ -243,7 +243,7 @@ impl World {
         self.mount_told(behaviour, transport, background, Some(nlm), |_| {})
     }
 
-    /// With a server whose limits are modified by `change`.
+    /// A mount of a server whose limits are modified by `change`.
     pub(crate) fn mount_limited(&self, change: impl FnOnce(&mut MountedRoot)) -> BenchMount {
         self.mount_told(ClientOptions::default(), self.transport(), Arc::new(Inline), None, change)
     }

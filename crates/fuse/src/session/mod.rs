@@ -189,8 +189,8 @@ impl<F: Filesystem> FuseSession<F> {
         self.shared.requests.interrupt_all();
     }
 
-    /// After the end: waits until all threads have completed their requests, at most until
-    /// `deadline`; returns whether all have.
+    /// For tests. After the end: waits until all threads have completed their requests, at most
+    /// until `deadline`; returns whether all have.
     #[must_use]
     pub fn wait_for_threads(&self, deadline: Instant) -> bool {
         self.shared.pool.wait_all_ended(deadline)

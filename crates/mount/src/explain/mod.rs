@@ -39,7 +39,8 @@ use crate::options::Settings;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
 /// Maximum wait for the end of the lifetimes of names: a control client waits 10 s for a reply.
 pub(crate) const NAMES_KEPT_MAX: Duration = Duration::from_secs(8);
-/// How much longer than the lifetimes last no name is granted one, if explaining did not begin.
+/// If explaining could not begin, names are granted no lifetime for this time after the last
+/// lifetime.
 const NAMES_WITHHELD: Duration = Duration::from_secs(60);
 /// Interval of the checks.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
@@ -141,9 +142,9 @@ impl Explainer {
         }
     }
 
-    /// Waits until the kernel keeps no name of this mount: it answers for them without a request.
-    /// From now on it is granted none; if they last too long to wait for them, also until the user
-    /// can try again, so that it does not fail each time.
+    /// Waits until the kernel caches no name of this mount, because it answers for such names
+    /// without a request. From now on names are granted no lifetime. If the last lifetime is too
+    /// long to wait for, this holds until the user can try again, so that not every attempt fails.
     fn await_names(&self) -> Result<(), ExplainError> {
         self.client.suspend_kernel_names(self.client.kernel_names_expire_in() + NAMES_WITHHELD);
         let kept = self.client.kernel_names_expire_in();

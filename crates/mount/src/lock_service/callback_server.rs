@@ -18,8 +18,10 @@ use super::host_service::HostLockService;
 use super::programs::{CallbackPrograms, MONITOR_CALLBACK, may_wait, record_of};
 use super::registration::{self, LocalPortmapper};
 
-/// Servers call seldom, and any host can connect.
-const LIMITS: (usize, usize, usize) = (64, 8, 4);
+/// The limits of connections and threads. Servers call seldom, and any host can connect.
+const CONNECTIONS_MAX: usize = 64;
+const THREADS_MAX: usize = 8;
+const THREADS_PER_CLIENT_MAX: usize = 4;
 
 /// How long a portmapper that registers nothing for this process is not asked again.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(300);
@@ -123,8 +125,12 @@ impl NlmCallbackServer {
         service: &Arc<HostLockService>,
     ) -> Option<()> {
         let [tcp, udp] = CallbackPrograms::for_both_transports(service).ok()?.map(Arc::new);
-        let (connections, threads, threads_per_client) = LIMITS;
-        let limits = Limits { connections, threads, threads_per_client, ..Limits::default() };
+        let limits = Limits {
+            connections: CONNECTIONS_MAX,
+            threads: THREADS_MAX,
+            threads_per_client: THREADS_PER_CLIENT_MAX,
+            ..Limits::default()
+        };
         let server = RpcServer::new(vec![listener], tcp, limits).ok()?;
         let datagrams = DatagramServer::new(socket, udp, may_wait).ok()?;
         self.servers = Some((server.handle(), datagrams.handle()));

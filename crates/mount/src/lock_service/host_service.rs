@@ -6,8 +6,9 @@
 //! directory of the records, to which this user alone can write, and are named after the network
 //! namespace.
 //!
-//! A server has to serve the programs itself: it has a mount that serves them give up by the line
-//! `yield`, and serves all mounts. Another server answers `kept`.
+//! A server on this host has to serve the programs itself, for all mounts. It sends the line
+//! `yield` to the mount that serves them, which gives them up. A second server gets the answer
+//! `kept`.
 //!
 //! Lines from a mount: `join SVID ADDRESS…`, `answer NUMBER 0|1`. Lines from the service:
 //! `registered 0|1 STATE` (also later, if its servers can call it now, or cannot any more),
@@ -52,7 +53,7 @@ const RETRY: Duration = Duration::from_millis(100);
 /// could not be reached.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often grants from unknown addresses have the server asked.
+/// Minimum interval between two requests that grants from unknown addresses cause.
 const UNVERIFIED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The line by which a server has a mount give up the service.
@@ -175,9 +176,9 @@ impl ServicePaths {
         Ok(LineReader::new(stream).next()?.as_deref() == Some(KEPT))
     }
 
-    /// The socket of the service. For who has the right to serve.
+    /// The socket of the service. Only the holder of the right to serve may call this.
     pub(super) fn listen(&self) -> io::Result<UnixListener> {
-        // That of a service that was killed.
+        // A service that was killed has left its socket.
         let _ = fs::remove_file(&self.socket);
         UnixListener::bind(&self.socket)
     }
@@ -237,7 +238,7 @@ fn join(place: &ServicePaths, mount: &RegisteredMount, joined: &mpsc::Sender<()>
     Ok(())
 }
 
-/// LineReader of bounded length.
+/// Reads lines of bounded length.
 struct LineReader(BufReader<UnixStream>);
 
 impl LineReader {
@@ -292,15 +293,15 @@ pub(super) struct HostLockService {
     yields: AtomicBool,
     others: Mutex<Vec<Arc<RemoteMount>>>,
     connections: AtomicUsize,
-    /// When a grant from an unknown address had a server asked.
+    /// The time of the last request that a grant from an unknown address caused.
     unverified: Mutex<Option<Instant>>,
     state: i32,
     /// The state number of the system's monitor, if it watches the servers; otherwise 0.
     system_state: AtomicI32,
-    /// Where the system's monitor does not notify servers of a restart of this host.
+    /// The record of servers to notify of a restart of this host, unless the system's monitor does.
     host: Option<HostState>,
     send_notice: SendNotice,
-    /// Where the server has the programs that owns this service.
+    /// The ports of the programs, if a server owns this service.
     server: Mutex<Option<ServerPorts>>,
     callbacks: Mutex<Option<NlmCallbackServer>>,
     last_refusal: LastRefusal,
@@ -386,8 +387,8 @@ impl HostLockService {
         service
     }
 
-    /// Begins to serve the programs if servers can call them, and the mounts. `server`: where the
-    /// server has them that owns this service.
+    /// Begins to serve the programs if servers can call them, and the mounts. `server`: the ports
+    /// of the programs, if a server owns this service.
     pub(super) fn serve_callbacks(self: &Arc<Self>, server: Option<ServerPorts>) {
         *self.server.lock() = server;
         let callbacks = self.callbacks();
@@ -469,9 +470,9 @@ impl HostLockService {
         self.watch_by(monitor, mount, locks);
     }
 
-    /// The notice of an earlier restart of this host frees its locks at the server. So a server
-    /// gets it before the first mount locks there, or never; from the system's monitor, if there is
-    /// one.
+    /// Has the servers of a mount watched by `monitor`. The notice of an earlier restart of this
+    /// host frees its locks at a server. So a server gets it before the first mount locks there, or
+    /// never. The system's monitor sends it, if there is one.
     fn watch_by(&self, monitor: Option<SystemMonitor>, mount: &RegisteredMount, locks: LocksOfMount) {
         if let Some(host) = &self.host {
             let may_notify = locks == LocksOfMount::NoneYet && self.is_monitor.load(Relaxed);
@@ -493,7 +494,8 @@ impl HostLockService {
         self.others().iter().for_each(|other| self.watch_by(monitor, &other.mount, LocksOfMount::MayExist));
     }
 
-    /// The state number that mounts lock with: that of whoever notifies their servers of a restart.
+    /// The state number in the locks of mounts. It belongs to the monitor that notifies their
+    /// servers of a restart: the system's, or this service.
     fn state_of_mounts(&self) -> i32 {
         match self.system_state.load(Relaxed) {
             0 => self.state,
@@ -595,8 +597,8 @@ impl HostLockService {
         }
     }
 
-    /// Another lock manager, such as the kernel's, may have been registered instead of this one, or
-    /// have ended; rpcbind or rpc.statd may have been started.
+    /// Checks whether another lock manager, such as the kernel's, was registered instead of this
+    /// one, or has ended, and whether rpcbind or rpc.statd was started.
     fn check_registration(self: &Arc<Self>) {
         let mut callbacks = self.callbacks.lock();
         if *self.progress.0.lock() != ServiceProgress::Serves {
@@ -635,8 +637,8 @@ impl HostLockService {
         }
     }
 
-    /// Has a mount, or the own mount, ask its server again for what is blocked there, unless one
-    /// has just done so.
+    /// Has `mount`, or the mount of this process, send its blocked requests to the server again,
+    /// unless a mount has just done so.
     fn ask_again(&self, mount: Option<&Arc<RemoteMount>>) {
         let mut last = self.unverified.lock();
         if last.is_some_and(|last| last.elapsed() < UNVERIFIED_INTERVAL) {
@@ -685,7 +687,7 @@ impl RemoteMount {
         Ok(())
     }
 
-    /// A mount that does not reply in time may have the lock all the same.
+    /// Passes a grant to its mount. A mount that does not reply in time may have accepted the lock.
     fn granted(&self, grant: &Grant) -> GrantReply {
         let (answer, answered) = mpsc::channel();
         let number = self.last.fetch_add(1, Relaxed);
@@ -735,8 +737,8 @@ impl CallbackReceiver for HostLockService {
             debug!(%host, "a host that serves no mount says that it restarted");
             return;
         }
-        // It is not remembered: a notice may be forged, and the true one has the same number. A
-        // mount finds out whether it is the first one of a restart.
+        // The number is not recorded: a notice may be forged, and the true one has the same number.
+        // A mount determines whether the notice is the first of a restart.
         info!(%host, state, "the server is said to have restarted");
         for other in others {
             let _ = writeln!(other.stream.lock(), "restarted");

@@ -1,10 +1,11 @@
-//! Names that a kernel keeps let nobody into a directory that he may not search: whoever may not is
-//! told of a name no later than the kernel may keep it after the client could know, and not at all
-//! once a chmod of this client's own, or a rename into a closed directory, has returned.
+//! A user without search permission gets no name of a directory after the kernel's lifetime of that
+//! name has ended. The lifetime counts from the moment at which the client could know. After this
+//! client's own chmod or rename has returned, such a user gets no name at all.
 //!
-//! A directory that its owner and others change, its owner, who looks up a name of it, and somebody
-//! else, whom the kernel answers without a request where it can. A look-up is decided, answered
-//! later, and received by the kernel a moment after that. Other requests are answered at once.
+//! The model has a directory that its owner and other clients change. The owner looks up a name of
+//! it. Another user does so too, and the kernel answers this user without a request where it can.
+//! A look-up is decided, then answered, and then received by the kernel. Other requests are
+//! answered at once.
 
 use core::time::Duration;
 use std::fmt;

@@ -58,7 +58,7 @@ impl<'a> CallContext<'a> {
         }
     }
 
-    /// A context of a peer that can be called.
+    /// For tests: a context of a peer that can be called.
     #[must_use]
     pub const fn detached_with_backchannel(
         peer: SocketAddr,

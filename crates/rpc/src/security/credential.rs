@@ -98,9 +98,9 @@ impl AuthFlavor for AuthSysCredential {
 
 /// The flavor of a client's call.
 pub(crate) enum CallFlavor<'a> {
-    /// Without protection.
+    /// A credential without protection.
     Identity(&'a dyn AuthFlavor),
-    /// With a security context.
+    /// A security context.
     Context(Arc<dyn AuthFlavor>),
 }
 

@@ -184,7 +184,8 @@ pub(super) fn find<'r>(
                 None => None,
             };
             let Some(root) = root else {
-                // What has just lost its name has to be asked whether it still exists.
+                // An object that has just lost its last name may not exist any more: a GETATTR must
+                // ask for its attributes.
                 let is_named = node.attributes.nlink > 0;
                 let attributes = is_named.then(|| target.exported(node.attributes));
                 return Ok(FoundName { object: child(request, target, &node, name)?, attributes });

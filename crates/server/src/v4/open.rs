@@ -250,11 +250,11 @@ const fn is_open_already(claim: &OpenClaim<'_>) -> bool {
     }
 }
 
-/// Whether a claim goes with the rest of the arguments. The owner is one of the session's client,
-/// whatever its client id says (RFC 8881 section 18.16.3).
+/// Checks whether the claim is consistent with the other arguments. The owner is one of the
+/// session's client, whatever its client id says (RFC 8881 section 18.16.3).
 fn check_claim(asked: &OpenArgs4<'_>) -> Outcome {
     match (&asked.how, &asked.claim) {
-        // Every other claim is of a file that exists.
+        // All other claims concern an existing file.
         (OpenHow::NoCreate, _) | (_, OpenClaim::Null(_)) => Ok(()),
         (OpenHow::Create(_), _) => Err(NfsStat4::Inval.into()),
     }
@@ -326,7 +326,7 @@ fn unchanged<'r>(
     Ok(FoundFile { directory: info, ..FoundFile::existing(object) })
 }
 
-/// The existing file that the arguments accept, where none can be created because of `refusal`.
+/// The existing file that the arguments accept. `refusal`: why no file can be created.
 fn take<'r>(
     compound: &mut Compound<'r, '_>,
     directory: &Object<'r>,
@@ -384,7 +384,7 @@ fn create<'r>(
     let info = change_info(&around);
     let made = match value {
         Ok(made) => made,
-        // What exists is not a regular file, which is a status of its own.
+        // The object is not a regular file, which has a status of its own.
         Err(Fault::Exist) if is_unchecked => {
             let object = names::lookup(request, &Object::Exported(directory.clone()), name)?;
             return Ok(FoundFile { directory: info, ..FoundFile::existing(object) });

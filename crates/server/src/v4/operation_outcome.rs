@@ -13,9 +13,9 @@ pub(crate) type Outcome = Result<(), OpFailure>;
 /// Why an operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpFailure {
-    /// With this status. What the operation appended is dropped.
+    /// The status. What the operation appended is dropped.
     Status(NfsStat4),
-    /// With this status, which has a body of its own: what the operation appended.
+    /// A status that has a body of its own: what the operation appended.
     WithBody(NfsStat4),
 }
 

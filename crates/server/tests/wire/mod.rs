@@ -61,7 +61,7 @@ impl Served {
         Self::wrapped(exports, limits, |service| service)
     }
 
-    /// With a service around that of the server.
+    /// A server with a service around its own.
     pub fn wrapped(
         exports: Vec<ExportDefinition>,
         limits: Limits,

@@ -59,7 +59,7 @@ pub(crate) struct ListArguments {
     /// Mount options of all passes besides acdirmin=1,acdirmax=2 [default: none]
     #[arg(long, value_name = "OPTIONS", default_value = "", hide_default_value = true)]
     options: String,
-    /// Minimum duration of a pass with held replies
+    /// Minimum duration of a pass with delayed replies
     #[arg(long, value_name = "SECONDS", default_value_t = 20.0)]
     pass_seconds: f64,
     /// Leave out readdir=restart
@@ -192,7 +192,7 @@ fn passes(place: &mut ListingSetup<'_>, arguments: &ListArguments, there: &Path)
     let full_changing = place.pass(&ListingRunPlan { changing, ..plan.clone() })?;
     let delay = hold(arguments.pass_seconds, full_idle.figures.readdir)?;
     let hold = Some(delay);
-    eprintln!("every third reply held for {:.1} s", delay.as_secs_f64());
+    eprintln!("every third reply delayed by {:.1} s", delay.as_secs_f64());
     let idle = place.pass(&ListingRunPlan { hold, ..plan.clone() })?;
     let slow_changing = place.pass(&ListingRunPlan { hold, changing, ..plan.clone() })?;
     let restart = match arguments.no_restart {
@@ -223,10 +223,10 @@ impl ListingRuns {
         let mut all = vec![
             ("full speed, idle", &self.full_idle),
             ("full speed, changing", &self.full_changing),
-            ("held, idle", &self.idle),
-            ("held, changing", &self.changing),
+            ("delayed, idle", &self.idle),
+            ("delayed, changing", &self.changing),
         ];
-        all.extend(self.restart.as_ref().map(|restart| ("held, changing, readdir=restart", restart)));
+        all.extend(self.restart.as_ref().map(|restart| ("delayed, changing, readdir=restart", restart)));
         all
     }
 }

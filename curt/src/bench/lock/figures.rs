@@ -96,7 +96,7 @@ pub(super) struct LockRun {
     pub(super) stopped: bool,
     /// The mean time of a turn beyond the hold.
     pub(super) turn: TurnTime,
-    /// Of Curt mounts.
+    /// The cost of a turn, on mounts by Curt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cost: Option<LockCostFigures>,
     /// Grabs over time.

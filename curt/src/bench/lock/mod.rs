@@ -126,7 +126,7 @@ impl BenchLockArguments {
         }
     }
 
-    /// As a user whom the servers keep waiting would run it.
+    /// The run with `locks=server-first`: fewer processes, and a time limit.
     fn server_first_plan(&self) -> AcquisitionPlan {
         let processes = self.processes.min(SERVER_FIRST_PROCESSES);
         let plan = self.plan();

@@ -1,12 +1,13 @@
 //! The threads that call lock managers of other hosts.
 //!
 //! Callbacks to one host are made one after another, by one thread at a time, over a connection
-//! that is kept; the results of asynchronous requests likewise, over another one, and without
-//! waiting for a reply: most hosts send none. Each call is bounded in time. A host that cannot be
-//! called is not tried again for a while, in which its callbacks fail at once; half of the threads
-//! are for hosts that could be called last time, and one of the others for hosts that were not
-//! called yet. Results of asynchronous requests to such hosts leave it to callbacks: their
-//! addresses may be forged.
+//! that is kept. The results of asynchronous requests are sent in the same way, over another
+//! connection, and without waiting for a reply: most hosts send none. Each call is bounded in time.
+//! A host that cannot be called is not tried again for a while, in which its callbacks fail at
+//! once. Half of the threads are for hosts that could be called last time, and one of the others
+//! for callbacks to hosts that were not called yet. Results never use that thread, because the
+//! addresses of such hosts may be forged.
+//!
 //! One thread always waits for calls. It starts others, because threads that a serving thread
 //! started would have its restrictions.
 //!
@@ -28,7 +29,7 @@ use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{CallError, LocalAddress, SingleCalls};
 use curt_rpc::message::ProcedureId;
 use curt_server::{GrantId, GrantedCallOutcome, GrantedLock, LockPeers, NfsService, PeerCall, PeerCallKind};
-use curt_xdr::{Encode, put_fixed};
+use curt_xdr::Encoded;
 use parking_lot::{Condvar, Mutex};
 
 use super::monitor::MonitorThread;
@@ -518,15 +519,6 @@ impl HostState {
 
 const fn target(procedure: NlmProcedure) -> ProcedureId {
     ProcedureId { program: nlm4::PROGRAM, version: nlm4::VERSION, procedure: procedure.number() }
-}
-
-/// Arguments that are encoded already.
-struct Encoded<'a>(&'a [u8]);
-
-impl Encode for Encoded<'_> {
-    fn encode(&self, out: &mut Vec<u8>) {
-        put_fixed(out, self.0);
-    }
 }
 
 #[cfg(test)]

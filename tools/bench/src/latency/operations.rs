@@ -137,7 +137,7 @@ struct SessionCalls {
     sequence_at: usize,
     /// The sequence ids of the last calls, by slot.
     sequences: Vec<u32>,
-    /// Of CLOSE: the offset of the stateid in a call, and the opens that are left.
+    /// For CLOSE: the offset of the stateid in a call, and the opens that are left.
     closed: Option<(usize, OpenStateids)>,
 }
 

@@ -19,7 +19,7 @@ use curt_proto::nfs4::{
 use curt_rpc::auth::RpcCredential;
 use curt_rpc::message::call_record;
 use curt_types::FileHandle;
-use curt_xdr::{Encode, Opaque, VarArray, put_fixed};
+use curt_xdr::{Encoded, Opaque, VarArray};
 
 use super::connection::exchange;
 use super::operations::{BLOCK_BYTES, LatencyOperation, NAME_DIGITS, block, results};
@@ -86,8 +86,8 @@ impl<'a> LatencySession<'a> {
     ) -> Result<Self> {
         let credential = place.credential;
         let slots = shape.outstanding;
-        let mut ask = |arguments| {
-            let call = call_record(0, PROGRAM, VERSION, COMPOUND, credential, &Encoded(arguments));
+        let mut ask = |arguments: Vec<u8>| {
+            let call = call_record(0, PROGRAM, VERSION, COMPOUND, credential, &Encoded(&arguments));
             Ok(results(&exchange(stream, &call)?)?.to_vec())
         };
         let (client, session) = create(&mut ask, place.owner.as_bytes(), slots, generation)?;
@@ -264,15 +264,6 @@ fn got(results: &mut CompoundResults<'_>) -> Result<FileHandle> {
     FileHandle::new(handle.object.bytes()).context("a handle that is too long")
 }
 
-/// Arguments that are encoded already.
-struct Encoded(Vec<u8>);
-
-impl Encode for Encoded {
-    fn encode(&self, out: &mut Vec<u8>) {
-        put_fixed(out, &self.0);
-    }
-}
-
 /// The arguments of a COMPOUND.
 pub(crate) fn arguments(operations: impl FnOnce(&mut CompoundEncoder<'_>)) -> Vec<u8> {
     let mut arguments = Vec::new();
@@ -284,7 +275,7 @@ pub(crate) fn arguments(operations: impl FnOnce(&mut CompoundEncoder<'_>)) -> Ve
 
 /// A call of COMPOUND as a record; the xid is set when it is sent.
 fn call(credential: &RpcCredential, operations: impl FnOnce(&mut CompoundEncoder<'_>)) -> Vec<u8> {
-    call_record(0, PROGRAM, VERSION, COMPOUND, credential, &Encoded(arguments(operations)))
+    call_record(0, PROGRAM, VERSION, COMPOUND, credential, &Encoded(&arguments(operations)))
 }
 
 /// Calls COMPOUND with these arguments, and returns the results.

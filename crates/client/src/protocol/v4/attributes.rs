@@ -117,7 +117,7 @@ pub(super) fn object_of(fattr: &Fattr4<'_>) -> Result<Attributes, DecodeError> {
     object(&values(fattr, OBJECT)?).ok_or(missing)
 }
 
-/// One number for the two of a file system. Servers use small ones, or random ones.
+/// Combines the two numbers of a file system into one. Servers use small or random numbers.
 const fn fsid(fsid: Fsid4) -> u64 {
     match fsid.minor {
         0 => fsid.major,
@@ -132,8 +132,8 @@ fn id(owner: OpaqueLimited<'_>) -> u32 {
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(UNKNOWN_ID)
 }
 
-/// A directory before and after an operation. The two belong to one step only if the server says
-/// so, and if the directory has not changed before its attributes were returned.
+/// A directory before and after an operation. `before` is used only if the server declares the
+/// change atomic, and if the directory did not change again before its attributes were returned.
 pub(super) fn directory_step(info: Option<ChangeInfo>, after: Option<Attributes>) -> Wcc {
     let is_one_step =
         |info: &ChangeInfo| info.atomic && after.is_some_and(|after| after.change == Some(info.after));
@@ -141,8 +141,8 @@ pub(super) fn directory_step(info: Option<ChangeInfo>, after: Option<Attributes>
     Wcc { before, after }
 }
 
-/// A file before and after an operation, by two GETATTRs around it in the same compound. A change
-/// of another client between them belongs to the step (`docs/decisions/changes-by-others.md`).
+/// A file before and after an operation, from two GETATTRs around it in the same compound. A change
+/// by another client between them is not detected (`docs/decisions/changes-by-others.md`).
 pub(super) fn file_step(before: Option<u64>, after: Option<Attributes>) -> Wcc {
     Wcc { before: before.map(|change| PreOpState::new(0, ChangeStamp::Change(change))), after }
 }

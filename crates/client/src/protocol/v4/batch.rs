@@ -104,7 +104,7 @@ impl BatchOperations for NfsV4 {
                     Err(_) if !found.is_empty() => break,
                     one => one?,
                 };
-                let was_last = one.is_err() || results.0.is_at_end();
+                let was_last = one.is_err() || results.operations.is_at_end();
                 found.push(one);
                 if was_last {
                     break;
@@ -168,7 +168,7 @@ impl BatchOperations for NfsV4 {
         let first = answer.as_ref().ok().and_then(|answer| answer.outcome.as_ref().ok()?.first());
         match first {
             Some(Ok(())) => self.server.accepted(&[ServerFeature::TypeComparison]),
-            // Whether that is about the comparison shows when they are removed one by one.
+            // NOTSUPP may concern NVERIFY or REMOVE; removing the names one by one shows which.
             Some(Err(Fault::Notsupp)) => return None,
             Some(Err(_)) | None => {}
         }

@@ -159,7 +159,7 @@ impl CallArguments for CompoundCall<'_> {
         }
         for operation in &self.prefix.piggybacked {
             operations.push(&PutfhArgs4 { object: NfsFh4::from(&operation.file) });
-            match operation.does {
+            match operation.kind {
                 PiggybackedKind::Close => {
                     operations.push(&CloseArgs4 { seqid: 0, stateid: operation.stateid })
                 }
@@ -251,7 +251,7 @@ impl CompoundPrefix<'_> {
 
     fn layout(&self) -> PrefixLayout {
         PrefixLayout {
-            piggybacked: self.piggybacked.iter().map(|operation| operation.does).collect(),
+            piggybacked: self.piggybacked.iter().map(|operation| operation.kind).collect(),
             has_file: self.open.is_some(),
             has_open: self.open.as_ref().is_some_and(|open| open.delayed.is_some()),
         }
@@ -589,7 +589,7 @@ impl NfsV4 {
     /// Piggybacked operations whose compound was not executed, or not known to be.
     fn requeue_piggybacked(&self, piggybacked: Vec<PiggybackedOperation>) {
         let (returns, others): (Vec<_>, Vec<_>) =
-            piggybacked.into_iter().partition(|operation| operation.does == PiggybackedKind::Return);
+            piggybacked.into_iter().partition(|operation| operation.kind == PiggybackedKind::Return);
         returns
             .iter()
             .filter_map(PiggybackedOperation::returned)
@@ -727,11 +727,11 @@ impl NfsV4 {
     ) -> Result<PrefixOutcome, CallError> {
         let mut piggybacked = std::mem::take(&mut prefix.piggybacked).into_iter();
         while let Some(operation) = piggybacked.next() {
-            let result = match outcome(operation.does.result(results)) {
+            let result = match outcome(operation.kind.result(results)) {
                 Ok(result) => result,
                 Err(error) => {
                     self.requeue_piggybacked(piggybacked.collect());
-                    return Err(self.rpc.malformed(operation.does.operation().name(), error));
+                    return Err(self.rpc.malformed(operation.kind.operation().name(), error));
                 }
             };
             if result == Err(NfsStat4::RetryUncachedRep) {
@@ -792,7 +792,7 @@ impl NfsV4 {
             (NfsStat4::Openmode, Some(open))
                 if matches!(request.operation, Nfs4Operation::Write | Nfs4Operation::Setattr)
                     && request.lock.is_none()
-                    && self.opens.doubt_access(open.key, open.stateid) =>
+                    && self.opens.access_refused(open.key, open.stateid) =>
             {
                 Some(Attempt::Again)
             }
@@ -820,7 +820,7 @@ impl NfsV4 {
             lost => Attempt::Repeat(lost),
         };
         match status {
-            // The request that is in doubt may still be executed: the same number again.
+            // An earlier copy may still be executed, so the sequence number is not advanced.
             NfsStat4::Delay => {
                 slot.refused();
                 Ok(Attempt::Wait(JUKEBOX_DELAY_MIN))

@@ -50,7 +50,7 @@ impl NfsV4 {
         };
         // The server may have kept the verifier in the times. From now on the time of the last
         // access distinguishes the file from those of others.
-        let accessed = unique_time(verifier);
+        let accessed = unique_time(self.rpc.wall_clock(), verifier);
         let times = SetAttributes { atime: SetTime::Time(accessed), mtime: SetTime::ServerTime, ..set };
         let times = EncodedAttributes::new(&times);
         let owner_name = owner_name(owner.number);
@@ -81,7 +81,7 @@ impl NfsV4 {
             done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
             done!(results.pass(Nfs4Operation::Savefh), Wcc::default());
             let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), Wcc::default());
-            let generation = results.1;
+            let generation = results.generation;
             let created = created(results, is_exclusive, |handle| {
                 let sent = SentOpen { access, wants_delegation: false, generation };
                 self.opened(handle, owner, sent, GrantedOpen::from(&ok));
@@ -120,9 +120,9 @@ impl NfsV4 {
     }
 }
 
-/// The present time in seconds by the local clock, and a fraction of its own.
-fn unique_time(verifier: Verifier4) -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+/// The time in seconds by the local clock, and a fraction of its own.
+fn unique_time(now: SystemTime, verifier: Verifier4) -> Timestamp {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let fraction = u64::from_be_bytes(verifier.0) % 1_000_000_000;
     Timestamp::new(since.as_secs().cast_signed(), u32::try_from(fraction).unwrap_or_default())
 }

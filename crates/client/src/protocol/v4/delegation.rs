@@ -6,15 +6,15 @@
 //! forgets it. The least recently used ones are returned first, by second chance. One that is not
 //! used for long is returned too.
 //!
-//! A recall can arrive before the reply to the OPEN that granted the delegation. As long as such
-//! replies are outstanding, recalls of unknown delegations are remembered: of all of them, whether
-//! or not the server says by referring triples which it means (section 2.10.6.3), since a slot is
-//! free before its reply is dealt with. A reply that was lost may have granted a delegation too:
-//! its caller was interrupted, or the OPEN was executed a second time, and the server tells once
-//! what it has granted. After that what is unknown and recalled is returned, once no reply can
-//! bring it.
+//! A recall can arrive before the reply to the OPEN that granted the delegation. While such replies
+//! are outstanding, each recall of an unknown delegation is remembered. Referring triples (section
+//! 2.10.6.3) are not relied on, since a slot is free before its reply is processed. A reply that
+//! was lost may have granted a delegation too: its caller was interrupted, or the OPEN was executed
+//! a second time, and the server reports a delegation once. Once no outstanding reply can contain
+//! the delegation, it is returned.
 //!
-//! What ends is reported before its DELEGRETURN can be sent, with no lock held. Sends nothing.
+//! The end of a delegation is reported before its DELEGRETURN can be sent, with no lock held. This
+//! module sends nothing.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -36,7 +36,7 @@ use super::{
     results::is_revoked,
     session::SessionGeneration,
 };
-use crate::protocol::delegation::{DelegationEnd, DelegationEvents, HeldDelegation, LeaseEnd};
+use crate::protocol::{DelegationEnd, DelegationEvents, HeldDelegation, LeaseEnd};
 
 /// The delegations of a client.
 #[derive(Default)]
@@ -104,7 +104,7 @@ pub(super) struct ReturnedDelegation {
     pub(super) stateid: Stateid,
     pub(super) credential: Arc<RpcCredential>,
     /// Only with its own credential: the server has refused another's.
-    pub(super) is_tied: bool,
+    pub(super) needs_own_credential: bool,
 }
 
 /// The owner of the open of an unknown delegation: no open has it. The largest number is that of
@@ -168,7 +168,7 @@ impl DelegationRecord {
             key: OpenKey { file: file.clone(), owner: self.owner },
             stateid: self.stateid,
             credential: Arc::clone(&self.credential),
-            is_tied: false,
+            needs_own_credential: false,
         }
     }
 }
@@ -227,7 +227,12 @@ impl Delegations {
             && !self.to_return.iter().any(is_waiting)
         {
             let key = OpenKey { file, owner: UNKNOWN_OWNER };
-            self.to_return.push_back(ReturnedDelegation { key, stateid, credential, is_tied: false });
+            self.to_return.push_back(ReturnedDelegation {
+                key,
+                stateid,
+                credential,
+                needs_own_credential: false,
+            });
         }
     }
 
@@ -356,7 +361,7 @@ impl HeldDelegations {
                 key: open.key.clone(),
                 stateid: offered.stateid,
                 credential: Arc::clone(open.credential),
-                is_tied: false,
+                needs_own_credential: false,
             });
             drop(state);
             self.return_now();
@@ -471,7 +476,7 @@ impl HeldDelegations {
         let mut taken = Vec::new();
         for _ in 0..state.to_return.len() {
             let Some(waiting) = state.to_return.pop_front() else { break };
-            if taken.len() < most && (!waiting.is_tied || *waiting.credential == *credential) {
+            if taken.len() < most && (!waiting.needs_own_credential || *waiting.credential == *credential) {
                 taken.push(waiting);
             } else {
                 state.to_return.push_back(waiting);
@@ -500,11 +505,11 @@ impl HeldDelegations {
         match outcome {
             Err(NfsStat4::Delay | NfsStat4::Grace) => self.put_back(returned),
             Err(status)
-                if !returned.is_tied
+                if !returned.needs_own_credential
                     && !is_revoked(status)
                     && !matches!(status, NfsStat4::BadStateid | NfsStat4::StaleStateid) =>
             {
-                self.put_back(ReturnedDelegation { is_tied: true, ..returned });
+                self.put_back(ReturnedDelegation { needs_own_credential: true, ..returned });
             }
             Ok(()) | Err(_) => self.forget(&returned.key.file, returned.stateid),
         }
@@ -546,7 +551,7 @@ impl HeldDelegations {
     /// The server knows none of them any more. Those that were held can be reclaimed in the session
     /// `next` or a later one; until then nothing is served by them.
     pub(super) fn forgotten_by_server(&self, next: SessionGeneration) {
-        self.lease.doubt();
+        self.lease.suspend();
         let mut state = self.state.lock();
         let lost = state.end_surplus(0);
         let reclaimed = lost.iter().map(|ended| DelegationToReclaim {

@@ -12,7 +12,6 @@ use std::{
     io,
     path::Path,
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use curt_proto::nfs4::{OPAQUE_MAX, Verifier4};
@@ -86,8 +85,8 @@ impl ClientIdentity {
 
 /// A verifier that no other instance has.
 fn new_verifier() -> Verifier4 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Verifier4(RandomState::new().hash_one((since, std::process::id())).to_be_bytes())
+    // The keys of the state are random.
+    Verifier4(RandomState::new().hash_one(std::process::id()).to_be_bytes())
 }
 
 /// A hash that is the same in each process: the keys of a default hasher are.

@@ -17,7 +17,7 @@ pub(super) fn page(
     results: &mut CompoundResultReader<'_>,
     asked: Bitmap4,
 ) -> Result<ReaddirPage, DecodeError> {
-    let decoder = results.0.decoder();
+    let decoder = results.operations.decoder();
     let verifier: Verifier4 = decoder.get()?;
     let mut names = Vec::new();
     let end = loop {
@@ -54,7 +54,7 @@ pub(super) fn page(
 /// [`CompoundResults::status`](curt_proto::nfs4::CompoundResults::status)), which does not concern
 /// the names before them.
 pub(super) fn parent(results: &mut CompoundResultReader<'_>) -> Option<u64> {
-    results.0.next::<()>(Nfs4Operation::Lookupp).ok()?;
+    results.operations.next::<()>(Nfs4Operation::Lookupp).ok()?;
     results.values(attributes::FILEID).ok()??.fileid
 }
 

@@ -120,7 +120,7 @@ impl LockOperations for NfsV4 {
                         return Ok(LockReply::Granted);
                     }
                     // It was granted by the server of before.
-                    place = self.locks.again(&place);
+                    place = self.locks.current_state(&place);
                     continue;
                 }
                 Ok(Some(Err(status))) => status,
@@ -132,7 +132,7 @@ impl LockOperations for NfsV4 {
             if self.is_lost_now(file, stateid) {
                 return Ok(LockReply::Refused(LockError::Failed(Fault::Io)));
             }
-            place = self.locks.again(&place);
+            place = self.locks.current_state(&place);
         }
         Err(CallError::SystemError)
     }
@@ -196,13 +196,13 @@ impl LockOperations for NfsV4 {
             operations.push(&LocktArgs4 { kind, offset, length, owner: owner(client, &name) });
         };
         let reply = self.send(&question(caller, Nfs4Operation::Lockt, &append))?;
-        let mut results = CompoundResultReader(self.decoded(reply.results())?, reply.generation());
+        let mut results = CompoundResultReader::new(self.decoded(reply.results())?, reply.generation());
         if let Err(fault) = self.decoded(results.pass(Nfs4Operation::Putfh))? {
             return Ok(LockTestReply::Refused(LockError::Failed(fault)));
         }
-        let status = results.0.status(Nfs4Operation::Lockt).and_then(|status| match status {
+        let status = results.operations.status(Nfs4Operation::Lockt).and_then(|status| match status {
             NfsStat4::Ok => Ok(None),
-            NfsStat4::Denied => Ok(Some(results.0.decoder().get::<LockDenied<'_>>()?)),
+            NfsStat4::Denied => Ok(Some(results.operations.decoder().get::<LockDenied<'_>>()?)),
             status => Err(ResultError::Failed(status)),
         });
         Ok(match self.decoded(outcome(status))? {
@@ -288,7 +288,7 @@ impl NfsV4 {
     ) -> Result<Option<LockReply>, CallError> {
         let kind = wire_type(lock.lock_type, false);
         if self.opens.usable(&place.open, access_for(lock.lock_type)) == UsableOpen::None {
-            self.locks.holds_not(place, lock.range);
+            self.locks.not_granted(place, lock.range);
             return Ok(None);
         }
         match self.send_lock(caller, place, kind, lock.range, CompoundPurpose::Ordinary)? {
@@ -296,7 +296,7 @@ impl NfsV4 {
                 self.locks.granted(place, stateid, lock);
             }
             Some(Err(NfsStat4::Grace | NfsStat4::Delay)) => return Ok(Some(LockReply::Grace)),
-            Some(Err(_)) | None => self.locks.holds_not(place, lock.range),
+            Some(Err(_)) | None => self.locks.not_granted(place, lock.range),
         }
         Ok(None)
     }
@@ -364,7 +364,7 @@ impl NfsV4 {
     /// The server does not accept a lock's stateid. Returns whether locks are lost by that, which
     /// is reported; otherwise the stateid is one of before.
     pub(super) fn is_lost_now(&self, file: &FileHandle, stateid: Stateid) -> bool {
-        match self.locks.doubt(file, stateid) {
+        match self.locks.stateid_refused(file, stateid) {
             StateidRejection::Replaced => false,
             StateidRejection::Lost(lost) => {
                 let has_lost = !lost.ranges.is_empty();
@@ -433,7 +433,7 @@ impl NfsV4 {
                     None => return Ok(None),
                     Some(Ok(stateid)) => {
                         self.locks.reclaimed(&place, stateid);
-                        place = self.locks.again(&place);
+                        place = self.locks.current_state(&place);
                     }
                     Some(Err(NfsStat4::Delay)) => {
                         self.pause(RECOVERY_PAUSE, interrupt)?;

@@ -234,7 +234,7 @@ impl LockStateTable {
     }
 
     /// The current state for a request that is sent again.
-    pub(super) fn again(&self, place: &LockStateRef) -> LockStateRef {
+    pub(super) fn current_state(&self, place: &LockStateRef) -> LockStateRef {
         let states = &mut *self.states.lock();
         let epoch = states.epoch;
         let file = &place.open.file;
@@ -255,7 +255,7 @@ impl LockStateTable {
         true
     }
 
-    /// The server has denied a lock, and will notify this client or not.
+    /// The server has denied a lock. `is_waiting`: whether it will notify this client.
     pub(super) fn denied(&self, place: &LockStateRef, is_waiting: bool) {
         if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
             state.is_waiting = is_waiting;
@@ -270,7 +270,7 @@ impl LockStateTable {
     }
 
     /// A LOCK whose reply was lost turns out not to be granted.
-    pub(super) fn holds_not(&self, place: &LockStateRef, range: ByteRange) {
+    pub(super) fn not_granted(&self, place: &LockStateRef, range: ByteRange) {
         if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
             state.held.set(range, None);
         }
@@ -347,7 +347,7 @@ impl LockStateTable {
     }
 
     /// The server does not accept this stateid of a lock.
-    pub(super) fn doubt(&self, file: &FileHandle, stateid: Stateid) -> StateidRejection {
+    pub(super) fn stateid_refused(&self, file: &FileHandle, stateid: Stateid) -> StateidRejection {
         let states = &mut *self.states.lock();
         let is_its =
             |state: &&mut ClientLockState| state.stateid.is_some_and(|its| its.other == stateid.other);
@@ -393,7 +393,7 @@ impl LockStateTable {
         }
     }
 
-    /// All locks of a state were reclaimed or are lost: these are.
+    /// Ends the reclaim of a state. `lost`: ranges that were not reclaimed.
     pub(super) fn reclaim_ended(&self, place: &LockStateRef, lost: &LockRanges) -> Option<WireOwner> {
         let states = &mut *self.states.lock();
         let state = states.state(&place.open.file, place.name)?;

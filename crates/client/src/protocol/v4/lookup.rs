@@ -113,14 +113,18 @@ impl NfsV4 {
     ) -> Result<(), DecodeError> {
         found.granted = results.rights(with_open.rights)?;
         if let Some(owner) = owner {
-            let ok: Option<OpenOk4<'_>> = optional(results.0.next(Nfs4Operation::Open))?;
+            let ok: Option<OpenOk4<'_>> = optional(results.operations.next(Nfs4Operation::Open))?;
             let Some(ok) = ok else { return Ok(()) };
-            let sent = SentOpen { access: ShareAccess::Read, wants_delegation: true, generation: results.1 };
+            let sent = SentOpen {
+                access: ShareAccess::Read,
+                wants_delegation: true,
+                generation: results.generation,
+            };
             found.delegation = self.opened(&found.found.handle, owner, sent, GrantedOpen::from(&ok));
             found.was_opened = true;
             found.granted = results.rights(with_open.rights)?;
-            // Attributes of before the grant are not covered by the delegation: others are
-            // requested if there are none of after it.
+            // The delegation does not cover attributes from before its grant. If the reply has none
+            // from after it, they are dropped, and requested when needed.
             let former = found.found.attributes.filter(|_| found.delegation.is_none());
             found.found.attributes = results.attributes()?.or(former);
         }

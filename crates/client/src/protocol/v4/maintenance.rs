@@ -81,7 +81,7 @@ impl NfsV4 {
             let Some(this) = this.upgrade() else { return };
             this.send_returns(&Interrupt::never());
             this.is_returning.store(false, Relaxed);
-            // What was added meanwhile.
+            // Delegations that were added meanwhile.
             this.send_returns(&Interrupt::never());
         };
         self.background.spawn(Box::new(give_back));
@@ -94,7 +94,7 @@ impl NfsV4 {
             && let Some(credential) = self.delegations.return_credential()
             && self.send(&alone(RpcCaller { credential: &credential, interrupt })).is_ok()
         {
-            // How many one compound takes depends on the session.
+            // The session limits the number in one compound.
             let left = self.delegations.returns_count();
             in_vain = if left < fewest { 0 } else { in_vain + 1 };
             fewest = fewest.min(left);
@@ -135,8 +135,8 @@ impl NfsV4 {
         self.background.spawn_after(WRITER_KEPT_FOR, Box::new(close));
     }
 
-    /// A request was given up that may have opened these. Its slot is settled in the background,
-    /// and what it has opened is closed.
+    /// A request was given up that may have opened these files. Its slot is settled in the
+    /// background, and its opens are closed.
     pub(super) fn abandon(&self, opens: Vec<AbandonedOpen>) {
         self.opens.abandon(opens);
         self.settle_after(None);

@@ -233,7 +233,7 @@ impl NfsV4 {
             return Ok((Err(fault(status)), A::default()));
         }
         let results = self.decoded(reply.results())?;
-        self.decoded(judge(&mut CompoundResultReader(results, reply.generation())))
+        self.decoded(judge(&mut CompoundResultReader::new(results, reply.generation())))
     }
 
     /// A local refusal, for a request that cannot be encoded.
@@ -569,10 +569,12 @@ impl FileOperations for NfsV4 {
                 let ok: AccessOk4 = done!(results.next(Nfs4Operation::Access), about);
                 granted = Some(Access::from_bits(ok.access).common(rights));
             }
-            match outcome(results.0.status(Nfs4Operation::Readdir).and_then(|status| match status {
-                NfsStat4::Ok => Ok(()),
-                status => Err(curt_proto::nfs4::ResultError::Failed(status)),
-            }))? {
+            match outcome(results.operations.status(Nfs4Operation::Readdir).and_then(
+                |status| match status {
+                    NfsStat4::Ok => Ok(()),
+                    status => Err(curt_proto::nfs4::ResultError::Failed(status)),
+                },
+            ))? {
                 Ok(()) => {}
                 // A cookie that is no longer valid.
                 Err(NfsStat4::NotSame) => return Ok((Err(Fault::BadCookie), about)),
@@ -859,7 +861,7 @@ fn compared(
     results: &mut CompoundResultReader<'_>,
     compare: Nfs4Operation,
 ) -> Result<Result<(), Fault>, DecodeError> {
-    Ok(outcome(results.0.next::<()>(compare))?.map_err(|status| match status {
+    Ok(outcome(results.operations.next::<()>(compare))?.map_err(|status| match status {
         NfsStat4::NotSame => Fault::Notdir,
         NfsStat4::Same => Fault::Isdir,
         status => fault(status),

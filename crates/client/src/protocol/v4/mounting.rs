@@ -204,15 +204,18 @@ fn walk(
         operations.bare(Nfs4Operation::Getfh);
     };
     let reply = nfs.send(&question(caller, Nfs4Operation::Lookup, &append)).map_err(EstablishError::Call)?;
-    let mut results =
-        CompoundResultReader(nfs.decoded(reply.results()).map_err(EstablishError::Call)?, reply.generation());
+    let mut results = CompoundResultReader::new(
+        nfs.decoded(reply.results()).map_err(EstablishError::Call)?,
+        reply.generation(),
+    );
     let first = if from.is_some() { Nfs4Operation::Putfh } else { Nfs4Operation::Putrootfh };
     let operations = std::iter::once(first).chain(components.iter().map(|_| Nfs4Operation::Lookup));
     for operation in operations {
-        let result = nfs.decoded(outcome(results.0.next::<()>(operation))).map_err(EstablishError::Call)?;
+        let result =
+            nfs.decoded(outcome(results.operations.next::<()>(operation))).map_err(EstablishError::Call)?;
         result.map_err(EstablishError::Path)?;
     }
-    let handle = nfs.decoded(outcome(results.0.next::<GetfhOk4<'_>>(Nfs4Operation::Getfh)));
+    let handle = nfs.decoded(outcome(results.operations.next::<GetfhOk4<'_>>(Nfs4Operation::Getfh)));
     handle.map_err(EstablishError::Call)?.map(|ok| ok.object.into()).map_err(EstablishError::Path)
 }
 

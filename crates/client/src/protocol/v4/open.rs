@@ -144,7 +144,7 @@ impl From<&OpenOk4<'_>> for GrantedOpen {
 pub(super) enum UsableOpen {
     /// There is none: the anonymous stateid is used.
     None,
-    /// With this stateid.
+    /// The open that has this stateid.
     Stateid(Stateid),
     /// The open is delayed: an OPEN for reading with this credential precedes the request.
     Delayed(Arc<RpcCredential>),
@@ -196,10 +196,10 @@ pub(super) struct PiggybackedOperation {
     pub(super) file: FileHandle,
     owner: u32,
     pub(super) stateid: Stateid,
-    pub(super) does: PiggybackedKind,
+    pub(super) kind: PiggybackedKind,
     credential: Arc<RpcCredential>,
     /// A delegation is returned with its own credential only.
-    is_tied: bool,
+    needs_own_credential: bool,
 }
 
 /// The operation of a [`PiggybackedOperation`].
@@ -221,7 +221,7 @@ struct Opens {
     /// Opens without users. One that is used again stays here until it is found.
     idle: VecDeque<OpenKey>,
     /// Opens with fewer accesses in use than opened.
-    too_wide: VecDeque<OpenKey>,
+    to_downgrade: VecDeque<OpenKey>,
     /// Piggybacked operations whose compound was not executed.
     waiting: VecDeque<PiggybackedOperation>,
     /// The owners of the opens of each file.
@@ -419,7 +419,7 @@ impl Opens {
             && is_needed(open)
         {
             open.may_be_wider = true;
-            self.too_wide.push_back(key);
+            self.to_downgrade.push_back(key);
         }
     }
 
@@ -584,7 +584,7 @@ impl OpenTable {
         if open.is_used() {
             let is_too_wide = open.narrower().is_some();
             if is_too_wide {
-                opens.too_wide.push_back(key.clone());
+                opens.to_downgrade.push_back(key.clone());
             }
             return is_too_wide;
         }
@@ -600,13 +600,13 @@ impl OpenTable {
     pub(super) fn narrow(&self, key: &OpenKey) {
         let opens = &mut *self.0.lock();
         if opens.opens.get(key).is_some_and(|open| open.is_used() && open.narrower().is_some()) {
-            opens.too_wide.push_back(key.clone());
+            opens.to_downgrade.push_back(key.clone());
         }
     }
 
     /// The stateid for I/O. Its sequence number is zero, which stands for the newest state: an
-    /// upgrade may be in flight (section 8.2.2). Only what reads needs a delayed OPEN: who writes
-    /// does not fail because the file cannot be read.
+    /// upgrade may be in flight (section 8.2.2). Only a READ needs a delayed OPEN: a WRITE does not
+    /// fail because the file cannot be read.
     pub(super) fn usable(&self, key: &OpenKey, access: ShareAccess) -> UsableOpen {
         let opens = self.0.lock();
         match opens.opens.get(key) {
@@ -667,7 +667,7 @@ impl OpenTable {
     }
 
     /// The server does not know this stateid of an open any more. Returns whether that is news.
-    pub(super) fn doubt(&self, key: &OpenKey, stateid: Stateid) -> bool {
+    pub(super) fn stateid_refused(&self, key: &OpenKey, stateid: Stateid) -> bool {
         let opens = &mut *self.0.lock();
         let Some(open) = opens.opens.get_mut(key) else { return false };
         let is_news = open.stateid.other == stateid.other && open.standing == OpenValidity::Valid;
@@ -679,11 +679,11 @@ impl OpenTable {
 
     /// The server refuses a WRITE with this stateid, as if the file were open for reading alone.
     /// Returns whether it is to be opened again, because it has users who write.
-    pub(super) fn doubt_access(&self, key: &OpenKey, stateid: Stateid) -> bool {
+    pub(super) fn access_refused(&self, key: &OpenKey, stateid: Stateid) -> bool {
         let is_written = self.0.lock().opens.get(key).is_some_and(|open| {
             open.used().any(|access| access != ShareAccess::Read && open.has_opened(access))
         });
-        is_written && self.doubt(key, stateid)
+        is_written && self.stateid_refused(key, stateid)
     }
 
     /// The file of an open cannot be opened again.
@@ -712,7 +712,7 @@ impl OpenTable {
                 open.is_queued = false;
             }
         }
-        opens.too_wide.clear();
+        opens.to_downgrade.clear();
         opens.waiting.clear();
         opens.abandoned.clear();
     }
@@ -795,8 +795,8 @@ impl OpenTable {
         valid.map(|(key, open)| (key.clone(), open.stateid)).collect()
     }
 
-    /// The operations that are piggybacked on a compound of this credential, at most this number;
-    /// without a time of all that wait.
+    /// The operations that are piggybacked on a compound of this credential, at most this number.
+    /// Without `now`, all waiting operations qualify.
     pub(super) fn take_piggybacked(
         &self,
         credential: &RpcCredential,
@@ -817,13 +817,13 @@ impl OpenTable {
                 opens.waiting.push_back(operation);
             }
         }
-        while let Some(key) = opens.too_wide.pop_front() {
+        while let Some(key) = opens.to_downgrade.pop_front() {
             if let Some(open) = opens.opens.get_mut(&key)
                 && let Some(narrower) = open.narrower().filter(|_| open.is_used())
                 && open.standing == OpenValidity::Valid
             {
                 if piggybacked.len() >= most || *open.credential != *credential {
-                    opens.too_wide.push_front(key);
+                    opens.to_downgrade.push_front(key);
                     break;
                 }
                 piggybacked.push(PiggybackedOperation::of(&key, open, narrower));
@@ -868,7 +868,7 @@ impl OpenTable {
     /// The most opens that wait to be closed or narrowed.
     pub(super) fn unused_count(&self) -> usize {
         let opens = self.0.lock();
-        opens.waiting.len() + opens.too_wide.len() + opens.idle.len()
+        opens.waiting.len() + opens.to_downgrade.len() + opens.idle.len()
     }
 
     /// The credential of an open that waits to be closed, and is not kept any longer at `now`.
@@ -877,9 +877,9 @@ impl OpenTable {
         if let Some(operation) = opens.waiting.front() {
             return Some(Arc::clone(&operation.credential));
         }
-        let keys = opens.too_wide.iter().chain(&opens.idle);
+        let keys = opens.to_downgrade.iter().chain(&opens.idle);
         let mut waiting = keys.filter_map(|key| opens.opens.get(key));
-        // What is delegated has left the queue of idle ones, or will when it is found there.
+        // A delegated open leaves the queue of idle ones when it is found there.
         let is_waiting = |open: &&Open| match open.is_used() {
             true => open.standing == OpenValidity::Valid && open.narrower().is_some(),
             false => open.idle_since.is_some() && open.idle(now, opens.idle.len()).is_closed(),
@@ -894,7 +894,7 @@ impl OpenTable {
         operation: &PiggybackedOperation,
         outcome: Result<Stateid, NfsStat4>,
     ) {
-        match (operation.does, outcome) {
+        match (operation.kind, outcome) {
             (_, Err(NfsStat4::Delay | NfsStat4::Grace)) => self.put_back(vec![operation.clone()]),
             (PiggybackedKind::Downgrade(_), Ok(stateid)) => {
                 let key = OpenKey { file: operation.file.clone(), owner: operation.owner };
@@ -925,7 +925,7 @@ impl OpenTable {
     pub(super) fn put_back(&self, piggybacked: Vec<PiggybackedOperation>) {
         let opens = &mut *self.0.lock();
         for operation in piggybacked {
-            if matches!(operation.does, PiggybackedKind::Downgrade(_)) {
+            if matches!(operation.kind, PiggybackedKind::Downgrade(_)) {
                 opens.narrow_again(&operation, |_| true);
             } else {
                 opens.waiting.push_back(operation);
@@ -949,30 +949,30 @@ impl PiggybackedOperation {
             file: returned.key.file.clone(),
             owner: returned.key.owner,
             stateid: returned.stateid,
-            does: PiggybackedKind::Return,
+            kind: PiggybackedKind::Return,
             credential: Arc::clone(&returned.credential),
-            is_tied: returned.is_tied,
+            needs_own_credential: returned.needs_own_credential,
         }
     }
 
     /// The delegation that it returns.
     pub(super) fn returned(&self) -> Option<ReturnedDelegation> {
-        (self.does == PiggybackedKind::Return).then(|| ReturnedDelegation {
+        (self.kind == PiggybackedKind::Return).then(|| ReturnedDelegation {
             key: OpenKey { file: self.file.clone(), owner: self.owner },
             stateid: self.stateid,
             credential: Arc::clone(&self.credential),
-            is_tied: self.is_tied,
+            needs_own_credential: self.needs_own_credential,
         })
     }
 
-    fn of(key: &OpenKey, open: &Open, does: PiggybackedKind) -> Self {
+    fn of(key: &OpenKey, open: &Open, kind: PiggybackedKind) -> Self {
         Self {
             file: key.file.clone(),
             owner: key.owner,
             stateid: open.stateid,
-            does,
+            kind,
             credential: Arc::clone(&open.credential),
-            is_tied: false,
+            needs_own_credential: false,
         }
     }
 }

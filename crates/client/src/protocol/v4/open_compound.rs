@@ -73,7 +73,7 @@ impl NfsV4 {
         let mut answer = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
-            let sent = SentOpen { access, wants_delegation, generation: results.1 };
+            let sent = SentOpen { access, wants_delegation, generation: results.generation };
             self.server.accepted_open();
             self.opened(file, owner, sent, GrantedOpen::from(&ok));
             let granted = results.rights(rights)?;
@@ -162,10 +162,10 @@ impl NfsV4 {
         rights: Access,
         sibling: SiblingOpenRequest<'_>,
     ) -> Result<Option<LookupOpenReply>, DecodeError> {
-        if optional(results.0.next::<()>(Nfs4Operation::Putfh))?.is_none() {
+        if optional(results.operations.next::<()>(Nfs4Operation::Putfh))?.is_none() {
             return Ok(None);
         }
-        let Some(ok) = optional(results.0.next::<OpenOk4<'_>>(Nfs4Operation::Open))? else {
+        let Some(ok) = optional(results.operations.next::<OpenOk4<'_>>(Nfs4Operation::Open))? else {
             return Ok(None);
         };
         let delegation = self.opened(sibling.file, owner, sent, GrantedOpen::from(&ok));

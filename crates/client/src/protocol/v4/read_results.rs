@@ -29,14 +29,14 @@ pub(super) fn read_results(
     asked: usize,
 ) -> DecodedReply<ReadOutcome, Option<Attributes>> {
     let about = results.attributes()?;
-    let ok = match outcome(results.0.next::<ReadOk4<'_>>(Nfs4Operation::Read))? {
+    let ok = match outcome(results.operations.next::<ReadOk4<'_>>(Nfs4Operation::Read))? {
         Ok(ok) => ok,
         Err(NfsStat4::Openmode) => return Ok((Ok(ReadOutcome::Mode), about)),
         Err(status) => return Ok((Err(fault(status)), about)),
     };
     let length = ok.data.bytes().len();
     // The data are found from the end of the reply.
-    let is_last = results.0.decoder().remaining().is_empty();
+    let is_last = results.operations.decoder().remaining().is_empty();
     if !is_last || !is_valid_length(length, ok.eof, asked) {
         let value = u32::try_from(length).unwrap_or(u32::MAX);
         return Err(DecodeError::BadValue { name: "READ4resok.data", value });
@@ -55,7 +55,7 @@ pub(super) fn decode_optional_read(
     results: &mut CompoundResultReader<'_>,
     asked: u32,
 ) -> Result<Option<ReadData>, DecodeError> {
-    let ok: Option<ReadOk4<'_>> = optional(results.0.next(Nfs4Operation::Read))?;
+    let ok: Option<ReadOk4<'_>> = optional(results.operations.next(Nfs4Operation::Read))?;
     let ok = ok.filter(|ok| is_valid_length(ok.data.bytes().len(), ok.eof, as_length(asked)));
     Ok(ok.map(|ok| ReadData { bytes: SharedBytes::new(ok.data.bytes().to_vec()), end: ok.eof }))
 }
@@ -69,7 +69,7 @@ pub(super) struct ReadResultsSink {
 
 impl CompoundSink for ReadResultsSink {
     fn consume(&self, results: CompoundResults<'_>) -> bool {
-        let results = &mut CompoundResultReader(results, SessionGeneration::default());
+        let results = &mut CompoundResultReader::new(results, SessionGeneration::default());
         let Ok(about) = results.attributes() else { return false };
         let Ok(Ok(ok)) = results.next::<ReadOk4<'_>>(Nfs4Operation::Read) else { return false };
         let bytes = ok.data.bytes();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     fn read(reply: &[u8], asked: usize) -> Result<ReadOutcome, DecodeError> {
-        let mut results = CompoundResultReader(
+        let mut results = CompoundResultReader::new(
             CompoundResults::new(reply).expect("its header is right"),
             SessionGeneration::default(),
         );

@@ -404,7 +404,7 @@ impl NfsV4 {
             Ok(()) | Err(NfsStat4::CompleteAlready | NfsStat4::Notsupp) => {
                 self.delegations.end_reclaiming();
                 self.decoded(optional(results.next::<()>(Nfs4Operation::Putrootfh)))?;
-                let lease = CompoundResultReader(results, reply.generation()).values(attributes::LEASE);
+                let lease = CompoundResultReader::new(results, reply.generation()).values(attributes::LEASE);
                 let lease = self.decoded(lease)?.and_then(|values| values.lease_time);
                 let mut session = self.session.lock();
                 if let Some(lease) = lease {
@@ -567,15 +567,11 @@ impl NfsV4 {
             ..question(RpcCaller { credential, interrupt }, Nfs4Operation::Open, &append)
         };
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(None) };
-        let mut results = CompoundResultReader(self.decoded(reply.results())?, reply.generation());
-        let lose_reply = || {
-            if let Some(opening) = &opening {
-                opening.lose_reply(credential);
-            }
-        };
+        let mut results = CompoundResultReader::new(self.decoded(reply.results())?, reply.generation());
+        let lose_reply = || opening.iter().for_each(|opening| opening.lose_reply(credential));
         for (done, Reclaim { key, access, is_delegated }) in batch.iter().enumerate() {
-            let found = outcome(results.0.next::<()>(Nfs4Operation::Putfh));
-            let opened = outcome(results.0.next::<OpenOk4<'_>>(Nfs4Operation::Open));
+            let found = outcome(results.operations.next::<()>(Nfs4Operation::Putfh));
+            let opened = outcome(results.operations.next::<OpenOk4<'_>>(Nfs4Operation::Open));
             let opened = found.and_then(|found| opened.map(|opened| found.and(opened)));
             let ok = match self.decoded(opened) {
                 Ok(Ok(ok)) => ok,
@@ -588,7 +584,8 @@ impl NfsV4 {
                     return if *key != first.key { Ok(Some((done, None))) } else { Err(error) };
                 }
             };
-            let sent = SentOpen { access: *access, wants_delegation: *is_delegated, generation: results.1 };
+            let sent =
+                SentOpen { access: *access, wants_delegation: *is_delegated, generation: results.generation };
             let held = self.opened(&key.file, owner, sent, GrantedOpen::from(&ok));
             if held.is_none() && !self.opens.has_users(key) {
                 self.close_soon();
@@ -647,7 +644,7 @@ impl NfsV4 {
     /// The server does not know this stateid of an open any more: what was locked through it is
     /// lost.
     pub(super) fn doubt_open(&self, key: &OpenKey, stateid: Stateid) {
-        if self.opens.doubt(key, stateid) {
+        if self.opens.stateid_refused(key, stateid) {
             self.lose_locks_of(key);
         }
     }

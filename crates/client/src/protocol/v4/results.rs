@@ -13,31 +13,38 @@ use super::{
 };
 use crate::protocol::{CreatedObject, LookupReply};
 
-/// Reads the results of a compound, operation by operation; with the number of the session that
-/// executed it.
-pub(super) struct CompoundResultReader<'a>(pub(super) CompoundResults<'a>, pub(super) SessionGeneration);
+/// Reads the results of a compound, operation by operation.
+pub(super) struct CompoundResultReader<'a> {
+    pub(super) operations: CompoundResults<'a>,
+    /// The session that executed the compound.
+    pub(super) generation: SessionGeneration,
+}
 
 /// The outcome of a compound: a value or a fault, and attributes.
 pub(super) type DecodedReply<T, A> = Result<(Result<T, Fault>, A), DecodeError>;
 
 impl<'a> CompoundResultReader<'a> {
+    pub(super) const fn new(operations: CompoundResults<'a>, generation: SessionGeneration) -> Self {
+        Self { operations, generation }
+    }
+
     /// The result of an operation whose failure is that of the intent.
     pub(super) fn next<T: Decode<'a>>(
         &mut self,
         operation: Nfs4Operation,
     ) -> Result<Result<T, Fault>, DecodeError> {
-        Ok(outcome(self.0.next(operation))?.map_err(fault))
+        Ok(outcome(self.operations.next(operation))?.map_err(fault))
     }
 
     /// The attributes of an object; `None` if they are not there.
     pub(super) fn attributes(&mut self) -> Result<Option<Attributes>, DecodeError> {
-        let fattr: Option<GetattrOk4<'a>> = optional(self.0.next(Nfs4Operation::Getattr))?;
+        let fattr: Option<GetattrOk4<'a>> = optional(self.operations.next(Nfs4Operation::Getattr))?;
         fattr.map(|ok| object_of(&ok.attributes)).transpose()
     }
 
     /// Other attributes.
     pub(super) fn values(&mut self, asked: Bitmap4) -> Result<Option<AttributeValues<'a>>, DecodeError> {
-        let fattr: Option<GetattrOk4<'a>> = optional(self.0.next(Nfs4Operation::Getattr))?;
+        let fattr: Option<GetattrOk4<'a>> = optional(self.operations.next(Nfs4Operation::Getattr))?;
         fattr.map(|ok| attributes::values(&ok.attributes, asked)).transpose()
     }
 
@@ -48,7 +55,7 @@ impl<'a> CompoundResultReader<'a> {
 
     /// The rights of `asked` that an ACCESS of an open has granted; `None` if it failed.
     pub(super) fn rights(&mut self, asked: Access) -> Result<Option<Access>, DecodeError> {
-        let ok: Option<AccessOk4> = optional(self.0.next(Nfs4Operation::Access))?;
+        let ok: Option<AccessOk4> = optional(self.operations.next(Nfs4Operation::Access))?;
         Ok(ok.map(|ok| Access::from_bits(ok.access).common(asked)))
     }
 
@@ -122,7 +129,7 @@ pub(super) fn created(
             let handle = FileHandle::from(ok.object);
             found(&handle);
             if are_times_set {
-                optional(results.0.next::<Bitmap4>(Nfs4Operation::Setattr))?;
+                optional(results.operations.next::<Bitmap4>(Nfs4Operation::Setattr))?;
             }
             Ok(LookupReply { handle, attributes: results.attributes()? })
         }

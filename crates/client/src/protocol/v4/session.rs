@@ -364,7 +364,7 @@ impl SessionState {
         let lease = Duration::from_secs(if seconds == 0 { 1 } else { seconds.into() });
         if lease < self.lease {
             // Replies have extended it by more.
-            self.lease_end.doubt();
+            self.lease_end.suspend();
         }
         self.lease = lease;
     }
@@ -537,7 +537,7 @@ impl SessionState {
         }
         if flags & (revoked | delegations_revoked | UNBOUND) != 0 {
             self.lease_doubts += 1;
-            self.lease_end.doubt();
+            self.lease_end.suspend();
         } else if doubts == self.lease_doubts {
             self.tested_at = None;
             self.lease_end.extend(sent_at + self.lease);

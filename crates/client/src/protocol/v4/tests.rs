@@ -114,7 +114,7 @@ impl Rig {
 
     fn piggybacked(&self, after: Duration) -> Vec<(PiggybackedKind, u32)> {
         let piggybacked = self.table.take_piggybacked(&self.credential, Some(self.now + after), 4);
-        piggybacked.iter().map(|operation| (operation.does, operation.stateid.seqid)).collect()
+        piggybacked.iter().map(|operation| (operation.kind, operation.stateid.seqid)).collect()
     }
 }
 
@@ -231,7 +231,7 @@ fn a_server_keeps_a_removed_file_only_for_the_users_whose_open_it_has() {
     assert!(!is_preserved());
     rig.opened_preserved(1, ShareAccess::Read);
     assert!(is_preserved(), "until the reader closes it");
-    rig.table.doubt(&rig.key(), stateid(3));
+    rig.table.stateid_refused(&rig.key(), stateid(3));
     assert!(!is_preserved(), "the server has lost the open");
     rig.opened_preserved(2, ShareAccess::Read);
     assert!(is_preserved());
@@ -250,7 +250,7 @@ fn an_open_with_fewer_accesses_in_use_is_downgraded() {
     assert!(rig.table.release(&rig.key(), ShareAccess::Both, rig.now));
     let piggybacked = rig.table.take_piggybacked(&rig.credential, Some(rig.now), 4);
     assert_eq!(
-        piggybacked.iter().map(|operation| operation.does).collect::<Vec<_>>(),
+        piggybacked.iter().map(|operation| operation.kind).collect::<Vec<_>>(),
         [PiggybackedKind::Downgrade(ShareAccess::Read)]
     );
     rig.table.piggybacked_done(&piggybacked[0], Ok(Stateid { seqid: 3, other: [3; 12] }));
@@ -293,7 +293,7 @@ fn a_close_that_was_overtaken_is_sent_again_unless_the_file_is_open_again() {
             continue;
         }
         let piggybacked = rig.table.take_piggybacked(&rig.credential, Some(rig.now), 4);
-        assert_eq!((piggybacked[0].does, piggybacked[0].stateid.seqid), (PiggybackedKind::Close, 0));
+        assert_eq!((piggybacked[0].kind, piggybacked[0].stateid.seqid), (PiggybackedKind::Close, 0));
         rig.table.piggybacked_done(&piggybacked[0], Err(NfsStat4::OldStateid));
         assert_eq!(rig.piggybacked(Duration::ZERO), [], "not for ever");
     }
@@ -352,7 +352,7 @@ fn a_delayed_open_outlasts_a_reopen_of_the_others() {
     rig.opened(3, 1, ShareAccess::Write);
     assert!(rig.table.share(&rig.key(), ShareAccess::Write));
     assert!(rig.table.use_unopened(&rig.key(), &rig.credential, ShareAccess::Read));
-    rig.table.doubt(&rig.key(), Stateid { seqid: 0, other: [3; 12] });
+    rig.table.stateid_refused(&rig.key(), Stateid { seqid: 0, other: [3; 12] });
     assert_eq!(rig.table.to_reopen(&rig.key()).unwrap().accesses, [ShareAccess::Write]);
     assert!(rig.table.release(&rig.key(), ShareAccess::Write, rig.now));
     assert_eq!(rig.usable(), UsableOpen::Reopen);
@@ -381,7 +381,10 @@ fn opened_twice() -> Rig {
 fn an_open_with_two_accesses_is_not_used_before_both_are_opened_again() {
     let rig = opened_twice();
     let stateid = Stateid { seqid: 0, other: [3; 12] };
-    assert!(rig.table.doubt(&rig.key(), stateid) && !rig.table.doubt(&rig.key(), stateid), "once");
+    assert!(
+        rig.table.stateid_refused(&rig.key(), stateid) && !rig.table.stateid_refused(&rig.key(), stateid),
+        "once"
+    );
     assert_eq!(to_reopen(&rig), Some(vec![ShareAccess::Read, ShareAccess::Write]));
     rig.opened(5, 1, ShareAccess::Read);
     assert_eq!(rig.usable(), UsableOpen::Reopen, "a WRITE would be refused");
@@ -421,7 +424,7 @@ fn another_stateid_than_before_means_that_the_other_accesses_are_lost() {
     rig.opened(9, 2, ShareAccess::Write);
     assert!(matches!(rig.usable(), UsableOpen::Stateid(_)));
     // A server that refuses a WRITE for the open's mode does not know the OPEN for writing.
-    assert!(rig.table.doubt_access(&rig.key(), Stateid { seqid: 0, other: [9; 12] }));
+    assert!(rig.table.access_refused(&rig.key(), Stateid { seqid: 0, other: [9; 12] }));
     assert_eq!(to_reopen(&rig), Some(vec![ShareAccess::Read, ShareAccess::Write]));
     rig.table.lose(&rig.key());
     assert_eq!(rig.usable(), UsableOpen::Lost);
@@ -431,7 +434,7 @@ fn another_stateid_than_before_means_that_the_other_accesses_are_lost() {
 fn a_downgrade_that_was_not_executed_is_sent_again() {
     let rig = Rig::new();
     let take = |after| rig.table.take_piggybacked(&rig.credential, Some(rig.now + after), 4);
-    let kinds = |taken: &[PiggybackedOperation]| taken.iter().map(|it| it.does).collect::<Vec<_>>();
+    let kinds = |taken: &[PiggybackedOperation]| taken.iter().map(|it| it.kind).collect::<Vec<_>>();
     rig.opened(3, 1, ShareAccess::Read);
     rig.opened(3, 2, ShareAccess::Both);
     for access in [ShareAccess::Read, ShareAccess::Both] {
@@ -492,13 +495,13 @@ fn a_stateid_that_the_server_has_forgotten_is_doubted_once() {
     let rig = Rig::new();
     rig.opened(3, 1, ShareAccess::Read);
     assert!(rig.table.share(&rig.key(), ShareAccess::Read));
-    rig.table.doubt(&rig.key(), Stateid { seqid: 0, other: [9; 12] });
+    rig.table.stateid_refused(&rig.key(), Stateid { seqid: 0, other: [9; 12] });
     assert!(matches!(rig.usable(), UsableOpen::Stateid(_)), "it was another one");
-    rig.table.doubt(&rig.key(), Stateid { seqid: 0, other: [3; 12] });
+    rig.table.stateid_refused(&rig.key(), Stateid { seqid: 0, other: [3; 12] });
     assert_eq!(rig.usable(), UsableOpen::Reopen);
     rig.opened(4, 1, ShareAccess::Read);
     assert!(matches!(rig.usable(), UsableOpen::Stateid(_)));
-    assert!(rig.table.doubt(&rig.key(), stateid(4)));
+    assert!(rig.table.stateid_refused(&rig.key(), stateid(4)));
     rig.table.lose(&rig.key());
     assert_eq!(rig.usable(), UsableOpen::Lost);
 }
@@ -763,7 +766,7 @@ fn a_reply_of_before_a_restart_changes_nothing() {
     let (place, used) = rig.lock(1);
     assert!(rig.table.granted(&place, stateid(1), &wire(1, 0, 9)));
     drop(used);
-    let late = rig.table.again(&place);
+    let late = rig.table.current_state(&place);
     rig.table.forgotten_by_server();
     assert!(!rig.table.granted(&late, stateid(1), &wire(1, 20, 29)));
     assert!(!rig.table.unlocked(&late, stateid(1), ByteRange::WHOLE));
@@ -772,8 +775,8 @@ fn a_reply_of_before_a_restart_changes_nothing() {
     rig.table.reclaimed(&reclaim.place, stateid(2));
     assert_eq!(rig.table.reclaim_ended(&reclaim.place, &LockRanges::default()), Some(WireOwner(1)));
     assert!(rig.table.next_to_reclaim().is_none());
-    assert_eq!(rig.table.doubt(&rig.file, stateid(1)), StateidRejection::Replaced);
-    let StateidRejection::Lost(lost) = rig.table.doubt(&rig.file, stateid(2)) else {
+    assert_eq!(rig.table.stateid_refused(&rig.file, stateid(1)), StateidRejection::Replaced);
+    let StateidRejection::Lost(lost) = rig.table.stateid_refused(&rig.file, stateid(2)) else {
         panic!("it is the one in use")
     };
     assert_eq!((lost.owner, lost.ranges.iter().count()), (Some(WireOwner(1)), 1));

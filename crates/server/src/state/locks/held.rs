@@ -37,9 +37,9 @@ struct Node {
     lock_type: LockType,
     by_position: Links,
     by_owner: Links,
-    /// The lock of this subtree by position that reaches furthest.
+    /// The lock of this subtree by position that ends last.
     furthest: u32,
-    /// Of those of other owners than that of `furthest`, the one that reaches furthest.
+    /// The lock of this subtree that ends last among those whose owner is not that of `furthest`.
     furthest_other: u32,
 }
 
@@ -218,8 +218,8 @@ impl HeldLocks {
         }
     }
 
-    /// Of the locks of a type that begin in or before the range, and are not of `owner`, the one
-    /// that reaches furthest, if it reaches the range.
+    /// The lock that ends last among those of this type that are not of `owner` and do not begin
+    /// behind the range, if it ends in or behind the range.
     fn furthest_of_others(
         &self,
         lock_type: LockType,

@@ -68,7 +68,7 @@ pub(super) enum Counted {
 }
 
 impl LockUsage {
-    /// Of an address with these limits.
+    /// The usage of an address with these limits.
     pub(crate) fn new(limits: ClientLimits, all: Option<Arc<Self>>) -> Self {
         let (locks, owners, waiters) = Default::default();
         Self { limits, locks, owners, waiters, all }

@@ -49,7 +49,7 @@ enum Step {
     CloseReader(usize),
     /// OPEN for writing asks whether it may.
     AskToWrite(usize),
-    /// And is granted.
+    /// OPEN for writing is granted.
     OpenToWrite(usize),
     Write(usize),
     CloseWriter(usize),
@@ -58,7 +58,7 @@ enum Step {
     Vanish(usize),
     /// A WRITE of NFSv3 asks whether it may.
     AskToChange,
-    /// And is executed.
+    /// The WRITE is executed.
     Change,
     Wait,
 }
@@ -70,7 +70,7 @@ struct Belief {
     writer: Option<Stateid>,
     may_write: bool,
     has_lock: bool,
-    /// And the version that it has seen.
+    /// The delegation, and the version that the client has seen.
     delegation: Option<(Stateid, u32)>,
     /// Waits since its delegation was recalled.
     recalled: Option<u8>,

@@ -7,7 +7,7 @@ use curt_proto::nfs4::{
 };
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_types::FileHandle;
-use curt_xdr::{DecodeError, Decoder, Encode, VarArray, put_fixed};
+use curt_xdr::{DecodeError, Decoder, Encode as _, VarArray};
 
 use crate::state::{CallbackRoute, CallbackSecurity, GrantingCall, Session};
 
@@ -104,15 +104,6 @@ impl CallbackArguments<'_> {
                 VarArray::default()
             }
         }
-    }
-}
-
-/// Arguments that are encoded already.
-pub(super) struct Encoded<'a>(pub(super) &'a [u8]);
-
-impl Encode for Encoded<'_> {
-    fn encode(&self, out: &mut Vec<u8>) {
-        put_fixed(out, self.0);
     }
 }
 

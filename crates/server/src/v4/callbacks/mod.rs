@@ -17,8 +17,9 @@ use curt_rpc::client::{CallError, RpcRequest};
 use curt_rpc::server::client_network;
 use curt_types::Fault;
 use curt_vfs::LeaseWatcher;
+use curt_xdr::Encoded;
 
-use self::codec::{CallbackArguments, CallbackResult, Encoded};
+use self::codec::{CallbackArguments, CallbackResult};
 use self::queue::{CallbackQueue, THREADS};
 use crate::lock_service::LockCallbacks;
 use crate::recalls::RecallSender;

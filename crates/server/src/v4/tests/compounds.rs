@@ -84,7 +84,7 @@ fn numbers_that_the_minor_version_does_not_have_are_illegal() {
     }
 }
 
-/// Of every operation: without SEQUENCE, without a current filehandle, and if it is not supported.
+/// Each operation without SEQUENCE, without a current filehandle, and if it is not supported.
 #[test]
 fn operations_are_refused_where_the_table_says_so() {
     let server = Server::new();

@@ -21,7 +21,7 @@ use curt_rpc::message::{CallMessage, ProcedureId};
 use curt_rpc::server::{CallContext, Limits, RpcServer, RpcServerHandle, RpcService as _};
 use curt_types::FileHandle;
 use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
-use curt_xdr::{Decode, Encode, Opaque, VarArray};
+use curt_xdr::{Decode, Encoded, Opaque, VarArray};
 use parking_lot::Mutex;
 
 use crate::exports::CredentialFlavor;
@@ -29,15 +29,6 @@ use crate::{
     ExportClient, ExportDefinition, ExportRules, Fsid, NfsService, NfsServiceConfig, PersistentState,
     RulesByFlavor, Squash,
 };
-
-/// Arguments that are encoded already.
-struct Encoded<'a>(&'a [u8]);
-
-impl Encode for Encoded<'_> {
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.0);
-    }
-}
 
 /// The operations of a compound, after SEQUENCE.
 pub(super) type Operations<'a> = &'a dyn Fn(&mut CompoundEncoder<'_>);

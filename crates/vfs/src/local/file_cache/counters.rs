@@ -15,7 +15,7 @@ pub struct FileCacheCounters {
     pub allocations: u64,
     /// Descriptors removed from the cache (`releases`).
     pub releases: u64,
-    /// Of these, those evicted because they were idle or space was needed (`evictions`).
+    /// Descriptors among these that were idle, or whose space was needed (`evictions`).
     pub evictions: u64,
     /// The sum of the ages of the removed descriptors in milliseconds.
     pub age_ms: u64,

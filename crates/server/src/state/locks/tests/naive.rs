@@ -287,7 +287,7 @@ enum Call {
         who: Who,
         cells: Cells,
     },
-    /// Of the waiter at this position, or of a request that may not wait.
+    /// Cancels the waiter at this position, or a request that may not wait.
     Cancel {
         waiter: usize,
     },

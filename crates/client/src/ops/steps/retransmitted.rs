@@ -35,7 +35,7 @@ fn execution(sb: &Superblock, directory: &Inode, ended: NameChangeOutcome) -> Op
 }
 
 /// The object of `name`, if the change that failed with EEXIST has created it.
-pub(super) fn own_object(
+pub(in crate::ops) fn own_object(
     op: &Op<'_>,
     directory: &Arc<Inode>,
     name: &[u8],

@@ -14,7 +14,7 @@ use crate::{
     errno,
     inode::Inode,
     open_file::OpenFile,
-    ops::siblings::{self, Siblings},
+    ops::steps::siblings::{self, Siblings},
     protocol::{OpenExtras, OpenOwner, ReadData, ShareAccess},
     superblock::{Op, Superblock},
 };

@@ -1,8 +1,8 @@
-//! Files that are opened together with another, because a program opens a directory's files in an
+//! Files that are opened together with another, because a program opens the files of a directory in
 //! order.
 //!
-//! Policy decides; what is known of a file decides whether an OPEN is of use before a program opens
-//! it: it is a small file without data here, which nobody here has open, and not delegated yet.
+//! Policy decides how many files. A file qualifies if it is small, has no data here, is not open
+//! here, and is not delegated.
 
 use std::{sync::Arc, time::Instant};
 

@@ -59,7 +59,7 @@ impl LeaseEnd {
     }
 
     /// The server has lost some state of this client, which is to be determined first.
-    pub fn doubt(&self) {
+    pub fn suspend(&self) {
         self.end.store(0, Ordering::Release);
     }
 
@@ -164,7 +164,7 @@ mod tests {
         lease.extend(origin + Duration::from_secs(5));
         assert!(held.is_valid(at(9)));
         assert!(!held.is_valid(at(10)));
-        lease.doubt();
+        lease.suspend();
         assert!(!held.is_valid(at(1)));
         lease.extend(origin + Duration::from_secs(10));
         assert!(held.is_valid(at(1)));
