@@ -1,4 +1,5 @@
-//! A client of NFSv4.1 as tests need it: one connection, and a session with one slot in use.
+//! A client of NFSv4.1 as tests need it: one connection, and a session with one slot in use. It
+//! accepts every callback, and does nothing about it.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -6,7 +7,9 @@ use std::net::TcpStream;
 use anyhow::{Context as _, Result, ensure};
 use curt_proto::nfs4::*;
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
-use curt_rpc::message::{AcceptStatus, call_record, decode_reply_header};
+use curt_rpc::message::{
+    AcceptStatus, CallMessage, call_record, decode_reply_header, encode_accepted_header,
+};
 use curt_xdr::{Decoder, Encode, Opaque, VarArray};
 
 /// The minor version.
@@ -17,6 +20,9 @@ pub struct Nfs4Client {
     stream: TcpStream,
     session: SessionId,
     sequence: u32,
+    /// The last one. They differ from those of callbacks, which tshark would mix up.
+    xid: u32,
+    called_back: Vec<CallbackOperation>,
 }
 
 /// Arguments of COMPOUND, encoded already.
@@ -35,7 +41,13 @@ impl Nfs4Client {
     /// The server cannot be reached, or refuses the client.
     pub fn connect(address: &str, owner: &str) -> Result<Self> {
         let stream = TcpStream::connect(address)?;
-        let mut client = Self { stream, session: SessionId::default(), sequence: 0 };
+        let mut client = Self {
+            stream,
+            session: SessionId::default(),
+            sequence: 0,
+            xid: 1 << 30,
+            called_back: Vec::new(),
+        };
         let exchange = ExchangeIdArgs4 {
             owner: ClientOwner { verifier: Verifier4([1; 8]), owner: Opaque::new(owner.as_bytes())? },
             flags: ExchangeIdFlags(0),
@@ -96,16 +108,52 @@ impl Nfs4Client {
             gid: 0,
             groups: AuthSysGids::first_of(&[]),
         });
-        self.stream.write_all(&call_record(1, PROGRAM, version, procedure, &credential, arguments))?;
+        self.xid += 1;
+        self.stream.write_all(&call_record(self.xid, PROGRAM, version, procedure, &credential, arguments))?;
         let mut record = self.record()?;
-        // Callbacks, which it does not answer.
         while record.get(4..8) == Some(&[0; 4]) {
+            self.answer(&record)?;
             record = self.record()?;
         }
         let decoder = &mut Decoder::new(&record);
         let outcome = decode_reply_header(decoder).context("no reply")?.outcome;
         ensure!(outcome == Ok(AcceptStatus::Success), "the call was refused: {outcome:?}");
         Ok(decoder.remaining().to_vec())
+    }
+
+    /// Waits for a callback of this operation, unless one came before.
+    ///
+    /// # Errors
+    /// The connection ends, or something else than callbacks arrives.
+    pub fn wait_for(&mut self, operation: CallbackOperation) -> Result<()> {
+        while !self.called_back.contains(&operation) {
+            let record = self.record()?;
+            self.answer(&record)?;
+        }
+        Ok(())
+    }
+
+    /// Answers a callback.
+    fn answer(&mut self, record: &[u8]) -> Result<()> {
+        let call = CallMessage::decode(record).context("no callback")?;
+        let decoder = &mut Decoder::new(call.arguments);
+        let header: CallbackHeader<'_> = decoder.get()?;
+        ensure!(decoder.get::<CallbackOperation>()? == CallbackOperation::Sequence, "no CB_SEQUENCE");
+        let CbSequenceArgs4 { session, sequence, slot, .. } = decoder.get()?;
+        let operation: CallbackOperation = decoder.get()?;
+        self.called_back.push(operation);
+        let mut reply = vec![0; 4];
+        encode_accepted_header(&mut reply, call.xid);
+        CompoundReplyHeader { status: NfsStat4::Ok, tag: header.tag, results: 2 }.encode(&mut reply);
+        CallbackOperation::Sequence.encode(&mut reply);
+        NfsStat4::Ok.encode(&mut reply);
+        let (highest_slot, target_highest_slot) = (slot, slot);
+        CbSequenceOk4 { session, sequence, slot, highest_slot, target_highest_slot }.encode(&mut reply);
+        operation.encode(&mut reply);
+        NfsStat4::Ok.encode(&mut reply);
+        let mark = u32::try_from(reply.len() - 4)? | 1 << 31;
+        reply[..4].copy_from_slice(&mark.to_be_bytes());
+        Ok(self.stream.write_all(&reply)?)
     }
 
     fn record(&mut self) -> Result<Vec<u8>> {

@@ -1,5 +1,6 @@
 //! `curt serve` and clients of NFSv4: the Linux kernel with 4.1, and a short run with 4.2.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use curt_tests::capture::Capture;
 use curt_tests::curt::{CurtServe, image_of_trees, program, tree};
 use curt_tests::kernel::{ClientJob, KernelNumber, Knfsd, KnfsdOptions, linux_client, parse_ops};
 use curt_tests::network::Network;
-use curt_tests::process;
+use curt_tests::process::{self, RunningProcess};
 
 const MINUTES: Duration = Duration::from_secs(800);
 /// Timeout of tests that take two minutes on an idle machine.
@@ -128,7 +129,31 @@ fn everything(minor: u32) -> Result<()> {
     let output = linux_client(&network, KernelNumber(0), MINUTES, &script)?;
     ensure!(output.contains("all as it should be"), "{output}");
     ensure!(fs::read(export.join("large"))? == b"new\n" && !export.join("open").exists());
-    let malformed = capture.stop()?.malformed(&network)?;
+    let captured = capture.stop()?;
+    let callbacks = captured.callbacks(&network)?;
+    ensure!(callbacks == BTreeSet::from(["CB_NOTIFY_LOCK", "CB_RECALL"]), "{callbacks:?}");
+    let malformed = captured.malformed(&network)?;
+    ensure!(malformed.is_empty(), "{malformed:?}");
+    Ok(())
+}
+
+/// The capture begins when the client has almost as many opens as it may have.
+#[test]
+fn no_packet_is_malformed_that_asks_a_client_to_return_state() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    fs::write(export.join("file"), "")?;
+    let _server = CurtServe::start(&network, &export, &[])?;
+    let mut command = network.command(program("nfs4-operations")?);
+    let address = format!("{}:{}", curt_tests::network::ADDRESS, CurtServe::PORT);
+    let mut client = RunningProcess::start("a client", command.arg(address).arg(&export).arg("much"))?;
+    client.wait_for("has opened", MINUTES)?;
+    let capture = Capture::start(&network, "much", CurtServe::PORT)?;
+    client.say("more\n")?;
+    client.wait_for("was asked", MINUTES)?;
+    let captured = capture.stop()?;
+    ensure!(captured.callbacks(&network)? == BTreeSet::from(["CB_RECALL_ANY"]));
+    let malformed = captured.malformed(&network)?;
     ensure!(malformed.is_empty(), "{malformed:?}");
     Ok(())
 }
@@ -221,16 +246,26 @@ impl Replayed {
     }
 }
 
-/// 5,000 operations; with CURT_FULL=1 100,000.
 #[test]
-fn linux_writes_at_random() -> Result<()> {
-    let operations = if std::env::var_os("CURT_FULL").is_some() { 100_000 } else { 5_000 };
+fn linux_writes_at_random_over_4_1() -> Result<()> {
+    write_at_random(1, 5_000)
+}
+
+#[test]
+fn linux_writes_at_random_over_4_2() -> Result<()> {
+    write_at_random(2, 1_000)
+}
+
+/// So many operations; with CURT_FULL=1 100,000.
+fn write_at_random(minor: u32, operations: u32) -> Result<()> {
+    let operations = if std::env::var_os("CURT_FULL").is_some() { 100_000 } else { operations };
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     let server = CurtServe::start(&network, &export, &[])?;
     let writer = program("random-writer")?.display().to_string();
     let run = format!("{writer} --seed 3 --operations {operations} --keep /mnt/nfs; umount /mnt/nfs");
-    let output = linux_client(&network, KernelNumber(0), LONG, &format!("{}{run}", mounting(&server, 1)))?;
+    let output =
+        linux_client(&network, KernelNumber(0), LONG, &format!("{}{run}", mounting(&server, minor)))?;
     ensure!(output.contains("all as it should be"), "{output}");
     let verify = format!("{writer} --verify --seed 3 --operations {operations} {}", export.display());
     network.shell(&verify, MINUTES).map(drop)
@@ -394,7 +429,7 @@ fn linux_crosses_into_an_export_of_another_flavor_and_unmounts_over_several_conn
     let mut command = network.command(program("curt")?);
     command.args(["serve", "--bind", &format!("{}:{}", curt_tests::network::ADDRESS, CurtServe::PORT)]);
     command.arg("-c").arg(&exports).arg("--state").arg(network.make_directory("state")?);
-    let mut server = process::RunningProcess::start("curt serve", &mut command)?;
+    let mut server = RunningProcess::start("curt serve", &mut command)?;
     server.wait_for("listening on", MINUTES)?;
     let script = format!(
         "mount -t nfs -o vers=4.1,nconnect=4,port={} {}:/ /mnt/nfs || exit 1\ncd /mnt/nfs{top} || exit 2\n\

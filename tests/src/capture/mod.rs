@@ -4,12 +4,13 @@
 mod packets;
 mod streams;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use curt_observe::Operation;
+use curt_proto::nfs4::CallbackOperation;
 
 use crate::network::Network;
 use crate::process::{self, RunningProcess};
@@ -121,6 +122,23 @@ impl CaptureFile {
             Ok((operation.with_context(|| format!("procedure {procedure}"))?.name().to_owned(), count))
         };
         counts.into_iter().map(named).collect()
+    }
+
+    /// The names of the callbacks that clients have answered, without CB_SEQUENCE.
+    ///
+    /// # Errors
+    /// tshark fails, or knows another operation than we.
+    pub fn callbacks(&self, network: &Network) -> Result<BTreeSet<&'static str>> {
+        let answers = ["-Y", "nfs.cb.operation && rpc.msgtyp == 1", "-T", "fields", "-e", "nfs.cb.operation"];
+        let text = self.tshark(network, &answers)?;
+        let numbers = text.split([',', '\n']).filter(|number| !number.is_empty());
+        let named = numbers.map(|number| {
+            let operation = CallbackOperation::from_number(number.parse()?);
+            Ok(operation.with_context(|| format!("operation {number}"))?.name())
+        });
+        let mut names: BTreeSet<_> = named.collect::<Result<_>>()?;
+        names.remove(CallbackOperation::Sequence.name());
+        Ok(names)
     }
 
     /// The packets that tshark reports as malformed, one line each; there should be none.

@@ -1,15 +1,30 @@
 //! `nfs4-operations ADDRESS:PORT DIRECTORY`: calls every operation of NFSv4.1 that the server
-//! supports, in the directory with this path, which it leaves empty, and once in vain.
+//! supports, in the directory with this path, which it leaves empty, and once in vain, and has the
+//! server call it back with all that the server has to say.
 //!
 //! It prints the operations that no compound contained; there should be none.
+//!
+//! `nfs4-operations ADDRESS:PORT DIRECTORY much`: opens a file almost as often as a client may, and
+//! more often once it gets a line, until the server calls it back with CB_RECALL_ANY.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use curt_proto::nfs3;
 use curt_proto::nfs4::*;
 use curt_tests::nfs4_client::{MINOR, Nfs4Client, go};
+use curt_tests::process;
 use curt_xdr::{Decoder, Encode, Opaque, VarArray};
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// Number of OPENs in a compound.
+const OPENS_AT_ONCE: u64 = 56;
+/// A client that is alone may have half of the server's 524,288 states. With three quarters of what
+/// is left for others it is asked to return some.
+const OPENS_BEFORE: u64 = 224_000;
+/// Enough to be asked.
+const OPENS_MORE: u64 = 1_000;
 
 /// A client, and the operations that it has called.
 struct Client {
@@ -74,8 +89,8 @@ fn results_at<'r>(reply: &'r [u8], path: &[&str]) -> Result<CompoundResults<'r>>
     Ok(results)
 }
 
-fn begin(address: &str) -> Result<Client> {
-    let nfs = Nfs4Client::connect(address, "operations")?;
+fn begin(address: &str, owner: &str) -> Result<Client> {
+    let nfs = Nfs4Client::connect(address, owner)?;
     let mut client = Client { nfs, called: BTreeSet::new() };
     let bind = BindConnToSessionArgs4 {
         session: client.nfs.session(),
@@ -196,6 +211,92 @@ fn on_denials(client: &mut Client, directory: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// OPEN of an existing file.
+fn opening<'a>(name: &'a str, access: u32, owner: &'a [u8]) -> Result<OpenArgs4<'a>> {
+    Ok(OpenArgs4 {
+        seqid: 0,
+        share_access: ShareAccess4(access),
+        share_deny: 0,
+        owner: StateOwner { clientid: Clientid(0), owner: Opaque::new(owner)? },
+        how: OpenHow::NoCreate,
+        claim: OpenClaim::Null(Opaque::new(name.as_bytes())?),
+    })
+}
+
+/// CB_RECALL, because another client opens a file for writing, and CB_NOTIFY_LOCK, because the
+/// other gives up a lock.
+fn on_callbacks(client: &mut Client, address: &str, directory: &[&str]) -> Result<()> {
+    let path: Vec<&str> = directory.iter().copied().chain(["denied"]).collect();
+    let mut other = begin(address, "other")?;
+    let reads = opening("denied", ShareAccess4::READ, b"reader")?;
+    // The server has the file open for writing for half a second more.
+    let (reading, stateid) = process::until("the file is delegated", MINUTE, || {
+        let reply = client.at(directory, &reads, &[])?;
+        let opened: OpenOk4<'_> = results_at(&reply, directory)?.next(Nfs4Operation::Open)?;
+        if let OpenDelegation::Read { stateid, .. } = opened.delegation {
+            return Ok(Some((opened.stateid, stateid)));
+        }
+        client.at(&path, &CloseArgs4 { seqid: 0, stateid: opened.stateid }, &[])?;
+        Ok(None)
+    })?;
+    let writes = opening("denied", ShareAccess4::BOTH, b"writer")?;
+    other.at(directory, &writes, &[NfsStat4::Delay])?;
+    client.nfs.wait_for(CallbackOperation::Recall)?;
+    client.at(&path, &DelegreturnArgs4 { stateid }, &[])?;
+    let reply = other.at(directory, &writes, &[])?;
+    let writing: Stateid = Client::result(&reply, directory, Nfs4Operation::Open)?;
+    let lock = |kind, open_stateid| -> Result<LockArgs4<'static>> {
+        let owner = StateOwner { clientid: Clientid(0), owner: Opaque::new(b"waits")? };
+        let locker = Locker::New { open_seqid: 0, open_stateid, seqid: 0, owner };
+        Ok(LockArgs4 { kind, reclaim: false, offset: 0, length: u64::MAX, locker })
+    };
+    let reply = other.at(&path, &lock(LockType4::Write, writing)?, &[])?;
+    let locked = Client::result(&reply, &path, Nfs4Operation::Lock)?;
+    let waits = lock(LockType4::ReadWait, reading)?;
+    client.at(&path, &waits, &[NfsStat4::Denied])?;
+    let unlock =
+        LockuArgs4 { kind: LockType4::Write, seqid: 0, stateid: locked, offset: 0, length: u64::MAX };
+    other.at(&path, &unlock, &[])?;
+    client.nfs.wait_for(CallbackOperation::NotifyLock)?;
+    client.at(&path, &waits, &[])?;
+    client.at(&path, &CloseArgs4 { seqid: 0, stateid: reading }, &[])?;
+    other.at(&path, &CloseArgs4 { seqid: 0, stateid: writing }, &[])?;
+    let session = other.nfs.session();
+    other.nfs.send(|compound| compound.push(&DestroySessionArgs4 { session }))?;
+    Ok(())
+}
+
+/// Opens a file by many owners until the server asks for some of the state.
+fn open_much(client: &mut Client, directory: &[&str]) -> Result<()> {
+    let mut owner = 0_u64;
+    let mut open = |count: u64| -> Result<()> {
+        let until = owner + count;
+        while owner < until {
+            let owners: Vec<_> = (owner..owner + OPENS_AT_ONCE).map(u64::to_be_bytes).collect();
+            owner += OPENS_AT_ONCE;
+            let opens = owners.iter().map(|owner| {
+                let open = opening("", ShareAccess4::READ | ShareAccess4::WANT_NO_DELEG, owner)?;
+                Ok(OpenArgs4 { claim: OpenClaim::Fh, ..open })
+            });
+            let opens: Vec<_> = opens.collect::<Result<_>>()?;
+            let (status, _) = client.nfs.run(|compound| {
+                go(compound, directory);
+                compound.push(&LookupArgs4 { name: Opaque::new(b"file").expect("a short name") });
+                opens.iter().for_each(|open| compound.push(open));
+            })?;
+            ensure!(status == NfsStat4::Ok, "OPEN: {status}");
+        }
+        Ok(())
+    };
+    open(OPENS_BEFORE)?;
+    println!("has opened");
+    std::io::stdin().read_line(&mut String::new())?;
+    open(OPENS_MORE)?;
+    client.nfs.wait_for(CallbackOperation::RecallAny)?;
+    println!("was asked");
+    Ok(())
+}
+
 /// Names, links, listings, and flavors.
 fn on_names(client: &mut Client, directory: &[&str]) -> Result<()> {
     let name = |text: &'static str| Opaque::new(text.as_bytes()).expect("a short name");
@@ -257,13 +358,19 @@ fn on_names(client: &mut Client, directory: &[&str]) -> Result<()> {
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [address, path] = arguments.as_slice() else {
-        bail!("usage: nfs4-operations ADDRESS:PORT DIRECTORY");
+    let (address, path) = match arguments.as_slice() {
+        [address, path] => (address, path),
+        [address, path, much] if much == "much" => (address, path),
+        _ => bail!("usage: nfs4-operations ADDRESS:PORT DIRECTORY [much]"),
     };
     let directory: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
-    let mut client = begin(address)?;
+    let mut client = begin(address, "operations")?;
+    if arguments.len() > 2 {
+        return open_much(&mut client, &directory);
+    }
     on_files(&mut client, &directory)?;
     on_denials(&mut client, &directory)?;
+    on_callbacks(&mut client, address, &directory)?;
     on_names(&mut client, &directory)?;
     let control = BackchannelCtlArgs4 {
         callback_program: 0x4000_0001,

@@ -27,6 +27,15 @@ const OBJECTS_TITLE: &str = "
 |---|---|---|---|---|---|---|---|---|---|---|
 ";
 
+const UNSUPPORTED_TITLE: &str = "
+## Operations that are not supported
+
+[Why they are not](nfs4.md).
+
+| operation | minor version 1 | minor version 2 |
+|---|---|---|
+";
+
 const NAMES_TITLE: &str = "
 ## Names
 
@@ -46,7 +55,8 @@ GETATTR returns an attribute or leaves it out. SETATTR, CREATE (a FIFO), VERIFY 
 const STATEIDS_TITLE: &str = "
 ## Stateids
 
-*Current* without a current stateid; *invalid* is the special value; *unknown* has the form of none of this server's.
+*Current* without a current stateid; *invalid* is the special value; *unknown* has the form of none of this server's. TEST_STATEID succeeds, and
+returns these statuses.
 
 | operation | anonymous | read bypass | current | invalid | unknown |
 |---|---|---|---|---|---|
@@ -57,7 +67,7 @@ const STATES_TITLE: &str = "
 
 The file is open, locked and delegated. *Old* and *future* are one before and after the newest; *earlier run* is that of another run of the
 server; *forged* names no state; *other kind* is that of locks for an open, and the reverse; *other client* is one of another client and file. A delegation has
-its first stateid, so the one before has the seqid 0, which is right.
+its first stateid, so the one before has the seqid 0, which is right. TEST_STATEID gets an open.
 
 | operation | right | old | future | earlier run | forged | other kind | other client | closed |
 |---|---|---|---|---|---|---|---|---|
@@ -133,7 +143,7 @@ const READDIR: ReaddirArgs4 = ReaddirArgs4 {
 };
 
 /// The operations, with arguments that are right for some object.
-const OPERATIONS: [(&str, Place, Push); 29] = [
+const OPERATIONS: [(&str, Place, Push); 32] = [
     ("ACCESS", Place::Current, |c| c.push(&AccessArgs4 { access: 0x3f })),
     ("COMMIT", Place::Current, |c| c.push(&CommitArgs4 { offset: 0, count: 0 })),
     ("CREATE", Place::Current, |c| {
@@ -144,6 +154,16 @@ const OPERATIONS: [(&str, Place, Push); 29] = [
         c.push(&GetattrArgs4 { attributes: Attribute::supported(2).common(Attribute::READABLE) });
     }),
     ("GETFH", Place::Current, |c| c.bare(Nfs4Operation::Getfh)),
+    ("GET_DIR_DELEGATION", Place::Current, |c| {
+        c.push(&GetDirDelegationArgs4 {
+            signal_when_available: false,
+            notification_types: Bitmap4::EMPTY,
+            child_attribute_delay: NfsTime4::default(),
+            directory_attribute_delay: NfsTime4::default(),
+            child_attributes: Bitmap4::EMPTY,
+            directory_attributes: Bitmap4::EMPTY,
+        });
+    }),
     ("LINK, into it", Place::BesideFile, |c| c.push(&LinkArgs4 { name: name("new") })),
     ("LINK, of it", Place::Saved, |c| c.push(&LinkArgs4 { name: name("new") })),
     ("LOCK", Place::Current, |c| c.push(&locking(Stateid::ANONYMOUS))),
@@ -157,6 +177,8 @@ const OPERATIONS: [(&str, Place, Push); 29] = [
     ("NVERIFY", Place::Current, |c| c.push(&NverifyArgs4 { attributes: Fattr4::default() })),
     ("OPEN, by name", Place::Current, |c| c.push(&opening(OpenClaim::Null(name("missing"))))),
     ("OPEN, by handle", Place::Current, |c| c.push(&opening(OpenClaim::Fh))),
+    ("PUTPUBFH", Place::Current, |c| c.bare(Nfs4Operation::Putpubfh)),
+    ("PUTROOTFH", Place::Current, |c| c.bare(Nfs4Operation::Putrootfh)),
     ("READ", Place::Current, |c| {
         c.push(&ReadArgs4 { stateid: Stateid::ANONYMOUS, offset: 0, count: 10 });
     }),
@@ -272,6 +294,22 @@ fn on_objects(page: &mut String) {
     }
 }
 
+fn on_unsupported(page: &mut String) {
+    page.push_str(UNSUPPORTED_TITLE);
+    let is_supported = |operation: &Nfs4Operation| operation.availability(2) == Availability::Supported;
+    for operation in Nfs4Operation::ALL.into_iter().filter(|operation| !is_supported(operation)) {
+        let cells = [1, 2].map(|minor| {
+            let reply = Fixture::with_minor(minor).run(|compound| {
+                go(compound, &["one", "file"]);
+                compound.bare(Nfs4Operation::Savefh);
+                compound.bare(operation);
+            });
+            short(reply.status())
+        });
+        row(page, operation.name(), &cells);
+    }
+}
+
 fn on_names(page: &mut String) {
     let long = [b'n'; 256];
     let rows: [&[u8]; 7] = [b"", b".", b"..", b"a/b", b"a\0b", &long, b"\xff\xfe"];
@@ -378,6 +416,19 @@ fn on_stateids(page: &mut String) {
         });
         row(page, title, &cells);
     }
+    let cells = stateids.map(|stateid| {
+        let reply = Fixture::with_minor(2).run(|compound| compound.push(&testing(stateid)));
+        tested(&reply.results().next(Nfs4Operation::TestStateid).unwrap())
+    });
+    row(page, "TEST_STATEID", &cells);
+}
+
+fn testing(stateid: Stateid) -> TestStateidArgs4 {
+    TestStateidArgs4 { stateids: curt_xdr::VarArray::new(vec![stateid]).unwrap() }
+}
+
+fn tested(result: &TestStateidOk4) -> &'static str {
+    short(result.statuses[0])
 }
 
 /// A client that has a file open, locked and delegated, by stateids that are not their first ones.
@@ -425,39 +476,61 @@ const STATEID_FAULTS: usize = 8;
 fn on_stateids_of_state(page: &mut String) {
     page.push_str(STATES_TITLE);
     for (title, kind, push) in STATEID_TRIES {
-        let cells: [&str; STATEID_FAULTS] = std::array::from_fn(|fault| {
-            let server = Server::new();
-            server.service.serve_callbacks().unwrap();
-            let own = StatedFile::new(&server, "one", "file");
-            let right = own.stateid(kind);
-            let other_kind = match kind {
-                StateidKind::Open | StateidKind::Delegation => StateidKind::Locks,
-                StateidKind::Locks => StateidKind::Open,
-            };
-            let stateid = match fault {
-                0 => right,
-                1 => Stateid { seqid: right.seqid.wrapping_sub(1), ..right },
-                2 => Stateid { seqid: right.seqid + 1, ..right },
-                3 => {
-                    let mut other = right.other;
-                    other[3] ^= 1;
-                    Stateid { other, ..right }
-                }
-                4 => Stateid { other: own.of_locks.other.map(|byte| byte ^ 0x40), ..right },
-                5 => own.stateid(other_kind),
-                6 => StatedFile::new(&server, "one again", "other").stateid(kind),
-                _ => {
-                    let second = super::test_client::opening("file", "second", ShareAccess4::BOTH, 0);
-                    let second = own.client.open(&own.client.files(), &second).unwrap().stateid;
-                    let close = CloseArgs4 { seqid: 0, stateid: second };
-                    assert_eq!(own.client.at(&own.handle, &|c| c.push(&close)), NfsStat4::Ok);
-                    second
-                }
-            };
-            short(own.client.at(&own.handle, &|compound| push(compound, stateid)))
-        });
-        row(page, title, &cells);
+        row(
+            page,
+            title,
+            &with_each_fault(kind, |own, stateid| {
+                short(own.client.at(&own.handle, &|compound| push(compound, stateid)))
+            }),
+        );
     }
+    row(
+        page,
+        "TEST_STATEID",
+        &with_each_fault(StateidKind::Open, |own, stateid| {
+            let test = testing(stateid);
+            let result = own.client.last(&[], Nfs4Operation::TestStateid, &|compound| compound.push(&test));
+            tested(&result.unwrap())
+        }),
+    );
+}
+
+/// The answers to a right stateid, and to each that is wrong.
+fn with_each_fault(
+    kind: StateidKind,
+    ask: impl Fn(&StatedFile<'_>, Stateid) -> &'static str,
+) -> [&'static str; STATEID_FAULTS] {
+    std::array::from_fn(|fault| {
+        let server = Server::new();
+        server.service.serve_callbacks().unwrap();
+        let own = StatedFile::new(&server, "one", "file");
+        let right = own.stateid(kind);
+        let other_kind = match kind {
+            StateidKind::Open | StateidKind::Delegation => StateidKind::Locks,
+            StateidKind::Locks => StateidKind::Open,
+        };
+        let stateid = match fault {
+            0 => right,
+            1 => Stateid { seqid: right.seqid.wrapping_sub(1), ..right },
+            2 => Stateid { seqid: right.seqid + 1, ..right },
+            3 => {
+                let mut other = right.other;
+                other[3] ^= 1;
+                Stateid { other, ..right }
+            }
+            4 => Stateid { other: own.of_locks.other.map(|byte| byte ^ 0x40), ..right },
+            5 => own.stateid(other_kind),
+            6 => StatedFile::new(&server, "one again", "other").stateid(kind),
+            _ => {
+                let second = super::test_client::opening("file", "second", ShareAccess4::BOTH, 0);
+                let second = own.client.open(&own.client.files(), &second).unwrap().stateid;
+                let close = CloseArgs4 { seqid: 0, stateid: second };
+                assert_eq!(own.client.at(&own.handle, &|c| c.push(&close)), NfsStat4::Ok);
+                second
+            }
+        };
+        ask(&own, stateid)
+    })
 }
 
 fn on_states(page: &mut String) {
@@ -489,6 +562,7 @@ fn on_statuses(page: &mut String) {
 fn the_document_of_conformance_is_current() {
     let mut page = HEAD.to_owned();
     on_objects(&mut page);
+    on_unsupported(&mut page);
     on_names(&mut page);
     on_attributes(&mut page);
     on_stateids(&mut page);
