@@ -297,7 +297,7 @@ impl World {
         self.mount_v4_called(behaviour, "one", self.transport(), &callbacks, background)
     }
 
-    fn mount_v4_called(
+    pub(crate) fn mount_v4_called(
         &self,
         behaviour: ClientOptions,
         name: &str,

@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use curt_client::{LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops};
+use curt_client::{
+    LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops, protocol::v4::mounting::Callbacks,
+};
 use curt_observe::ClientCounter;
 use curt_policy::{CacheOptions, locks::LockOptions};
 use curt_rpc::client::Transport;
@@ -10,6 +12,7 @@ use curt_types::{ByteRange, LockType, SetAttributes};
 use rustix::io::Errno;
 
 use super::{R, W, lock_manager::SOON, range, want};
+use crate::delegations::Timers;
 use crate::nfs4::Way;
 use crate::scripted_server::{ScriptedServer, op, set_word};
 use crate::world::{BenchMount, World, root};
@@ -17,6 +20,7 @@ use crate::world::{BenchMount, World, root};
 /// A mount of NFSv4.1, and one open file.
 struct Locking {
     mounted: BenchMount,
+    timers: Arc<Timers>,
     file: Arc<OpenFile>,
 }
 
@@ -31,7 +35,9 @@ impl Locking {
             locks,
             ..curt_client::ClientOptions::default()
         };
-        let mounted = world.mount_v4_with(options, name, way);
+        let timers = Arc::<Timers>::default();
+        let (callbacks, background) = (Callbacks::default(), Arc::<Timers>::clone(&timers));
+        let mounted = world.mount_v4_called(options, name, way, &callbacks, background);
         let top = mounted.client.root();
         let found = match mounted.lookup(&root(), top, "f") {
             Ok(found) => found.id,
@@ -39,7 +45,7 @@ impl Locking {
         };
         let file = ops::open(&mounted.client.op(&root()), found, OpenFlags::writing()).unwrap().file;
         mounted.sent();
-        Self { mounted, file }
+        Self { mounted, timers, file }
     }
 
     fn try_lock(&self, owner: u64, range: ByteRange, lock_type: LockType) -> Result<(), Errno> {
@@ -112,7 +118,9 @@ fn a_lock_is_handed_on_while_no_other_client_wants_it() {
         let wanted = want(owner, range(0, 9), W, true);
         ops::lock(&one.mounted.client.op(&root()), &one.file, wanted, done);
         assert_eq!(one.unlock(owner - 1, range(0, 9)), Ok(()));
-        assert_eq!(answered.recv(), Ok(Ok(())));
+        // Another client has its time after the first 16.
+        one.timers.pass(Duration::from_millis(2));
+        assert_eq!(answered.recv_timeout(SOON), Ok(Ok(())));
     }
     assert_eq!(one.mounted.sent(), "NFSv4.LOCK 3 NFSv4.LOCKU 2", "each 16 times");
     assert_eq!(one.mounted.counter(ClientCounter::LockHandoff), 38);
