@@ -12,7 +12,7 @@ use curt_bench::workload::Workload;
 use curt_tests::curt::program;
 use curt_tests::kernel::{KernelNumber, linux_client, parse_ops};
 use curt_tests::process::{self, RunningProcess};
-use curt_tests::repeated_requests::repeated_lookups;
+use curt_tests::repeated_requests::create_probes;
 use serde_json::Value;
 
 use world::{Calls, Explained, RUN, World, calls, explain, sent, since};
@@ -81,7 +81,7 @@ fn being_explained_does_not_change_what_is_sent() {
     let begun = Instant::now();
     process::run(&mut bench, RUN).unwrap();
     let again = [seconds, begun.elapsed().as_secs_f64()]
-        .map(|seconds| u64::try_from(repeated_lookups(Workload::Page, seconds)).unwrap());
+        .map(|seconds| u64::try_from(create_probes(seconds)).unwrap());
     let plain = since(&sent(&world.network, mount.directory()), &before);
     // The kernel's read-ahead depends on timing; the rest does not.
     let (mut counted, mut plain) = (calls(&explained.json["requests"]), plain);
