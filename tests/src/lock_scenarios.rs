@@ -29,13 +29,9 @@ fn rows(output: &str) -> Result<u64> {
         "the longest transaction: {} ms; {late} waited longer than SQLite does",
         number_behind("LONGEST", output)?
     );
-    ensure!(rows > 0 && late <= LATE_ALLOWED + rows / 10, "{output}");
+    ensure!(rows > 0 && late <= 2 + rows / 40, "{output}");
     Ok(rows)
 }
-
-/// Transactions for which SQLite may give up besides one for ten rows: one of each process of a
-/// side in a short run.
-const LATE_ALLOWED: u64 = 4;
 
 /// Processes write a database of SQLite: on two mounts, and then on the first one and on a Linux
 /// client, which mounts with the options and the source `linux`. Nothing is lost.

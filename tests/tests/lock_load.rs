@@ -2,7 +2,7 @@
 //! held, and databases.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
@@ -32,6 +32,7 @@ const SIDE: u32 = 200;
 
 /// Processes of one client that take turns with those of another, from when a file is there until
 /// the second of the two times in it. The grabs between the times count: a client may begin late.
+/// Whoever holds the lock has a directory beside that file: the next one finds no other's.
 const TURNS: &str = r#"
 import fcntl, os, sys, time
 path, go, processes, hold = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
@@ -46,16 +47,24 @@ for number in range(processes):
         os.read(waits, 1)
         with open(go) as times:
             since, until = map(float, times.read().split())
-        grabs, longest = 0, 0
+        grabs, longest, wrong = 0, 0, 0
         while (wait := time.time()) < until:
             fcntl.lockf(file, fcntl.LOCK_EX)
             grab = time.time()
             grabs += since <= grab < until
             longest = max(longest, grab - wait)
+            try:
+                os.mkdir(go + ".held")
+            except FileExistsError:
+                wrong += 1
             time.sleep(hold)
+            try:
+                os.rmdir(go + ".held")
+            except FileNotFoundError:
+                wrong += 1
             fcntl.lockf(file, fcntl.LOCK_UN)
             time.sleep(hold)
-        os.write(write, b"%d %d" % (grabs, longest * 1000))
+        os.write(write, b"%d %d %d" % (grabs, longest * 1000, wrong))
         os._exit(0)
     os.close(write)
     readers.append(read)
@@ -66,15 +75,16 @@ while not os.path.exists(go):
     time.sleep(0.01)
 os.close(begin)
 counts = [tuple(map(int, os.read(read, 100).split())) for read in readers]
-print("GRABS", sum(grabs for grabs, _ in counts), "LONGEST", max(longest for _, longest in counts), flush=True)
+grabs, longest, wrong = zip(*counts)
+print("WRONG", sum(wrong), "LONGEST", max(longest), "GRABS", sum(grabs), flush=True)
 "#;
 
 /// Takes turns on a mount of that machine.
 const TURNS_ELSEWHERE: &str = r#"
-directory=$1 program=$2 source=$3
-shift 3
+directory=$1 program=$2 source=$3 options=$4
+shift 4
 mkdir -p $directory/elsewhere
-$program mount --foreground $source $directory/elsewhere &
+$program mount --foreground -o $options $source $directory/elsewhere &
 until mountpoint -q $directory/elsewhere; do sleep 0.05; done
 exec python3 $directory/turns.py $directory/elsewhere/file "$@"
 "#;
@@ -92,9 +102,6 @@ impl Load {
         let rpcbind = network.rpcbind()?;
         let export = network.make_directory("export")?;
         std::fs::write(export.join("file"), "old")?;
-        for (name, text) in [("turns.py", TURNS), ("turns-elsewhere.sh", TURNS_ELSEWHERE)] {
-            std::fs::write(network.directory().join(name), text)?;
-        }
         let server = CurtServe::start(&network, &export, arguments)?;
         Ok(Self { network, server, _rpcbind: rpcbind })
     }
@@ -105,17 +112,6 @@ impl Load {
 
     fn mount_with(&self, name: &str, options: &str) -> Result<CurtMount> {
         CurtMount::start(&self.network, name, &self.server.source(), options)
-    }
-
-    fn script(&self, name: &str, path: &Path, words: &[&str]) -> Result<RunningProcess> {
-        let mut command = self.network.command("python3");
-        command.arg(self.network.directory().join(name)).arg(path).args(words);
-        RunningProcess::start(name, &mut command)
-    }
-
-    /// The file that has two clients begin.
-    fn go(&self) -> String {
-        self.network.directory().join("go").display().to_string()
     }
 
     fn bench(&self, version: &str, words: &[&str]) -> Result<Vec<Value>> {
@@ -279,7 +275,7 @@ fn take_turns_over_nfs4(network: &Network, source: &str, notifies: bool) -> Resu
     let sizes = if is_full() {
         [["1", "2000", "60"], ["2", "200", "30"]]
     } else {
-        [["1", "50", "2"], ["2", "10", "2"]]
+        [["1", "50", "2"], ["2", "10", "4"]]
     };
     for [clients, side, seconds] in sizes {
         let words = ["--clients", clients, "--processes", side, "--seconds", seconds];
@@ -303,7 +299,7 @@ fn take_turns_over_nfs4(network: &Network, source: &str, notifies: bool) -> Resu
     Ok(())
 }
 
-// SEMANTICS: lock-15, sessions-3.
+// SEMANTICS: lock-12, lock-15, sessions-3.
 #[test]
 fn processes_take_turns_over_nfs4_at_knfsd() -> Result<()> {
     let network = Network::new()?;
@@ -380,8 +376,92 @@ fn the_benchmark_ends_with_advice_if_no_lock_is_granted() -> Result<()> {
     Ok(())
 }
 
-/// The turns of one client: their number, and the longest wait.
+/// Two clients of one server, which take turns with a lock of the file `file`.
+struct TwoClients<'a> {
+    network: &'a Network,
+    /// The processes of each.
+    side: u32,
+    seconds: u64,
+}
+
+impl TwoClients<'_> {
+    /// The words behind the file that the processes of both have.
+    fn words(&self) -> [String; 3] {
+        [self.go(), self.side.to_string(), HOLD.as_secs_f64().to_string()]
+    }
+
+    /// The file that has them begin.
+    fn go(&self) -> String {
+        self.network.directory().join("go").display().to_string()
+    }
+
+    /// The path of the program that takes turns.
+    fn program(&self) -> Result<PathBuf> {
+        let program = self.network.directory().join("turns.py");
+        std::fs::write(&program, TURNS)?;
+        Ok(program)
+    }
+
+    /// Starts the processes of a mount here.
+    fn here(&self, mount: &CurtMount) -> Result<RunningProcess> {
+        let mut command = self.network.command("python3");
+        command.arg(self.program()?).arg(mount.directory().join("file")).args(self.words());
+        RunningProcess::start("turns on a mount", &mut command)
+    }
+
+    /// Starts those of a mount of another host.
+    fn elsewhere(&self, source: &str, options: &str, portmapper: Portmapper) -> Result<RunningProcess> {
+        let (directory, _) = (self.network.directory(), self.program()?);
+        let script = directory.join("turns-elsewhere.sh");
+        std::fs::write(&script, TURNS_ELSEWHERE)?;
+        let mut command = other_machine::command(self.network, portmapper)?;
+        command.arg("bash").arg(script).arg(directory).arg(curt::program("curt")?).args([source, options]);
+        other_machine::start(self.network, command.args(self.words()))
+    }
+
+    /// Boots a Linux client, mounts, runs `first`, and starts its processes.
+    fn linux(&self, number: u8, options: &str, source: &str, first: &str) -> Result<ClientJob> {
+        let script = format!(
+            "mount -t nfs -o {options} {source} /mnt/nfs && {first} && exec python3 {} /mnt/nfs/file {}",
+            self.program()?.display(),
+            self.words().join(" "),
+        );
+        ClientJob::start(self.network, KernelNumber(number), MINUTES, &script)
+    }
+
+    /// Has both begin once their processes are there; their turns count after a while.
+    fn begin(&self) -> Result<()> {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)? + Duration::from_secs(5);
+        let until = since + Duration::from_secs(self.seconds);
+        let new = self.network.directory().join("new");
+        std::fs::write(&new, format!("{} {}", since.as_secs_f64(), until.as_secs_f64()))?;
+        Ok(std::fs::rename(new, self.go())?)
+    }
+
+    /// The turns of both.
+    fn take_turns(&self, one: &RunningProcess, other: &RunningProcess) -> Result<[(u64, Duration); 2]> {
+        one.wait_for("READY", MINUTES)?;
+        other.wait_for("READY", MINUTES)?;
+        self.begin()?;
+        one.wait_for("GRABS", MINUTES)?;
+        other.wait_for("GRABS", MINUTES)?;
+        Ok([turns(&one.output())?, turns(&other.output())?])
+    }
+
+    /// The turns of the processes of a mount and of a Linux client.
+    fn beside_linux(&self, one: &RunningProcess, linux: ClientJob) -> Result<[(u64, Duration); 2]> {
+        one.wait_for("READY", MINUTES)?;
+        linux.wait_for("READY")?;
+        self.begin()?;
+        one.wait_for("GRABS", MINUTES)?;
+        linux.wait_for("GRABS")?;
+        Ok([turns(&one.output())?, turns(&linux.finish()?.output)?])
+    }
+}
+
+/// The turns of one client, if no two processes had the lock: their number, and the longest wait.
 fn turns(output: &str) -> Result<(u64, Duration)> {
+    ensure!(number_behind("WRONG", output)? == 0, "two processes held the lock: {output}");
     Ok((number_behind("GRABS", output)?, Duration::from_millis(number_behind("LONGEST", output)?)))
 }
 
@@ -404,15 +484,6 @@ fn check_sides(side: u32, sides: [(u64, Duration); 2]) -> Result<()> {
 /// For how long two clients take turns.
 fn seconds() -> u64 {
     if is_full() { 60 } else { 10 }
-}
-
-/// Has two clients that are ready begin; their turns count after a while.
-fn begin(load: &Load) -> Result<()> {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)? + Duration::from_secs(5);
-    let until = since + Duration::from_secs(seconds());
-    let (path, directory) = (load.go(), load.network.directory());
-    std::fs::write(directory.join("new"), format!("{} {}", since.as_secs_f64(), until.as_secs_f64()))?;
-    Ok(std::fs::rename(directory.join("new"), path)?)
 }
 
 /// Two mounts of this host that take turns, each with its processes: each gets half of them.
@@ -448,19 +519,11 @@ fn two_mounts_over_nfs4_get_half_of_the_turns_each() -> Result<()> {
 /// second host has a portmapper, or cannot be called back.
 fn two_hosts(side: u32, portmapper: Portmapper) -> Result<()> {
     let load = Load::new(&[])?;
-    let (mount, directory) = (load.mount("mount")?, load.network.directory());
-    let words = [&load.go(), &side.to_string(), "0.02"];
-    let mut command = other_machine::command(&load.network, portmapper)?;
-    command.arg("bash").arg(directory.join("turns-elsewhere.sh")).arg(directory);
-    command.arg(curt::program("curt")?).arg(load.server.source()).args(words);
-    let elsewhere = other_machine::start(&load.network, &mut command)?;
-    let here = load.script("turns.py", &mount.directory().join("file"), &words)?;
-    here.wait_for("READY", MINUTES)?;
-    elsewhere.wait_for("READY", MINUTES)?;
-    begin(&load)?;
-    here.wait_for("GRABS", MINUTES)?;
-    elsewhere.wait_for("GRABS", MINUTES)?;
-    check_sides(side, [turns(&here.output())?, turns(&elsewhere.output())?])
+    let mount = load.mount("mount")?;
+    let clients = TwoClients { network: &load.network, side, seconds: seconds() };
+    let elsewhere = clients.elsewhere(&load.server.source(), "vers=3", portmapper)?;
+    let here = clients.here(&mount)?;
+    check_sides(side, clients.take_turns(&here, &elsewhere)?)
 }
 
 // SEMANTICS: lockd-10.
@@ -476,40 +539,27 @@ fn a_mount_that_cannot_be_called_gets_half_of_the_turns() -> Result<()> {
 }
 
 /// A mount and a Linux client, each with its processes: each gets half of the turns.
-fn mount_and_linux(options: &str, beside: impl FnOnce(&Load, &CurtMount) -> Result<ClientJob>) -> Result<()> {
+fn mount_and_linux(
+    options: &str,
+    linux: impl FnOnce(&Load, &CurtMount, &TwoClients<'_>) -> Result<ClientJob>,
+) -> Result<()> {
     let load = Load::new(&[])?;
     let mount = load.mount_with("mount", options)?;
-    let linux = beside(&load, &mount)?;
+    let clients = TwoClients { network: &load.network, side: SIDE, seconds: seconds() };
+    let linux = linux(&load, &mount, &clients)?;
     linux.wait_for("READY")?;
-    let words = [&load.go(), &SIDE.to_string(), "0.02"];
-    let here = load.script("turns.py", &mount.directory().join("file"), &words)?;
-    here.wait_for("READY", MINUTES)?;
-    begin(&load)?;
-    here.wait_for("GRABS", MINUTES)?;
-    linux.wait_for("GRABS")?;
-    check_sides(SIDE, [turns(&here.output())?, turns(&linux.finish()?.output)?])
-}
-
-/// Boots a Linux client that mounts with these options, runs `first`, and then its processes.
-fn linux_turns(load: &Load, options: &str, first: &str) -> Result<ClientJob> {
-    let script = format!(
-        "mount -t nfs -o {options} {} /mnt/nfs && {first} && exec python3 {}/turns.py /mnt/nfs/file {} {SIDE} 0.02",
-        load.server.source(),
-        load.network.directory().display(),
-        load.go(),
-    );
-    ClientJob::start(&load.network, KernelNumber(0), MINUTES, &script)
+    check_sides(SIDE, clients.beside_linux(&clients.here(&mount)?, linux)?)
 }
 
 // SEMANTICS: lockd-10.
 #[test]
 fn a_mount_and_a_linux_client_get_half_of_the_turns_each() -> Result<()> {
-    mount_and_linux("", |load, mount| {
+    mount_and_linux("", |load, mount, clients| {
         // The server has called it back once before its processes begin, which starve its
         // portmapper.
         let mut holder = locker::start(&load.network, &mount.directory().join("file"), "fcntl-write")?;
         holder.wait_for("locked", MINUTE)?;
-        let linux = linux_turns(load, "vers=3", "flock /mnt/nfs/file echo CALLED")?;
+        let linux = clients.linux(0, "vers=3", &load.server.source(), "flock /mnt/nfs/file echo CALLED")?;
         process::until("the Linux client waits", MINUTES, || {
             Ok((load.counter(None, "locks_blocked")? > 0).then_some(()))
         })?;
@@ -524,7 +574,70 @@ fn a_mount_and_a_linux_client_get_half_of_the_turns_each() -> Result<()> {
 #[ignore = "CURT_FULL=1"]
 fn a_mount_and_a_linux_client_get_half_of_the_turns_each_over_nfs4() -> Result<()> {
     let options = format!("vers=4.1,port={}", CurtServe::PORT);
-    mount_and_linux(&options, |load, _| linux_turns(load, &options, "true"))
+    mount_and_linux(&options, |load, _, clients| clients.linux(0, &options, &load.server.source(), "true"))
+}
+
+/// A mount and a Linux client of another server take turns. Whose turn it is is the server's
+/// decision; no two processes have the lock.
+fn report_sides(server: &str, sides: [(u64, Duration); 2]) {
+    let [(own, own_longest), (linux, linux_longest)] = sides;
+    println!(
+        "{server}: a mount had {own} turns and waited {own_longest:?} at most, Linux {linux} and {linux_longest:?}"
+    );
+}
+
+/// A Linux client has locked the file.
+const GRACE_IS_OVER: &str = "flock /mnt/nfs/file true";
+
+/// Two clients of another server, in a short run or with CURT_FULL=1.
+fn clients_elsewhere(network: &Network) -> TwoClients<'_> {
+    let (side, seconds) = if is_full() { (SIDE, 60) } else { (5, 3) };
+    TwoClients { network, side, seconds }
+}
+
+// SEMANTICS: lock-1, lock-15.
+#[test]
+fn a_mount_and_a_linux_client_take_turns_at_knfsd() -> Result<()> {
+    for version in ["3", "4.1"] {
+        let network = Network::new()?;
+        let _rpcbind = network.rpcbind()?;
+        let setup = "touch file; chmod 666 file".into();
+        let options = KnfsdOptions { setup, ..KnfsdOptions::default() };
+        let server = Knfsd::start(&network, KernelNumber(1), MINUTES, &options)?;
+        let path = if version == "3" { "/export" } else { "/" };
+        let (source, options) = (format!("{}:{path}", server.address()), format!("vers={version}"));
+        let mount = CurtMount::start(&network, "mount", &source, &options)?;
+        let clients = clients_elsewhere(&network);
+        let linux = clients.linux(0, &options, &source, GRACE_IS_OVER)?;
+        linux.wait_for("READY")?;
+        let sides = clients.beside_linux(&clients.here(&mount)?, linux)?;
+        report_sides(&format!("knfsd, {options}"), sides);
+    }
+    Ok(())
+}
+
+// SEMANTICS: lock-1, lock-15.
+#[test]
+fn a_mount_and_a_linux_client_take_turns_at_ganesha() -> Result<()> {
+    // Over NFSv4 Linux polls it less and less often, and has its turns minutes later.
+    let versions: &[_] = if is_full() { &["3", "4.1"] } else { &["3"] };
+    for version in versions {
+        let network = Network::new()?;
+        let (_rpcbind, _statd) = (network.rpcbind()?, network.status_monitor()?);
+        let export = network.make_directory("export")?;
+        std::fs::write(export.join("file"), "")?;
+        std::fs::set_permissions(export.join("file"), std::fs::Permissions::from_mode(0o666))?;
+        let server = Ganesha::start_with_locks(&network, &export)?;
+        let clients = clients_elsewhere(&network);
+        let options = format!("vers={version}");
+        let linux = clients.linux(0, &options, &server.source(), GRACE_IS_OVER)?;
+        linux.wait_for("READY")?;
+        // The lock manager of Ganesha's host is Ganesha.
+        let mount = clients.elsewhere(&server.source(), &options, Portmapper::Runs)?;
+        let sides = clients.beside_linux(&mount, linux)?;
+        report_sides(&format!("Ganesha, {options}"), sides);
+    }
+    Ok(())
 }
 
 // SEMANTICS: lockd-4.

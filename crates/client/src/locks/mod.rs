@@ -621,7 +621,7 @@ impl MountLocks {
     }
 
     /// Sends a request and waits for the reply.
-    fn send(&self, call: &LockServerCall) -> LockReply {
+    fn send(self: &Arc<Self>, call: &LockServerCall) -> LockReply {
         let (inode, identity, owner) = {
             let mut state = self.state.lock();
             let MountLocksInner { files, owners, agent, .. } = &mut *state;
@@ -655,10 +655,12 @@ impl MountLocks {
                 let sent_again = protocol.lock_requests_sent_again();
                 let answer = protocol.lock(opener, file, &lock(lock_type), mode);
                 // Another thread's request may have been sent again, which costs this owner a LOCK.
-                // If the connection was lost, the next LOCK repeats this one.
+                // Without a reply it may still be on its way, and the next LOCK repeats it.
                 let is_sent_again = protocol.lock_requests_sent_again() != sent_again;
-                if is_sent_again || matches!(answer, Err(CallError::Unreachable(_))) {
-                    self.state.lock().agent.sent_again(call.id.file, call.wire_owner);
+                if sent_again.is_some() && (is_sent_again || answer.is_err()) {
+                    let id = LockCallId { request: self.next_request(), owner: call.wire_owner, ..call.id };
+                    let effects = self.event(|state, _| state.agent.sent_again(id, call.range, lock_type));
+                    self.perform_elsewhere(effects);
                 }
                 answer
             }

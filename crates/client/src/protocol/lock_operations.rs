@@ -30,10 +30,10 @@ pub trait LockOperations {
         Ok(LockReply::Refused(LockError::NoLocks))
     }
 
-    /// How many requests about locks were sent more than once so far, if the server may execute one
-    /// twice.
-    fn lock_requests_sent_again(&self) -> u64 {
-        0
+    /// How many requests about locks were sent more than once so far; `None`: the server executes
+    /// each once.
+    fn lock_requests_sent_again(&self) -> Option<u64> {
+        None
     }
 
     /// Unlocks a range of a file, in whatever way it is locked.

@@ -4,7 +4,7 @@
 use core::mem;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use curt_types::{ByteRange, Fault};
+use curt_types::{ByteRange, Fault, LockType};
 
 use super::{
     cancelled::CancelledOwners,
@@ -14,7 +14,7 @@ use super::{
         LockOpenId, LockOptions, LockProcedure, LockReply, LockRequestId, LockServerCall, LockTest,
         LockTimer, LockWait,
     },
-    intervals::{BLOCKED_INTERVAL, DENIALS_MAX, REPEATS_MAX, poll_interval, repeat_interval},
+    intervals::{BLOCKED_INTERVAL, DENIALS_MAX, LATE_INTERVAL, REPEATS_MAX, poll_interval, repeat_interval},
     ranges::LockRanges,
     table::{
         FileLockTable, LockReclaim, LockRelease, ReleasePhase, RequestStatus, conflict, whole_for_flock,
@@ -203,11 +203,41 @@ impl LockAgent {
         self.take_actions()
     }
 
-    /// A LOCK of an owner was sent more than once, as after the loss of a connection, and its reply
-    /// follows. The server may have executed it as often: if it was blocked once and granted later,
-    /// the callback may still be on its way.
-    pub fn sent_again(&mut self, file: LockFileId, wire_owner: LocalLockOwner) {
-        self.cancelled.note((file, wire_owner));
+    /// A LOCK of the owner that `id` names was sent more than once, as after the loss of a
+    /// connection, and its reply follows. The server may have executed it as often: if it was
+    /// blocked once and granted later, the callback may still be on its way. So may a copy of it,
+    /// which the server executes after the UNLOCK: what nobody needs is unlocked once more, for
+    /// `id`.
+    pub fn sent_again(&mut self, id: LockCallId, range: ByteRange, lock_type: LockType) -> Vec<LockAction> {
+        self.cancelled.note((id.file, id.owner));
+        let table = self.files.entry(id.file).or_default();
+        // An earlier timer has no effect then.
+        table
+            .late_locks
+            .retain(|(other, its, held)| (other.owner, *its, *held) != (id.owner, range, lock_type));
+        if table.late_locks.len() < RELEASES_MAX {
+            table.late_locks.push((id, range, lock_type));
+            self.set_late_timer(id);
+        }
+        self.take_actions()
+    }
+
+    fn set_late_timer(&mut self, id: LockCallId) {
+        let timer = LockTimer::of_repeated(id);
+        self.actions.push(LockAction::SetTimer { timer, after: LATE_INTERVAL });
+    }
+
+    /// No copy of a LOCK is on its way any more: unlocks what one of them may have locked.
+    fn undo_late_lock(&mut self, file: LockFileId, index: usize) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let (id, range, lock_type) = table.late_locks[index];
+        if table.is_busy(id.owner, range, table.releases.len()) {
+            // The next request of the owner for these bytes is not ended for it.
+            return self.set_late_timer(id);
+        }
+        table.late_locks.remove(index);
+        let release = LockRelease::new(id, id.owner, LockRanges::of(range, lock_type), None);
+        self.push_release(LockRelease { is_undo: true, ..release });
     }
 
     /// A call has ended with this reply.
@@ -352,6 +382,8 @@ impl LockAgent {
         let reclaims = |reclaim: &LockReclaim| reclaim.is_delayed && reclaim.id == call.request;
         if table.reclaim.as_ref().is_some_and(reclaims) {
             self.reclaim_again(call.file);
+        } else if let Some(index) = table.late_locks.iter().position(|(id, ..)| *id == call) {
+            self.undo_late_lock(call.file, index);
         } else if let Some(index) = table.releases.iter().position(delayed) {
             table.releases[index].is_delayed = false;
             self.send_step(call.file, index);

@@ -16,6 +16,8 @@ pub(super) const REPEATS_MAX: u8 = 8;
 /// The interval at which a request is repeated to a server that calls back, in case the callback is
 /// lost.
 pub(super) const BLOCKED_INTERVAL: Duration = Duration::from_secs(30);
+/// The time after which no copy of a request that was sent twice is on its way any more.
+pub(super) const LATE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The interval before a server without callbacks, or in its grace period, is asked again that has
 /// denied a lock so often.

@@ -19,6 +19,8 @@ pub(super) struct FileLockTable {
     pub(super) holders: BTreeMap<LocalLockOwner, LocalLockHolder>,
     pub(super) waiters: LockWaiters,
     pub(super) releases: Vec<LockRelease>,
+    /// LOCKs that were sent more than once, for a while, with the owner that the server knows.
+    pub(super) late_locks: Vec<(LockCallId, ByteRange, LockType)>,
     /// The owner that the server knows, of owners to whom another one's lock was passed; as long as
     /// they have anything here.
     pub(super) adopted: BTreeMap<LocalLockOwner, LocalLockOwner>,
@@ -146,6 +148,7 @@ impl FileLockTable {
         self.holders.is_empty()
             && self.waiters.is_empty()
             && self.releases.is_empty()
+            && self.late_locks.is_empty()
             && self.reclaim.is_none()
     }
 
@@ -155,7 +158,8 @@ impl FileLockTable {
         let waiters = self.waiters.iter().flat_map(|waiter| [waiter.request.owner, waiter.wire_owner]);
         let releases = self.releases.iter().flat_map(|release| [release.id.owner, release.wire_owner]);
         let adopted = self.adopted.iter().flat_map(|(owner, wire_owner)| [*owner, *wire_owner]);
-        holders.chain(waiters).chain(releases).chain(adopted)
+        let late = self.late_locks.iter().map(|(id, ..)| id.owner);
+        holders.chain(waiters).chain(releases).chain(adopted).chain(late)
     }
 
     /// The owner that the server knows for `owner`.

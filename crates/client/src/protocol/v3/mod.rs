@@ -383,8 +383,8 @@ impl LockOperations for NfsV3 {
         self.nlm(open.rpc()).map_or(NO_LOCKS, |(nlm, calls)| nlm.lock(calls, file, lock, mode))
     }
 
-    fn lock_requests_sent_again(&self) -> u64 {
-        self.nlm.as_ref().map_or(0, |nlm| nlm.sent_again())
+    fn lock_requests_sent_again(&self) -> Option<u64> {
+        self.nlm.as_ref().map(|nlm| nlm.sent_again())
     }
 
     fn unlock(

@@ -1,4 +1,4 @@
-//! Callbacks of a server that has granted a blocked lock: late, early and repeated ones.
+//! Callbacks of a server that has granted a blocked lock, and LOCKs that it executes late.
 
 use curt_policy::locks::GrantedCallback;
 
@@ -116,4 +116,59 @@ fn a_callback_grants_nothing_while_a_lock_is_on_its_way() {
     assert_eq!(mount.asked(), [(process(1), bytes(0, 9), lock(WRITE, true))], "the reply came first");
     mount.reply(LockReply::Granted);
     assert_eq!(mount.answers(), [(1, OK)]);
+}
+
+#[test]
+fn a_lock_that_was_sent_twice_is_unlocked_once_more_when_no_copy_is_on_its_way() {
+    let sent_twice = || {
+        let mut mount = mount();
+        mount.lock(1, process(1), WRITE, bytes(0, 9));
+        let id = LockCallId { file: FILE, request: LockRequestId(70), owner: process(1) };
+        let actions = mount.agent.sent_again(id, bytes(0, 9), WRITE);
+        mount.act(actions);
+        mount.reply(LockReply::Granted);
+        assert_eq!(mount.timers.last().map(|(_, after)| *after), Some(Duration::from_secs(60)));
+        mount
+    };
+    let unlock = (process(1), bytes(0, 9), LockProcedure::Unlock);
+    let mut thrice = sent_twice();
+    let id = LockCallId { file: FILE, request: LockRequestId(71), owner: process(1) };
+    let actions = thrice.agent.sent_again(id, bytes(0, 9), WRITE);
+    thrice.act(actions);
+    thrice.unlock(2, process(1), bytes(0, 9));
+    thrice.serve();
+    thrice.fire();
+    assert_eq!(thrice.asked(), [], "a copy may be on its way since then");
+    thrice.fire();
+    assert_eq!(thrice.asked(), [unlock]);
+    let mut held = sent_twice();
+    held.fire();
+    assert_eq!(held.asked(), [], "it is held");
+    held.unlock(2, process(1), bytes(0, 9));
+    held.serve();
+    assert!(held.agent.is_idle());
+    let mut unlocked = sent_twice();
+    unlocked.unlock(2, process(1), bytes(0, 9));
+    unlocked.serve();
+    assert!(!unlocked.agent.is_idle());
+    unlocked.fire();
+    assert_eq!(unlocked.asked(), [unlock]);
+    assert!(unlocked.calls[0].is_undo);
+    unlocked.serve();
+    assert!(unlocked.agent.is_idle());
+    let mut waits = sent_twice();
+    waits.unlock(2, process(1), bytes(0, 9));
+    waits.serve();
+    waits.lock(3, process(1), WRITE, bytes(0, 9));
+    waits.reply(LockReply::Blocked);
+    waits.fire();
+    assert_eq!(waits.asked(), [], "its place at the server is not given up");
+    let (is_awaited, actions) = waits.agent.available(FILE, process(1));
+    waits.act(actions);
+    waits.serve();
+    assert!(is_awaited && waits.agent.holds(FILE, process(1)));
+    waits.unlock(4, process(1), bytes(0, 9));
+    waits.serve();
+    assert_eq!(waits.asked_after_timers(LockReply::Granted), 1);
+    assert!(waits.agent.is_idle());
 }

@@ -165,6 +165,15 @@ fn a_late_callback_for_a_lock_that_was_executed_twice_grants_nothing_later() {
     hold([locks(LOCAL_FIRST, RESENT), locks(LOCAL_FIRST, Bounds { timers: 0, interrupts: 1, ..RESENT })]);
 }
 
+/// A process that locks once, and another client that waits for it.
+const COPIED: Bounds = Bounds { operations: [1, 0, 1], ..RESENT };
+
+#[test]
+fn a_copy_of_a_lock_that_is_executed_after_the_unlock_is_undone() {
+    let all = [Callbacks::Grant, Callbacks::Notify, Callbacks::None];
+    hold(all.map(|callbacks| locks(LOCAL_FIRST, Bounds { callbacks, interrupts: 1, ..COPIED })));
+}
+
 #[test]
 fn a_false_notice_of_a_restart_leaves_no_lock_that_nobody_holds() {
     let small = Bounds { false_restarts: 1, operations: [1, 1, 1], interrupts: 0, ..EXCLUSIVE };
@@ -195,6 +204,7 @@ fn every_planted_mistake_about_locks_is_found() {
     let refused = Bounds { refusals: 1, operations: [1, 0, 1], interrupts: 0, ..EXCLUSIVE };
     find_planted(&Locks { planted: Planted::RepeatedCallbackBelieved, ..locks(LOCAL_FIRST, REPEATED) }, 20);
     find_planted(&Locks { planted: Planted::ResentLockForgotten, ..locks(LOCAL_FIRST, RESENT) }, 20);
+    find_planted(&Locks { planted: Planted::LateLockKept, ..locks(LOCAL_FIRST, COPIED) }, 14);
     let planted = Planted::EarlyNotificationForgotten;
     let notifies = Bounds { callbacks: Callbacks::Notify, interrupts: 0, timers: 0, ..EXCLUSIVE };
     find_planted(&Locks { planted, ..locks(LOCAL_FIRST, notifies) }, 14);

@@ -30,8 +30,8 @@ pub(crate) struct State {
     pub(crate) losses: u8,
     pub(crate) repeats: u8,
     pub(crate) resends: u8,
-    /// Requests that were executed and are executed again; until their reply.
-    pub(crate) sent_again: BTreeSet<(usize, LockCallId)>,
+    /// LOCKs that are executed twice; until their reply.
+    pub(crate) sent_again: BTreeMap<(usize, LockCallId), (ByteRange, LockType)>,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -62,6 +62,8 @@ pub(crate) enum SystemCall {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Message {
     Call(usize, OrderedCall),
+    /// A copy of one, whose reply nobody waits for.
+    Copy(usize, OrderedCall),
     Reply(usize, LockCallId, OrderedReply),
     /// A callback to a client.
     Granted(usize, OrderedCallback),

@@ -1,7 +1,7 @@
 //! The steps of the world of locks, and what must never be.
 
 use core::time::Duration;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use curt_policy::{
     MonotonicTime,
@@ -21,6 +21,8 @@ type Change<'a> = &'a dyn Fn(&mut State) -> Option<String>;
 
 const FILE: LockFileId = LockFileId(1);
 const RECLAIM: LockRequestId = LockRequestId(1);
+/// The numbers of the requests that end late locks begin here.
+const LATE: u64 = 60;
 const NOW: MonotonicTime = MonotonicTime::from_nanoseconds(0);
 /// Timers that are longer only wait for lost callbacks, and nothing is lost here.
 const POLL_MAX: Duration = Duration::from_secs(2);
@@ -80,6 +82,8 @@ pub(crate) enum Planted {
     RepeatedCallbackBelieved,
     /// The agent is not told that a LOCK was sent again.
     ResentLockForgotten,
+    /// A copy of a LOCK that the server executes after the UNLOCK is not undone.
+    LateLockKept,
     /// A notification before the reply that denies the lock is forgotten.
     EarlyNotificationForgotten,
 }
@@ -104,6 +108,8 @@ pub(crate) enum Step {
     Refuses(usize, LocalLockOwner),
     Repeats(usize, LocalLockOwner),
     ExecutesFirst(usize, LocalLockOwner),
+    Copies(usize, LocalLockOwner),
+    ExecutesCopy(usize, LocalLockOwner),
     Loses(usize, LockCallId),
     Restart,
     FalseRestart(usize),
@@ -133,6 +139,11 @@ impl Bounds {
 
 fn request_id(process: usize, call: u64) -> LockRequestId {
     LockRequestId(100 * (process as u64 + 1) + call)
+}
+
+/// Whether a timer ends a late lock.
+const fn is_late(timer: LockTimer) -> bool {
+    timer.call.request.0 % 100 > LATE
 }
 
 /// The process and the number of its call.
@@ -181,7 +192,7 @@ impl World for Locks {
             losses: self.bounds.losses,
             repeats: self.bounds.repeats,
             resends: self.bounds.resends,
-            sent_again: BTreeSet::new(),
+            sent_again: BTreeMap::new(),
         }
     }
 
@@ -230,7 +241,7 @@ impl World for Locks {
         let reclaims = |message: &Message| match message {
             Message::Call(_, call) => call.is_reclaim,
             Message::Reply(_, call, _) => call.request == RECLAIM,
-            Message::Granted(..) => false,
+            Message::Granted(..) | Message::Copy(..) => false,
         };
         let is_reclaiming = |(_, timer): &(usize, LockTimer)| timer.call.request == RECLAIM;
         let is_reclaimed = !state.messages.iter().any(reclaims) && !state.timers.iter().any(is_reclaiming);
@@ -242,7 +253,10 @@ impl World for Locks {
         }
         for (index, (client, timer)) in state.timers.iter().enumerate() {
             let is_poll = state.is_waited_for(timer.call);
-            if !state.has_effect(*client, *timer) || (is_poll && state.polls == 0) {
+            // Copies are on their way for less than that time.
+            let is_copied = |message: &Message| matches!(message, Message::Copy(..));
+            let is_early = is_late(*timer) && state.messages.iter().any(is_copied);
+            if !state.has_effect(*client, *timer) || (is_poll && state.polls == 0) || is_early {
                 continue;
             }
             take(Step::Timer(*client, *timer), &|next| {
@@ -334,13 +348,31 @@ impl Locks {
             Message::Reply(client, call, reply) => {
                 take(Step::Reply(*client, *call, (*reply).into()), &|next| {
                     next.messages.remove(message);
-                    let was_sent_again = next.sent_again.remove(&(*client, *call));
-                    if was_sent_again && self.planted != Planted::ResentLockForgotten {
+                    let sent_again = next.sent_again.remove(&(*client, *call));
+                    if let Some((range, lock_type)) = sent_again
+                        && self.planted != Planted::ResentLockForgotten
+                    {
                         // Each owner is its own at the server.
-                        next.agents[*client].sent_again(FILE, call.owner);
+                        let id = LockCallId { request: LockRequestId(call.request.0 + LATE), ..*call };
+                        let actions = next.agents[*client].sent_again(id, range, lock_type);
+                        let wrong = match self.planted {
+                            Planted::LateLockKept => None,
+                            _ => self.act(next, *client, actions),
+                        };
+                        if wrong.is_some() {
+                            return wrong;
+                        }
                     }
                     let actions = next.agents[*client].replied(*call, (*reply).into(), NOW);
                     self.act(next, *client, actions)
+                });
+            }
+            Message::Copy(client, call) => {
+                take(Step::ExecutesCopy(*client, call.wire_owner), &|next| {
+                    next.messages.remove(message);
+                    let (_, callbacks) = next.server.execute(*client, call, self.bounds.callbacks);
+                    next.messages.extend(callbacks);
+                    None
                 });
             }
             Message::Granted(client, callback) => {
@@ -384,14 +416,24 @@ impl Locks {
                 });
             }
             Message::Call(client, call)
-                if call.lock.is_some() && !call.is_cancel && !call.is_reclaim && state.resends > 0 =>
+                if let Some((lock_type, _)) = call.lock
+                    && !call.is_cancel
+                    && !call.is_reclaim
+                    && state.resends > 0 =>
             {
+                let sent_again = ((*client, call.id), (call.range, lock_type));
+                take(Step::Copies(*client, call.wire_owner), &|next| {
+                    next.resends -= 1;
+                    next.messages.insert(Message::Copy(*client, call.clone()));
+                    next.sent_again.extend([sent_again]);
+                    None
+                });
                 // The connection is lost before the reply.
                 take(Step::ExecutesFirst(*client, call.wire_owner), &|next| {
                     next.resends -= 1;
                     let (_, callbacks) = next.server.execute(*client, call, self.bounds.callbacks);
                     next.messages.extend(callbacks);
-                    next.sent_again.insert((*client, call.id));
+                    next.sent_again.extend([sent_again]);
                     None
                 });
             }
@@ -437,7 +479,7 @@ impl Locks {
                     }
                 }
                 LockAction::SetTimer { timer, after } => {
-                    if after < POLL_MAX {
+                    if after < POLL_MAX || is_late(timer) {
                         next.timers.push((client, timer));
                     }
                 }
@@ -471,6 +513,7 @@ impl Locks {
             | Planted::RefusedUnlockDone
             | Planted::RepeatedCallbackBelieved
             | Planted::ResentLockForgotten
+            | Planted::LateLockKept
             | Planted::EarlyNotificationForgotten => (true, false),
             Planted::UnlockAnsweredEarly => (true, is_unlock && !is_undone),
             Planted::GrantAfterCancelKept => (!(is_unlock && is_undone), is_unlock && is_undone),
@@ -504,7 +547,7 @@ impl State {
             && self.messages.iter().any(|message| match message {
                 Message::Call(its, call) => *its == client && call.id == next.id && !call.is_cancel,
                 Message::Reply(its, call, _) => *its == client && *call == next.id,
-                Message::Granted(..) => false,
+                Message::Granted(..) | Message::Copy(..) => false,
             })
     }
 
@@ -600,13 +643,13 @@ impl Bounds {
             let id = match message {
                 Message::Call(_, call) => call.id.request,
                 Message::Reply(_, call, _) => call.request,
-                Message::Granted(..) => return true,
+                Message::Granted(..) | Message::Copy(..) => return true,
             };
             if id == RECLAIM {
                 return true;
             }
             let (process, number) = caller(id);
-            number == 50 || next.processes[process].interrupted.contains(&number)
+            number >= 50 || next.processes[process].interrupted.contains(&number)
         });
         let is_undoing = is_undoing
             || next.messages.iter().any(|message| self.undoes(next, message))
@@ -628,7 +671,7 @@ impl Bounds {
         let id = match message {
             Message::Call(_, call) => call.id,
             Message::Reply(_, call, _) => *call,
-            Message::Granted(..) => return true,
+            Message::Granted(..) | Message::Copy(..) => return true,
         };
         (self.refusals > 0 || self.losses > 0 || self.restarts > 0) && {
             let (process, number) = caller(id.request);
