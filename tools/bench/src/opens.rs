@@ -1,8 +1,9 @@
 //! `cargo xtask bench opens`: the server's state of NFSv4, without a network: the time of compounds
 //! that open, lock, unlock and close a file of a tree in memory, while the client has many opens
 //! with a lock each; of an OPEN that is denied while a silent client has many; and the memory of an
-//! open.
+//! open. The floor of its growth are the times of a `HashMap` with as many records.
 
+use std::collections::HashMap;
 use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Stdio;
@@ -338,38 +339,86 @@ fn measure_denied(count: u32, rounds: u32) -> Result<Vec<f64>> {
     Ok(times)
 }
 
-/// The compounds that are measured.
-const MEASURED: [&str; 7] =
-    ["getattr_ns", "read_ns", "unlock_ns", "close_ns", "open_ns", "lock_ns", "unlock_again_ns"];
+/// The compounds that are measured, after the floor.
+const MEASURED: [&str; 9] = [
+    "map_find_ns",
+    "map_replace_ns",
+    "getattr_ns",
+    "read_ns",
+    "unlock_ns",
+    "close_ns",
+    "open_ns",
+    "lock_ns",
+    "unlock_again_ns",
+];
+
+/// As many records as there are opens, as large as one in a file that others have open too.
+struct Floor(HashMap<[u8; 12], Box<[u64; 40]>>);
+
+impl Floor {
+    fn new(count: u32) -> Self {
+        Self((0..count).map(|number| (Self::key(number), Box::new([u64::from(number); 40]))).collect())
+    }
+
+    /// As long as what distinguishes stateids.
+    fn key(number: u32) -> [u8; 12] {
+        let mut key = [0; 12];
+        key[8..].copy_from_slice(&number.to_be_bytes());
+        key
+    }
+
+    fn find(&self, number: u32) -> bool {
+        self.0.get(&Self::key(number)).is_some_and(|record| black_box(record[0]) == u64::from(number))
+    }
+
+    fn replace(&mut self, number: u32) -> bool {
+        let ended = self.0.remove(&Self::key(number));
+        let record = Box::new([u64::from(number); 40]);
+        self.0.insert(Self::key(number), record);
+        ended.is_some()
+    }
+}
+
+/// A number below `count` all over the table.
+const fn scattered(at: u32, count: u32) -> u32 {
+    at.wrapping_mul(0x9e37_79b9) % count
+}
 
 /// Ends locks and opens all over the table, and begins them again. Returns the times of each
 /// compound in nanoseconds; their medians do not show when others use the processor. The last is
-/// LOCKU of a lock that is in the processor's caches, because it was taken just before.
-fn measure(client: &mut DirectClient, opens: &mut [LockedOpen], rounds: u32) -> Result<[Vec<f64>; 7]> {
+/// LOCKU of a lock that is in the processor's caches, because it was taken just before. The floor
+/// is measured in between, so that it finds as little in the caches.
+fn measure(client: &mut DirectClient, opens: &mut [LockedOpen], rounds: u32) -> Result<[Vec<f64>; 9]> {
     let count = u32::try_from(opens.len())?;
+    let mut floor = Floor::new(count);
     let mut times = MEASURED.map(|_| Vec::new());
     for at in 0..rounds * BATCH {
-        let number = at.wrapping_mul(0x9e37_79b9) % count;
+        let number = scattered(at, count);
         let own = &mut opens[number as usize];
         let mut begun = Instant::now();
         let mut timed = |place: usize| {
             times[place].push(begun.elapsed().as_secs_f64() * 1e9);
             begun = Instant::now();
         };
-        client.getattr(own)?;
+        let is_found = floor.find(number);
         timed(0);
-        client.read(own)?;
+        let is_replaced = floor.replace(scattered(!at, count));
         timed(1);
-        client.unlock(number, own)?;
+        client.getattr(own)?;
         timed(2);
-        client.close(&own.file, own.open)?;
+        client.read(own)?;
         timed(3);
-        (own.file, own.open) = client.open(number)?;
-        timed(4);
-        own.lock = client.lock(number, &own.file, own.open)?;
-        timed(5);
         client.unlock(number, own)?;
+        timed(4);
+        client.close(&own.file, own.open)?;
+        timed(5);
+        (own.file, own.open) = client.open(number)?;
         timed(6);
+        own.lock = client.lock(number, &own.file, own.open)?;
+        timed(7);
+        client.unlock(number, own)?;
+        timed(8);
+        ensure!(is_found && is_replaced, "the map has a record of each number");
         own.lock = client.lock(number, &own.file, own.open)?;
     }
     Ok(times)
