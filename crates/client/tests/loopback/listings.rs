@@ -15,11 +15,12 @@ use curt_observe::ClientCounter;
 use curt_policy::{CacheOptions, ReaddirplusMode};
 use curt_proto::nfs3;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
+use curt_types::SetAttributes;
 use rustix::io::Errno;
 
 use crate::{
     failures::{Kind, Trouble},
-    world::{BenchMount, World, root},
+    world::{BenchMount, World, root, user},
 };
 
 /// A directory of `count` files that was created an hour ago.
@@ -107,6 +108,26 @@ fn a_repeated_listing_sends_no_request_and_neither_do_stats_after_it() {
     assert_eq!(sorted(read_all(&mounted, &open, 100).unwrap()), expected(50));
     assert_eq!(mounted.sent(), "GETATTR 1");
     assert!(mounted.counter(ClientCounter::ListingCached) >= 4);
+}
+
+#[test]
+fn names_in_a_directory_without_search_permission_have_a_number_that_readdir_3_does_not_skip() {
+    let world = World::new();
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    let made = ops::mkdir(&maker.client.op(&root()), maker.client.root(), b"d", 0o777).unwrap();
+    maker.put(&root(), made.id, "file", 0o644, b"data");
+    ops::setattr(&maker.client.op(&root()), made.id, &SetAttributes::with_mode(0o744)).unwrap();
+    let mounted = world.mount_v4(CacheOptions::default());
+    let (id, caller) = (directory(&mounted), user(1000));
+    let op = mounted.client.op(&caller);
+    let open = ops::opendir(&op, id).unwrap();
+    let mut numbers = Vec::new();
+    let mut listener = |entry: &curt_client::DirEntry<'_>| {
+        numbers.extend((entry.name == b"file").then_some(entry.fileid));
+        DirEmit::Taken
+    };
+    ops::readdir(&op, &open, 0, false, &mut listener).unwrap();
+    assert_eq!(numbers, [1]);
 }
 
 #[test]

@@ -12,6 +12,10 @@ use crate::protocol::{ReaddirEntry, ReaddirPage};
 pub(super) const DOT_COOKIE: u64 = 1;
 pub(super) const DOTDOT_COOKIE: u64 = 2;
 
+/// The number of an entry whose attributes the server refuses, as it does in a directory that the
+/// caller may not search. Linux has the same. readdir(3) skips entries with the number 0.
+const UNKNOWN_FILEID: u64 = 1;
+
 /// The entries of READDIR. A name that no directory can contain makes the reply malformed.
 pub(super) fn page(
     results: &mut CompoundResultReader<'_>,
@@ -39,7 +43,7 @@ pub(super) fn page(
         }
         let values = attributes::values(&entry.attributes, asked)?;
         names.push(ReaddirEntry {
-            fileid: values.fileid.unwrap_or(0),
+            fileid: values.fileid.unwrap_or(UNKNOWN_FILEID),
             name: name.into(),
             cookie: entry.cookie,
             handle: values.filehandle.map(FileHandle::from),

@@ -19,7 +19,7 @@ use super::delegations::Runs;
 use super::fixture::{Fixture, go};
 use super::test_client::{Server, TestClient, channel, creating, opening, rules, user};
 use crate::ExportRules;
-use crate::state::{Principal, RecordedClient, RecordedState};
+use crate::state::RecordedClient;
 
 const READ: u32 = ShareAccess4::READ;
 const WRITE: u32 = ShareAccess4::WRITE;
@@ -535,13 +535,10 @@ fn the_caller_needs_the_right_and_a_creator_has_it() {
     assert_eq!((open(READ, 0), open(WRITE, 0)), (Some(NfsStat4::Access), Some(NfsStat4::Access)));
     assert_eq!(client.open(&opened.handle, &by_handle).unwrap_err(), NfsStat4::Access);
     // The owner keeps what it had open, as with a local descriptor.
-    let recorded = RecordedClient {
-        owner: (*b"two").into(),
-        principal: Principal::Uid(0),
-        held: RecordedState::default(),
-    };
-    server.service.held.grace.begin(vec![recorded], Duration::from_secs(90));
-    let returned = server.reclaiming_client("two", channel());
+    let recorded = server.service.held.session(&client.session).unwrap();
+    let recorded = vec![RecordedClient::from(&*recorded.client)];
+    server.service.held.grace.begin(recorded, Duration::from_secs(90));
+    let returned = server.instance("one", 2, channel());
     let reclaim =
         OpenArgs4 { claim: OpenClaim::Previous(DelegationType::None), ..opening("", "owner", WRITE, 0) };
     returned.uid.set(1001);
