@@ -47,8 +47,9 @@ impl NfsService {
             });
             let clients = clients.collect();
             let until = self.uptime().saturating_add(grace);
-            self.held.delegations.track_changes(until);
-            self.held.grace.begin(clients, until);
+            let latest = until.saturating_add(grace);
+            self.held.delegations.track_changes(latest);
+            self.held.grace.begin(clients, until, latest);
         }
         Ok(())
     }

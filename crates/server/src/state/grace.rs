@@ -16,6 +16,9 @@ use parking_lot::Mutex;
 
 use super::{Client, Principal};
 
+/// How long the period lasts after a reclaim, since others may follow it.
+const RECLAIM_TIME: Duration = Duration::from_secs(2);
+
 /// A client that had state: by its owner, because its id does not survive a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RecordedClient {
@@ -65,13 +68,17 @@ pub(crate) struct GracePeriod {
     /// Number of clients that may have delegations which they have not reclaimed yet. Relaxed: see
     /// `is_on`.
     delegating: AtomicUsize,
+    /// Whether a reclaim was granted since [`Self::is_over`] was asked last. Relaxed: see `is_on`.
+    has_reclaimed: AtomicBool,
     contents: Mutex<GraceContents>,
 }
 
 #[derive(Default)]
 struct GraceContents {
-    /// The latest end.
+    /// The end, if nobody reclaims shortly before it.
     until: Duration,
+    /// The latest end.
+    latest: Duration,
     /// The principals of recorded clients, by owner.
     recorded: HashMap<Box<[u8]>, Principal>,
     /// The owners that have not completed their reclaims, and what they may have.
@@ -81,13 +88,15 @@ struct GraceContents {
 }
 
 impl GracePeriod {
-    /// Begins the period until `until`, unless no client is recorded.
-    pub(crate) fn begin(&self, recorded: Vec<RecordedClient>, until: Duration) {
+    /// Begins the period until `until`, unless no client is recorded. Reclaims of NFSv4 clients
+    /// prolong it by [`RECLAIM_TIME`] each, to `latest` at most.
+    pub(crate) fn begin(&self, recorded: Vec<RecordedClient>, until: Duration, latest: Duration) {
         if recorded.is_empty() {
             return;
         }
         let mut contents = self.contents.lock();
         contents.until = contents.until.max(until);
+        contents.latest = contents.latest.max(latest);
         contents.waiting.extend(recorded.iter().map(|client| (client.owner.clone(), client.held)));
         let count =
             |has: fn(&RecordedState) -> bool| contents.waiting.values().filter(|held| has(held)).count();
@@ -122,12 +131,21 @@ impl GracePeriod {
         self.delegating.load(Ordering::Relaxed) > 0
     }
 
+    /// A client was granted what it reclaims.
+    pub(super) fn note_reclaim(&self) {
+        self.has_reclaimed.store(true, Ordering::Relaxed);
+    }
+
     /// Whether the period lasts and is to be ended.
     pub(crate) fn is_over(&self, now: Duration) -> bool {
         if !self.is_on() {
             return false;
         }
-        let contents = self.contents.lock();
+        let mut contents = self.contents.lock();
+        if self.has_reclaimed.swap(false, Ordering::Relaxed) {
+            let prolonged = contents.latest.min(now.saturating_add(RECLAIM_TIME));
+            contents.until = contents.until.max(prolonged);
+        }
         now >= contents.until || contents.waiting.is_empty() && !contents.has_others
     }
 

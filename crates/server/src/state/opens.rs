@@ -388,7 +388,11 @@ impl ServerState {
             // RFC 8881 section 18.51.3: RECLAIM_COMPLETE comes first.
             (false, false) => Err(StateFault::Grace),
             (false, true) if is_grace => Err(StateFault::Grace),
-            (true, false) | (false, true) => Ok(()),
+            (true, false) => {
+                self.grace.note_reclaim();
+                Ok(())
+            }
+            (false, true) => Ok(()),
         }
     }
 

@@ -25,7 +25,7 @@ fn reclaim(state: &ServerState, client: &Client, mode: ShareMode) -> Result<Stat
 #[test]
 fn without_recorded_clients_there_is_no_grace_period() {
     let state = state();
-    state.grace.begin(Vec::new(), at(90));
+    state.grace.begin(Vec::new(), at(90), at(90));
     assert!(!state.grace.is_on());
     let client = reclaimer(&state, "a");
     assert_eq!(reclaim(&state, &client, mode(1, 0)), Err(StateFault::NoGrace));
@@ -34,7 +34,7 @@ fn without_recorded_clients_there_is_no_grace_period() {
 #[test]
 fn recorded_clients_reclaim_and_all_others_wait() {
     let state = state();
-    state.grace.begin(vec![recorded("a"), recorded("b")], at(90));
+    state.grace.begin(vec![recorded("a"), recorded("b")], at(90), at(90));
     let (known, unknown) = (reclaimer(&state, "a"), reclaimer(&state, "c"));
     let stateid = reclaim(&state, &known, mode(3, 1)).unwrap();
     assert_eq!(state.check_io(&known, &stateid, &file(1), IoDirection::Write), Ok(()));
@@ -60,7 +60,7 @@ fn recorded_clients_reclaim_and_all_others_wait() {
 #[test]
 fn a_client_that_may_reclaim_is_told_so_until_it_has_completed_that() {
     let state = state();
-    state.grace.begin(vec![recorded("a")], at(90));
+    state.grace.begin(vec![recorded("a")], at(90), at(90));
     let flags = |session, sequence| {
         let slot = executed(state.sequence(&request(session, 0, sequence), at(0)));
         slot.grant().status_flags & SequenceStatusFlags::RESTART_RECLAIM_NEEDED
@@ -81,14 +81,14 @@ fn a_client_that_may_reclaim_is_told_so_until_it_has_completed_that() {
 fn another_principal_does_not_reclaim() {
     let state = state();
     let principal = Principal::Uid(5);
-    state.grace.begin(vec![RecordedClient { principal, ..recorded("a") }], at(90));
+    state.grace.begin(vec![RecordedClient { principal, ..recorded("a") }], at(90), at(90));
     assert_eq!(reclaim(&state, &reclaimer(&state, "a"), mode(1, 0)), Err(StateFault::ReclaimBad));
 }
 
 #[test]
 fn the_period_ends_after_its_time_if_clients_do_not_return_or_do_not_tell() {
     let state = state();
-    state.grace.begin(vec![recorded("a")], at(90));
+    state.grace.begin(vec![recorded("a")], at(90), at(90));
     assert!(!state.grace.is_over(at(89)) && state.grace.is_over(at(90)));
     state.grace.begin_for_others(at(100));
     state.reclaim_complete(&reclaimer(&state, "a")).unwrap();
@@ -107,7 +107,7 @@ fn denials_and_delegations_are_waited_for_until_their_clients_have_completed_or_
             ("neither", RecordedState::default()),
         ]
         .map(|(owner, held)| RecordedClient { held, ..recorded(owner) });
-        state.grace.begin(recorded.to_vec(), at(90));
+        state.grace.begin(recorded.to_vec(), at(90), at(90));
         let waits = || (state.grace.may_deny(), state.grace.may_be_delegated());
         let clients = ["neither", "both", "has delegations", "denies"].map(|owner| reclaimer(&state, owner));
         let expected = [(true, true), (true, true), (true, false), (false, false)];
@@ -121,4 +121,19 @@ fn denials_and_delegations_are_waited_for_until_their_clients_have_completed_or_
             }
         }
     }
+}
+
+#[test]
+fn a_reclaim_shortly_before_the_end_prolongs_the_period() {
+    let state = state();
+    state.grace.begin(vec![recorded("a")], at(90), at(95));
+    let client = reclaimer(&state, "a");
+    reclaim(&state, &client, mode(1, 0)).unwrap();
+    assert!(!state.grace.is_over(at(50)));
+    assert!(state.grace.is_over(at(90)), "that reclaim was long before");
+    for second in [90, 91, 92, 93, 94] {
+        reclaim(&state, &client, mode(1, 0)).unwrap();
+        assert!(!state.grace.is_over(at(second)));
+    }
+    assert!(state.grace.is_over(at(95)), "this is the latest end");
 }

@@ -206,7 +206,7 @@ impl Run {
             principal: Principal::Uid(0),
             held: RecordedState { denies: false, has_delegations: model.has_delegations },
         });
-        state.grace.begin(recorded.collect(), self.now + 2 * WAIT);
+        state.grace.begin(recorded.collect(), self.now + 2 * WAIT, self.now + 2 * WAIT);
         for (owner, model) in OWNERS.iter().zip(&mut self.clients) {
             let created = session_of(&state, exchange(&state, owner));
             model.client = Some(Arc::clone(&state.session(&created.session).unwrap().client));

@@ -537,7 +537,7 @@ fn the_caller_needs_the_right_and_a_creator_has_it() {
     // The owner keeps what it had open, as with a local descriptor.
     let recorded = server.service.held.session(&client.session).unwrap();
     let recorded = vec![RecordedClient::from(&*recorded.client)];
-    server.service.held.grace.begin(recorded, Duration::from_secs(90));
+    server.service.held.grace.begin(recorded, Duration::from_secs(90), Duration::from_secs(90));
     let returned = server.instance("one", 2, channel());
     let reclaim =
         OpenArgs4 { claim: OpenClaim::Previous(DelegationType::None), ..opening("", "owner", WRITE, 0) };

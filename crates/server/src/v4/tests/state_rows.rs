@@ -269,7 +269,7 @@ fn of_grace() -> Vec<Row> {
         principal,
         held: RecordedState::default(),
     });
-    server.service.held.grace.begin(recorded.into(), Duration::from_secs(90));
+    server.service.held.grace.begin(recorded.into(), Duration::from_secs(90), Duration::from_secs(90));
     let locker = new_owner(*stateid, b"a");
     let lock = locking(LockType4::Read, 0, 8, locker);
     let reclaimed = LockArgs4 { reclaim: true, ..locking(LockType4::Read, 0, 8, locker) };
@@ -291,7 +291,7 @@ fn of_grace() -> Vec<Row> {
     ];
     let held = RecordedState { has_delegations: true, ..RecordedState::default() };
     let delegated = RecordedClient { owner: b"delegated".as_slice().into(), principal, held };
-    server.service.held.grace.begin(vec![delegated], Duration::from_secs(90));
+    server.service.held.grace.begin(vec![delegated], Duration::from_secs(90), Duration::from_secs(90));
     let rename = RenameArgs4 { from: name("file"), to: name("new") };
     let in_root = |operations: Operations<'_>| client.at(&root, operations);
     rows.extend([
