@@ -232,11 +232,11 @@ impl Default for DelegationTable {
             hasher: RandomState::new(),
             count: AtomicUsize::new(0),
             recalled: AtomicUsize::new(0),
-            changes: (0..PLACES).map(|_| AtomicU32::new(0)).collect(),
+            changes: Box::new([const { AtomicU32::new(0) }; PLACES]),
             changes_of_any: AtomicU32::new(0),
             creations: AtomicU32::new(0),
             tracked_until: AtomicU64::new(0),
-            last_recalls: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+            last_recalls: Box::new([const { AtomicU64::new(0) }; PLACES]),
             observer: OnceLock::new(),
         }
     }
