@@ -608,10 +608,16 @@ impl HeldDelegations {
     }
 
     /// Reports the attributes of a file whose delegation was reclaimed, read behind that.
-    pub(super) fn report_confirmed(&self, file: &FileHandle, attributes: &Attributes, sent_at: Instant) {
+    pub(super) fn report_confirmed(
+        &self,
+        file: &FileHandle,
+        delegation: &Arc<HeldDelegation>,
+        attributes: &Attributes,
+        sent_at: Instant,
+    ) {
         let events = self.events.lock().as_ref().and_then(Weak::upgrade);
         if let Some(events) = events {
-            events.confirmed(file, attributes, sent_at);
+            events.confirmed(file, delegation, attributes, sent_at);
         }
     }
 }

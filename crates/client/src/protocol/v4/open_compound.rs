@@ -75,7 +75,7 @@ impl NfsV4 {
             let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
             let sent = SentOpen { access, wants_delegation, generation: results.1 };
             self.server.accepted_open();
-            self.opened(file, owner, sent, GrantedOpen::from(&ok));
+            let delegation = self.opened(file, owner, sent, GrantedOpen::from(&ok));
             let granted = results.rights(rights)?;
             has_rights = granted.is_some();
             let granted = granted.unwrap_or(Access::NONE);
@@ -84,7 +84,7 @@ impl NfsV4 {
             let data = data.flatten();
             let siblings =
                 self.decode_sibling_opens(results, owner, sent, rights, siblings, opening.as_ref());
-            Ok((Ok(OpenReply { granted, data, siblings }), about))
+            Ok((Ok(OpenReply { granted, data, siblings, delegation }), about))
         })?;
         if !has_rights {
             self.ask_rights_alone(caller, file, rights, &mut answer)?;

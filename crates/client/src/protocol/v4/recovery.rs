@@ -599,10 +599,9 @@ impl NfsV4 {
             // If its open is sent again, the delegation is not reclaimed twice.
             self.delegations.reclaim_ended(key);
             match self.decoded(results.attributes()) {
-                Ok(Some(about)) if held.is_some() => {
-                    self.delegations.report_confirmed(&key.file, &about, reply.call.sent_at);
-                }
-                Ok(Some(_)) => {}
+                Ok(Some(about)) => held.iter().for_each(|held| {
+                    self.delegations.report_confirmed(&key.file, held, &about, reply.call.sent_at);
+                }),
                 // What follows was not executed, and is sent again.
                 Ok(None) => return Ok(Some((done + 1, None))),
                 // Malformed (knfsd: see `CompoundResults::status`). So is what follows.
