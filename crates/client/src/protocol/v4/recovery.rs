@@ -667,6 +667,7 @@ impl NfsV4 {
             if !self.free_state(caller, stateid)? {
                 return Ok(StepProgress::Done);
             }
+            self.session.lock().freed(stateid);
         }
         if !self.session.lock().must_test() {
             self.session.lock().satisfied(RecoveryStep::TestStates);
@@ -693,7 +694,9 @@ impl NfsV4 {
             for ((state, stateid), status) in held.iter().zip(tested.statuses.iter()) {
                 // A server may not accept zero: one that knows a newer state has not revoked it.
                 if !matches!(status, NfsStat4::Ok | NfsStat4::OldStateid) {
-                    self.free_state(caller, newest(stateid))?;
+                    if !self.free_state(caller, newest(stateid))? {
+                        return Ok(StepProgress::Done);
+                    }
                     match state {
                         HeldState::Open(key) => self.doubt_open(key, *stateid),
                         HeldState::Delegation(key) => {
