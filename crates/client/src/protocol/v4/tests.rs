@@ -23,7 +23,7 @@ use curt_xdr::{Encode, VarArray};
 
 use super::{
     callback::{self, CallbackService},
-    delegation::OpenedForDelegation,
+    delegation::{HeldDelegations, OpenedForDelegation},
     lock_states::{self, LockStateRef, LockStateTable, LockUse, StateidRejection, UnlockTarget},
     open::{
         GrantedOpen, OfferedDelegation, OpenKey, OpenTable, PiggybackedKind, PiggybackedOperation, SentOpen,
@@ -589,6 +589,75 @@ fn a_recall_of_what_is_not_held_is_refused_and_its_repetition_gets_the_same_repl
 }
 
 #[test]
+fn a_recall_that_is_repeated_while_it_is_executed_is_delayed() {
+    let service = Arc::new(CallbackService::default());
+    service.serve(SESSION, 1);
+    let delegations = service.delegations();
+    delegations.allow(true);
+    let meanwhile = Arc::new(Mutex::new(Vec::new()));
+    let (replies, again) = (Arc::clone(&meanwhile), Arc::clone(&service));
+    // Another connection brings it.
+    delegations.set_must_return(Box::new(move || replies.lock().push(call(&again, SESSION, 1, 4))));
+    let file = FileHandle::new(b"file").unwrap();
+    assert!(delegate(&delegations, &file, Stateid::ANONYMOUS));
+    let reply = call(&service, SESSION, 1, 4);
+    assert_eq!(reply[0], NfsStat4::Ok.number());
+    let delayed = [NfsStat4::Delay.number(), 0, 1, 11, NfsStat4::Delay.number()];
+    assert_eq!(*meanwhile.lock(), [delayed.to_vec()]);
+    assert_eq!(call(&service, SESSION, 1, 4), reply);
+}
+
+#[test]
+fn a_callback_whose_arguments_are_malformed_gets_the_same_reply_again() {
+    let service = CallbackService::default();
+    service.serve(SESSION, 1);
+    for _ in 0..2 {
+        let reply = call_with(&service, SESSION, 1, 4, &1_u32);
+        assert_eq!((reply[0], reply[2]), (NfsStat4::Badxdr.number(), 2));
+    }
+    assert_eq!(call(&service, SESSION, 2, 4)[0], NfsStat4::BadStateid.number());
+}
+
+#[test]
+fn the_reply_to_a_callback_of_an_earlier_session_is_not_kept() {
+    let service = Arc::new(CallbackService::default());
+    service.serve(SESSION, 1);
+    let (other, again) = (SessionId([9; 16]), Arc::clone(&service));
+    service.set_slots_recalled(Box::new(move || again.serve(other, 1)));
+    assert_eq!(call(&service, SESSION, 1, 10)[0], NfsStat4::Ok.number());
+    assert_eq!(call(&service, other, 1, 4)[0], NfsStat4::BadStateid.number(), "it is the first");
+}
+
+#[test]
+fn a_recall_of_undefined_types_is_refused() {
+    let service = CallbackService::default();
+    service.serve(SESSION, 1);
+    let recall = |sequence, bits: &[u32]| {
+        let types = bits.iter().copied().collect();
+        call_with(&service, SESSION, sequence, 8, &CbRecallAnyArgs4 { objects_to_keep: 0, types })[0]
+    };
+    let defined = [0, 1, 2, 3, 4, 8, 9, 12, 13, 14, 15, 16, 17];
+    assert_eq!(recall(1, &defined), NfsStat4::Ok.number());
+    for (sequence, number) in (2..).zip((0..96).filter(|number| !defined.contains(number))) {
+        assert_eq!(recall(sequence, &[0, number]), NfsStat4::Inval.number(), "type {number}");
+    }
+}
+
+/// The client has opened the file and was offered this delegation. Returns whether it is kept.
+fn delegate(delegations: &HeldDelegations, file: &FileHandle, stateid: Stateid) -> bool {
+    let credential = Arc::new(RpcCredential::None);
+    let open = OpenedForDelegation {
+        key: &OpenKey { file: file.clone(), owner: 1 },
+        credential: &credential,
+        was_wanted: true,
+        generation: SessionGeneration::default(),
+        is_written_here: false,
+    };
+    let offered = OfferedDelegation { stateid, is_read: true, is_recalled: false };
+    delegations.opened(&open, Some(offered), DelegationReply::Granted).is_some()
+}
+
+#[test]
 fn the_oldest_delegations_beyond_those_that_the_server_lets_be_kept_are_returned() {
     let service = CallbackService::default();
     service.serve(SESSION, 1);
@@ -600,16 +669,7 @@ fn the_oldest_delegations_beyond_those_that_the_server_lets_be_kept_are_returned
     let credential = Arc::new(RpcCredential::None);
     let files = [b"a", b"b", b"c"].map(|name| FileHandle::new(name).unwrap());
     for (number, file) in (1..).zip(&files) {
-        let open = OpenedForDelegation {
-            key: &OpenKey { file: file.clone(), owner: 1 },
-            credential: &credential,
-            was_wanted: true,
-            generation: SessionGeneration::default(),
-            is_written_here: false,
-        };
-        let stateid = Stateid { seqid: 1, other: [number; 12] };
-        let offered = OfferedDelegation { stateid, is_read: true, is_recalled: false };
-        assert!(delegations.opened(&open, Some(offered), DelegationReply::Granted).is_some());
+        assert!(delegate(&delegations, file, Stateid { seqid: 1, other: [number; 12] }));
     }
     let keep = |sequence, objects_to_keep, of| {
         let types = Bitmap4::default().with(of);
