@@ -429,7 +429,12 @@ impl NfsV4 {
                     break;
                 }
                 let kind = wire_type(lock_type, false);
-                match self.send_lock(caller, &place, kind, range, CompoundPurpose::Recovery)? {
+                let locked = self.send_lock(caller, &place, kind, range, CompoundPurpose::Recovery);
+                let locked = match locked {
+                    Err(CallError::Malformed(_)) => Some(Err(NfsStat4::Badxdr)),
+                    locked => locked?,
+                };
+                match locked {
                     None => return Ok(None),
                     Some(Ok(stateid)) => {
                         self.locks.reclaimed(&place, stateid);

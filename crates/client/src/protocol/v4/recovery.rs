@@ -582,10 +582,10 @@ impl NfsV4 {
                 // These are sent again, first in a compound.
                 Ok(Err(status)) if done > 0 && is_of_compound(status) => return Ok(Some((done, None))),
                 Ok(Err(status)) => return Ok(Some((done, Some(status)))),
-                Err(error) => {
+                // The first open counts as refused, with all its accesses. Others are sent again.
+                Err(_) => {
                     lose_reply();
-                    // An open is reclaimed with all its accesses or not at all.
-                    return if *key != first.key { Ok(Some((done, None))) } else { Err(error) };
+                    return Ok(Some((done, (*key == first.key).then_some(NfsStat4::Badxdr))));
                 }
             };
             let sent = SentOpen { access: *access, wants_delegation: *is_delegated, generation: results.1 };
