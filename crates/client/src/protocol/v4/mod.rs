@@ -28,6 +28,7 @@ mod maintenance;
 pub mod mounting;
 mod open;
 mod open_compound;
+mod piggybacked;
 mod read_results;
 mod recovery;
 mod results;

@@ -37,7 +37,7 @@ use curt_rpc::auth::RpcCredential;
 use curt_types::FileHandle;
 use parking_lot::Mutex;
 
-use super::{delegation::ReturnedDelegation, session::SessionGeneration};
+use super::{delegation::ReturnedDelegation, piggybacked::PiggybackedKind, session::SessionGeneration};
 use crate::protocol::{HeldDelegation, OpenOwner, ShareAccess};
 
 /// An open: a file and an owner.
@@ -90,9 +90,6 @@ struct Open {
     /// of the OPEN, although it may be for writing.
     had_users: bool,
 }
-
-/// The operations that open a file and read it, with their PUTFH.
-pub(super) const OPERATIONS: u32 = 5;
 
 /// An OPEN that was sent.
 #[derive(Clone, Copy)]
@@ -202,15 +199,6 @@ pub(super) struct PiggybackedOperation {
     is_tied: bool,
 }
 
-/// The operation of a [`PiggybackedOperation`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PiggybackedKind {
-    Close,
-    Downgrade(ShareAccess),
-    /// DELEGRETURN.
-    Return,
-}
-
 /// The opens of a client.
 #[derive(Debug, Default)]
 pub(super) struct OpenTable(Mutex<Opens>);
@@ -227,9 +215,14 @@ struct Opens {
     /// The owners of the opens of each file.
     owners: HashMap<FileHandle, Vec<u32>>,
     abandoned: Vec<AbandonedOpen>,
+    /// States whose CLOSE was sent for the newest sequence number: the last ones.
+    closed: VecDeque<[u8; 12]>,
     /// The first session since the server has forgotten this client.
     valid_since: SessionGeneration,
 }
+
+/// The most states of [`Opens::closed`]: such a CLOSE is rare.
+const CLOSED_MAX: usize = 64;
 
 /// The share access on the wire.
 pub(super) const fn wire(access: ShareAccess) -> u32 {
@@ -520,6 +513,8 @@ impl OpenTable {
         if sent.generation < opens.valid_since {
             return false;
         }
+        let closed = opens.closed.iter().position(|other| *other == result.stateid.other);
+        let is_closed = closed.and_then(|at| opens.closed.remove(at)).is_some();
         let open = opens.get_or_make(&key, owner.credential);
         open.take_state(result.stateid);
         (open.is_preserved, open.may_notify) = (result.is_preserved, result.may_notify);
@@ -527,6 +522,10 @@ impl OpenTable {
         if open.standing != OpenValidity::Valid {
             open.restored |= 1 << wire(sent.access);
             open.end_restoring();
+        }
+        if is_closed {
+            // The CLOSE was sent before this reply was known, and may have been executed later.
+            (open.standing, open.restored) = (OpenValidity::Reopen, 0);
         }
         open.had_users = open.is_used();
         if !open.is_used() {
@@ -714,6 +713,7 @@ impl OpenTable {
         }
         opens.too_wide.clear();
         opens.waiting.clear();
+        opens.closed.clear();
         opens.abandoned.clear();
     }
 
@@ -812,6 +812,10 @@ impl OpenTable {
                 continue;
             }
             if piggybacked.len() < most && *operation.credential == *credential {
+                if operation.stateid.seqid == 0 {
+                    opens.closed.truncate(CLOSED_MAX - 1);
+                    opens.closed.push_front(operation.stateid.other);
+                }
                 piggybacked.push(operation);
             } else {
                 opens.waiting.push_back(operation);
@@ -915,6 +919,9 @@ impl OpenTable {
                     let stateid = Stateid { seqid: 0, ..operation.stateid };
                     opens.waiting.push_back(PiggybackedOperation { stateid, ..operation.clone() });
                 }
+            }
+            (PiggybackedKind::Close, Err(_)) if operation.stateid.seqid == 0 => {
+                self.0.lock().closed.retain(|other| *other != operation.stateid.other);
             }
             // A server that knows the stateid no more has closed the open already.
             (PiggybackedKind::Close | PiggybackedKind::Return | PiggybackedKind::Downgrade(_), _) => {}

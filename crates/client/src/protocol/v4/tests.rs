@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_policy::{delegation::DelegationReply, locks::LockRanges};
+use curt_policy::{delegation::DelegationReply, locks::LockRanges, open::KEPT_FOR};
 use curt_proto::nfs4::{
     Bitmap4, CallbackHeader, CbRecallAnyArgs4, CbRecallArgs4, CbSequenceArgs4, ChangeInfo, NfsFh4, NfsStat4,
     OpenDelegation, OpenOk4, OpenResultFlags, SequenceId, SessionId, SlotId, Stateid,
@@ -25,10 +25,8 @@ use super::{
     callback::{self, CallbackService},
     delegation::{HeldDelegations, OpenedForDelegation},
     lock_states::{self, LockStateRef, LockStateTable, LockUse, StateidRejection, UnlockTarget},
-    open::{
-        GrantedOpen, OfferedDelegation, OpenKey, OpenTable, PiggybackedKind, PiggybackedOperation, SentOpen,
-        UsableOpen,
-    },
+    open::{GrantedOpen, OfferedDelegation, OpenKey, OpenTable, PiggybackedOperation, SentOpen, UsableOpen},
+    piggybacked::PiggybackedKind,
     session::SessionGeneration,
 };
 use crate::caller::{Caller, RpcSecurity};
@@ -276,6 +274,27 @@ fn who_opens_a_file_while_its_downgrade_is_in_flight_needs_an_open() {
         rig.table.release(&rig.key(), access, rig.now);
     }
     assert_eq!(rig.piggybacked(Duration::from_secs(1)), [(PiggybackedKind::Close, 4)]);
+}
+
+#[test]
+fn an_open_whose_reply_comes_after_a_close_of_the_newest_state_is_opened_again() {
+    for is_refused in [false, true] {
+        let rig = Rig::new();
+        rig.opened(3, 1, ShareAccess::Read);
+        let take = || rig.table.take_piggybacked(&rig.credential, Some(rig.now + KEPT_FOR), 4).remove(0);
+        // The server has executed another OPEN before it.
+        rig.table.piggybacked_done(&take(), Err(NfsStat4::OldStateid));
+        let newest = take();
+        assert_eq!((newest.does, newest.stateid.seqid), (PiggybackedKind::Close, 0));
+        if is_refused {
+            rig.table.piggybacked_done(&newest, Err(NfsStat4::Serverfault));
+        }
+        rig.opened(3, 2, ShareAccess::Read);
+        assert!(rig.table.share(&rig.key(), ShareAccess::Read));
+        assert_eq!(rig.usable() == UsableOpen::Reopen, !is_refused);
+        rig.opened(4, 1, ShareAccess::Read);
+        assert_eq!(rig.usable(), UsableOpen::Stateid(Stateid { seqid: 0, other: [4; 12] }));
+    }
 }
 
 #[test]
