@@ -210,6 +210,8 @@ struct Opens {
     idle: VecDeque<OpenKey>,
     /// Opens with fewer accesses in use than opened.
     too_wide: VecDeque<OpenKey>,
+    /// The opens of before a restart of the server, by owner. Others are skipped.
+    to_reclaim: VecDeque<OpenKey>,
     /// Piggybacked operations whose compound was not executed.
     waiting: VecDeque<PiggybackedOperation>,
     /// The owners of the opens of each file.
@@ -701,11 +703,16 @@ impl OpenTable {
         let opens = &mut *self.0.lock();
         opens.valid_since = next;
         opens.retain(Open::is_used);
-        let of_server = |open: &&mut Open| open.standing != OpenValidity::Lost && open.opened != 0;
-        for open in opens.opens.values_mut().filter(of_server) {
+        let of_server =
+            |(_, open): &(&OpenKey, &mut Open)| open.standing != OpenValidity::Lost && open.opened != 0;
+        let mut to_reclaim = Vec::new();
+        for (key, open) in opens.opens.iter_mut().filter(of_server) {
             (open.standing, open.restored, open.may_be_wider) = (OpenValidity::Reclaim, 0, false);
             open.delegation = None;
+            to_reclaim.push(key.clone());
         }
+        to_reclaim.sort_unstable_by_key(|key| key.owner);
+        opens.to_reclaim = to_reclaim.into();
         for key in opens.idle.drain(..) {
             if let Some(open) = opens.opens.get_mut(&key) {
                 open.is_queued = false;
@@ -736,16 +743,20 @@ impl OpenTable {
 
     /// Opens of one owner that have to be reclaimed, with no more OPENs than `most`, or one open.
     pub(super) fn next_to_reclaim(&self, most: usize) -> Vec<OpenToRestore> {
-        let opens = self.0.lock();
-        let mut waiting = opens.opens.iter().filter(|(_, open)| open.standing == OpenValidity::Reclaim);
-        let Some((first, open)) = waiting.next() else { return Vec::new() };
-        let mut batch = vec![to_restore(first, open)];
-        let mut count = batch[0].accesses.len();
-        let of_owner = waiting.filter(|(key, _)| key.owner == first.owner);
-        batch.extend(of_owner.map(|(key, open)| to_restore(key, open)).take_while(|open| {
+        let Opens { opens, to_reclaim, .. } = &mut *self.0.lock();
+        let find = |key: &OpenKey| opens.get(key).filter(|open| open.standing == OpenValidity::Reclaim);
+        while to_reclaim.pop_front_if(|key| find(key).is_none()).is_some() {}
+        let mut batch: Vec<OpenToRestore> = Vec::new();
+        let mut count = 0;
+        for key in to_reclaim.iter() {
+            let Some(open) = find(key) else { continue };
+            let open = to_restore(key, open);
             count += open.accesses.len();
-            count <= most
-        }));
+            if batch.first().is_some_and(|first| first.key.owner != key.owner || count > most) {
+                break;
+            }
+            batch.push(open);
+        }
         batch
     }
 

@@ -846,11 +846,11 @@ fn a_reply_of_before_a_restart_changes_nothing() {
     rig.table.forgotten_by_server();
     assert!(!rig.table.granted(&late, stateid(1), &wire(1, 20, 29)));
     assert!(!rig.table.unlocked(&late, stateid(1), ByteRange::WHOLE));
-    let reclaim = rig.table.next_to_reclaim().unwrap();
+    let reclaim = rig.table.to_reclaim().remove(0);
     assert_eq!(reclaim.ranges.iter().count(), 1);
     rig.table.reclaimed(&reclaim.place, stateid(2));
     assert_eq!(rig.table.reclaim_ended(&reclaim.place, &LockRanges::default()), Some(WireOwner(1)));
-    assert!(rig.table.next_to_reclaim().is_none());
+    assert!(rig.table.to_reclaim().is_empty());
     assert_eq!(rig.table.doubt(&rig.file, stateid(1)), StateidRejection::Replaced);
     let StateidRejection::Lost(lost) = rig.table.doubt(&rig.file, stateid(2)) else {
         panic!("it is the one in use")
