@@ -2,8 +2,8 @@
 //!
 //! A delegation counts from when the reply that brought it was dealt with: requests of other
 //! threads that were sent before may have been executed before the grant. Only what was read in the
-//! same compound behind OPEN is known to be of the time of the delegation, and is dated so
-//! ([`Inode::absorb_opened`]), unless a change of this client came between.
+//! compound that brought it, behind OPEN, is known to be of the time of the delegation, and is
+//! dated so ([`Inode::absorb_opened`]), unless a change of this client came between.
 
 use std::{sync::Arc, time::Instant};
 
@@ -51,23 +51,30 @@ impl Inode {
         }
     }
 
-    /// Applies the attributes of a reply that may have brought a delegation, behind OPEN. `ticket`
-    /// was taken before its request was sent. Returns the time of all that is behind OPEN.
+    /// Applies the attributes of a reply that has brought `delegation`, behind OPEN. `ticket` was
+    /// taken before its request was sent. Returns the time of all that is behind OPEN. Another
+    /// delegation that the file has now may be later than the reply.
     pub(crate) fn absorb_opened(
         &self,
         attributes: &Attributes,
         sent_at: MonotonicTime,
         ticket: MutationTicket,
+        delegation: Option<&Arc<HeldDelegation>>,
     ) -> (bool, MonotonicTime) {
         let (absorbed, dated) = self.absorb_dated(attributes, |locked, now| {
-            let is_delegated = locked.locking(now).delegation.is_some();
-            if is_delegated && locked.attributes.is_undisturbed(ticket) { now } else { sent_at }
+            let is_current = delegation.is_some_and(|brought| locked.is_delegated_by(brought, now));
+            if is_current && locked.attributes.is_undisturbed(ticket) { now } else { sent_at }
         });
         (absorbed.adopted, dated)
     }
 }
 
 impl InodeState {
+    fn is_delegated_by(&self, delegation: &Arc<HeldDelegation>, now: MonotonicTime) -> bool {
+        let known = self.by_type.file_if_any().and_then(|file| file.delegation.as_ref());
+        known.is_some_and(|known| Arc::ptr_eq(&known.held, delegation)) && delegation.is_valid(now)
+    }
+
     /// Forgets the delegation; returns whether there was one.
     pub(crate) fn take_delegation(&mut self) -> bool {
         match &mut self.by_type {
@@ -87,10 +94,16 @@ impl DelegationEvents for InodeRegistry {
     }
 
     /// Only what recovers the session is sent meanwhile: no change of this client comes between.
-    fn confirmed(&self, file: &FileHandle, attributes: &Attributes, sent_at: Instant) {
+    fn confirmed(
+        &self,
+        file: &FileHandle,
+        delegation: &Arc<HeldDelegation>,
+        attributes: &Attributes,
+        sent_at: Instant,
+    ) {
         if let Some(inode) = self.find(file) {
             let ticket = inode.lock().attributes.ticket();
-            let _ = inode.absorb_opened(attributes, self.core.moment(sent_at), ticket);
+            let _ = inode.absorb_opened(attributes, self.core.moment(sent_at), ticket, Some(delegation));
         }
     }
 

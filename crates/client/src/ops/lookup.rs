@@ -759,7 +759,7 @@ fn absorb_found(
     let Some(attributes) = &found.attributes else { return getattr::send_getattr(op, inode) };
     let sent = op.sb.core.moment(sent_at);
     let (is_adopted, dated) = if is_new {
-        inode.absorb_opened(attributes, sent, ticket)
+        inode.absorb_opened(attributes, sent, ticket, delegation.as_ref())
     } else {
         (inode.absorb(attributes, sent).adopted, sent)
     };

@@ -140,7 +140,14 @@ pub trait DelegationEvents: Send + Sync {
 
     /// A delegation of before a restart of the server was granted again, and this is the file since
     /// then.
-    fn confirmed(&self, _file: &FileHandle, _attributes: &Attributes, _sent_at: Instant) {}
+    fn confirmed(
+        &self,
+        _file: &FileHandle,
+        _delegation: &Arc<HeldDelegation>,
+        _attributes: &Attributes,
+        _sent_at: Instant,
+    ) {
+    }
 
     /// A delegation has ended.
     fn ended(&self, file: &FileHandle, why: DelegationEnd);

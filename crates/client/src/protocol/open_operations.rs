@@ -46,7 +46,7 @@ pub trait OpenOperations: FileOperations {
         wanted: OpenExtras<'_>,
     ) -> Answer<OpenReply, Option<Attributes>> {
         let answer = self.access(caller, file, wanted.rights)?;
-        let outcome = answer.outcome.map(|granted| OpenReply { granted, data: None, siblings: Vec::new() });
+        let outcome = answer.outcome.map(OpenReply::from);
         let NfsReply { sent_at, lost_at, attributes, .. } = answer;
         Ok(NfsReply { sent_at, lost_at, outcome, attributes })
     }
@@ -182,6 +182,14 @@ pub struct OpenReply {
     pub data: Option<ReadData>,
     /// The first of [`OpenExtras::siblings`] that were opened.
     pub siblings: Vec<LookupOpenReply>,
+    /// The delegation, before the attributes, the rights and the data were read.
+    pub delegation: Option<Arc<HeldDelegation>>,
+}
+
+impl From<Access> for OpenReply {
+    fn from(granted: Access) -> Self {
+        Self { granted, data: None, siblings: Vec::new(), delegation: None }
+    }
 }
 
 /// The opener of a file, which each READ, WRITE and COMMIT carries. NFSv3 has no OPEN: it uses the

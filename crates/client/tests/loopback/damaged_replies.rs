@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::{
     delegations::{delegated_many, world, write},
-    nfs4_faults::{times, without_claims},
+    nfs4_faults::{self, times, without_claims},
     scripted_server::{ScriptedServer, bytes, damage_getattr, getattr_at, op, set_word},
     world::{BenchMount, World, root},
 };
@@ -178,6 +178,39 @@ fn a_listing_is_complete_although_the_number_of_its_parent_is_malformed() {
     });
     assert_eq!(list(&mounted, directory.id), Ok([".", "..", "file"].map(String::from).to_vec()));
     assert_eq!(damaged.load(Relaxed), 1);
+}
+
+// SEMANTICS: sessions-2.
+#[test]
+fn a_malformed_reply_to_a_reclaim_concerns_one_file() {
+    const FILES: usize = 3;
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
+    let op = || mounted.client.op(&root());
+    let create = |number: usize| {
+        let (name, flags) = (format!("f{number}"), OpenFlags::writing());
+        let (_, opened) = ops::create(&op(), mounted.client.root(), name.as_bytes(), 0o644, flags).unwrap();
+        ops::write(&op(), &opened.file, 0, b"kept").unwrap();
+        opened
+    };
+    let files: Vec<_> = (0..FILES).map(create).collect();
+    server.replace(world.way_after_restart());
+    let (is_first, reclaims) = (times(1), Arc::new(AtomicU32::new(0)));
+    let count = Arc::clone(&reclaims);
+    server.script(move |asked| {
+        (asked.main() == op::OPEN).then(|| {
+            without_claims(&asked.words, u32::MAX)?;
+            count.fetch_add(1, Relaxed);
+            // One operation of two has a result.
+            is_first().then(|| asked.answer(2, 0, &[op::PUTFH, 0]))
+        })?
+    });
+    assert_eq!(nfs4_faults::statfs(&world, &mounted), Ok(()));
+    assert_eq!(reclaims.load(Relaxed), 2, "the others are reclaimed");
+    for opened in &files {
+        assert_eq!(ops::fsync(&op(), &opened.file, false), Ok(()));
+    }
 }
 
 // SEMANTICS: sessions-2.

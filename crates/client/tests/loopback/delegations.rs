@@ -148,6 +148,56 @@ fn attributes_of_before_a_delegation_are_requested_again() {
     assert_eq!(mounted.cat(&root(), found.id), Ok(b"one".to_vec()));
 }
 
+// SEMANTICS: sessions-13.
+#[test]
+fn a_reply_of_before_a_delegation_does_not_count_as_delegated_if_another_request_brings_it() {
+    for kind in [op::OPEN, op::LOOKUP] {
+        let world = world();
+        let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+        maker.put(&root(), maker.client.root(), "file", 0o644, b"one");
+        let found = maker.lookup(&root(), maker.client.root(), "file").unwrap();
+        let written = ops::open(&maker.client.op(&root()), found.id, OpenFlags::writing()).unwrap();
+        let callbacks = Callbacks::default();
+        let server = ScriptedServer::over(world.way_with(&callbacks));
+        let way = Arc::<ScriptedServer>::clone(&server);
+        let mounted = Arc::new(world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks));
+        if kind == op::OPEN {
+            let file = mounted.lookup(&root(), mounted.client.root(), "file").unwrap().id;
+            assert_eq!(mounted.cat(&root(), file), Ok(b"one".to_vec()));
+            world.seconds(100);
+        }
+        let (is_first, other) = (times(1), Arc::clone(&mounted));
+        let maker = Mutex::new(Some((maker, written)));
+        server.script(move |asked| {
+            (asked.does(kind) && is_first()).then(|| {
+                let reply = asked.execute();
+                // The file is written and closed, then delegated, before that reply is dealt with.
+                let (maker, written) = maker.lock().take().unwrap();
+                ops::write(&maker.client.op(&root()), &written.file, 0, b"three").unwrap();
+                ops::close(&maker.client.op(&root()), &written.file).unwrap();
+                let _ = maker.lookup(&root(), maker.client.root(), "none");
+                let open = || {
+                    let found = other.lookup(&root(), other.client.root(), "file").unwrap();
+                    assert_eq!(other.cat(&root(), found.id), Ok(b"three".to_vec()));
+                };
+                std::thread::scope(|scope| scope.spawn(open).join()).unwrap();
+                assert_eq!(other.counter(ClientCounter::DelegationGranted), 1);
+                reply
+            })
+        });
+        let file = mounted.lookup(&root(), mounted.client.root(), "file").unwrap().id;
+        let opened = ops::open(&mounted.client.op(&root()), file, OpenFlags::reading()).unwrap();
+        ops::close(&mounted.client.op(&root()), &opened.file).unwrap();
+        for _ in 0..3 {
+            world.seconds(20);
+            let _ = ops::statfs(&mounted.client.op(&root()), mounted.client.root());
+            let stat = ops::getattr(&mounted.client.op(&root()), file).unwrap();
+            assert_eq!(stat.attributes.size, 5, "operation {kind}");
+            assert_eq!(mounted.cat(&root(), file), Ok(b"three".to_vec()), "operation {kind}");
+        }
+    }
+}
+
 // SEMANTICS: sessions-12.
 #[test]
 fn another_user_of_a_delegated_file_asks_for_his_own_rights() {

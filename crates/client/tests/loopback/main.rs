@@ -26,6 +26,7 @@ mod open_unlink;
 mod opens;
 mod restarts;
 mod retransmitted;
+mod revoked_states;
 mod scripted_server;
 mod server_refusals;
 mod setattr;

@@ -26,7 +26,7 @@ use crate::{
     world::{BenchMount, REQUEST, World, root, user},
 };
 
-fn mounted(world: &World, server: &Arc<ScriptedServer>) -> BenchMount {
+pub(crate) fn mounted(world: &World, server: &Arc<ScriptedServer>) -> BenchMount {
     let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<ScriptedServer>::clone(server));
     mounted.sent();
     mounted
@@ -187,7 +187,7 @@ fn give_up_next(operation: u32) -> impl Fn(&ScriptedRequest<'_>) -> Option<Resul
 }
 
 /// Sends a request.
-fn statfs(world: &World, mounted: &BenchMount) -> Result<(), Errno> {
+pub(crate) fn statfs(world: &World, mounted: &BenchMount) -> Result<(), Errno> {
     world.seconds(1);
     ops::statfs(&mounted.client.op(&root()), mounted.client.root()).map(drop)
 }

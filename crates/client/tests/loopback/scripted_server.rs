@@ -28,7 +28,9 @@ pub(crate) mod op {
     pub(crate) const EXCHANGE_ID: u32 = 42;
     pub(crate) const CREATE_SESSION: u32 = 43;
     pub(crate) const DESTROY_SESSION: u32 = 44;
+    pub(crate) const FREE_STATEID: u32 = 45;
     pub(crate) const SEQUENCE: u32 = 53;
+    pub(crate) const TEST_STATEID: u32 = 55;
     pub(crate) const DESTROY_CLIENTID: u32 = 57;
     pub(crate) const RECLAIM_COMPLETE: u32 = 58;
 }

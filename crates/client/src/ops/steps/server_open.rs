@@ -139,8 +139,9 @@ fn send_open_alone(
     let answer = op.protocol().open(op.rpc_caller(), inode.handle(), owner, access, wanted);
     let answer = answer.map_err(errno::of_call)?;
     let mut sent_at = op.sb.core.moment(answer.sent_at);
+    let delegation = answer.outcome.as_ref().ok().and_then(|opened| opened.delegation.as_ref());
     if let Some(attributes) = &answer.attributes {
-        (_, sent_at) = inode.absorb_opened(attributes, sent_at, ticket);
+        (_, sent_at) = inode.absorb_opened(attributes, sent_at, ticket, delegation);
     }
     match answer.outcome {
         Ok(opened) => {

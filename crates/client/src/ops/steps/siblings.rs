@@ -124,7 +124,12 @@ fn absorb_one(op: &Op<'_>, sibling: &Sibling, found: LookupOpenReply, sent_at: I
         inode.hold_delegation(delegation);
     }
     let Some(attributes) = &found.found.attributes else { return };
-    let (is_adopted, dated) = inode.absorb_opened(attributes, op.sb.core.moment(sent_at), sibling.ticket);
+    let (is_adopted, dated) = inode.absorb_opened(
+        attributes,
+        op.sb.core.moment(sent_at),
+        sibling.ticket,
+        found.delegation.as_ref(),
+    );
     if let Some(granted) = found.granted {
         let rights = Access::applicable_to(FileKind::Regular);
         inode.absorb_answer(&op.identity, rights, granted.common(rights), dated);

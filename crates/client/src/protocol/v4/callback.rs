@@ -1,6 +1,7 @@
 //! The calls of the server over the client's connections (RFC 8881 section 20).
 //!
-//! Owns the slots of the backchannel. A call of another session is refused, whatever it asks.
+//! Owns the slots of the backchannel. A call of another session is refused, whatever it asks. One
+//! that is repeated while it is executed, over another connection, is delayed.
 //! CB_RECALL ends the delegation that it names before it is answered; CB_RECALL_ANY ends those that
 //! are too many. The client holds no write delegation, whose attributes CB_GETATTR could ask for,
 //! and no layout. CB_NOTIFY_LOCK wakes the waiter that it names.
@@ -81,6 +82,7 @@ struct CallbackSession {
 #[derive(Debug, Default)]
 struct BackchannelSlot {
     sequence: SequenceId,
+    is_busy: bool,
     reply: Vec<u8>,
 }
 
@@ -130,13 +132,16 @@ impl CallbackService {
         if asked.highest_slot.0 >= SLOTS {
             return CbSequenceOutcome::Refuse(NfsStat4::BadHighSlot);
         }
+        if asked.sequence == slot.sequence && slot.is_busy {
+            return CbSequenceOutcome::Refuse(NfsStat4::Delay);
+        }
         if asked.sequence == slot.sequence && !slot.reply.is_empty() {
             return CbSequenceOutcome::Repeat(slot.reply.clone());
         }
         if asked.sequence != slot.sequence.next() {
             return CbSequenceOutcome::Refuse(NfsStat4::SeqMisordered);
         }
-        slot.sequence = asked.sequence;
+        (slot.sequence, slot.is_busy) = (asked.sequence, true);
         slot.reply.clear();
         let highest = SlotId(SLOTS - 1);
         CbSequenceOutcome::Execute(CbSequenceOk4 {
@@ -148,17 +153,20 @@ impl CallbackService {
         })
     }
 
-    fn keep(&self, slot: SlotId, reply: &[u8]) {
-        let index = usize::try_from(slot.0).unwrap_or(usize::MAX);
-        if let Some(slot) = self.session.lock().slots.get_mut(index) {
-            slot.reply = reply.to_vec();
+    fn keep(&self, asked: &CbSequenceArgs4, reply: &[u8]) {
+        let mut state = self.session.lock();
+        let index = usize::try_from(asked.slot.0).unwrap_or(usize::MAX);
+        if state.session == Some(asked.session)
+            && let Some(slot) = state.slots.get_mut(index)
+            && slot.sequence == asked.sequence
+        {
+            (slot.is_busy, slot.reply) = (false, reply.to_vec());
         }
     }
 
     fn compound(&self, arguments: &[u8], reply: &mut Vec<u8>) -> Result<(), CallFailure> {
-        let garbage = |_| CallFailure::GarbageArguments;
         let decoder = &mut Decoder::new(arguments);
-        let header: CallbackHeader<'_> = decoder.get().map_err(garbage)?;
+        let header: CallbackHeader<'_> = decoder.get().map_err(|_| CallFailure::GarbageArguments)?;
         let start = reply.len();
         NfsStat4::Ok.encode(reply);
         debug_assert!(header.tag.bytes().len() <= TAG_MAX, "it was decoded");
@@ -167,26 +175,26 @@ impl CallbackService {
         0_u32.encode(reply);
         let mut status = NfsStat4::Ok;
         let mut results = 0_u32;
-        let mut slot = None;
+        let mut begun = None;
         if header.minor_version != self.session.lock().minor_version {
             status = NfsStat4::MinorVersMismatch;
         } else if header.operations > OPERATIONS_MAX {
             status = NfsStat4::TooManyOps;
         } else {
             for position in 0..header.operations {
-                let number = decoder.u32().map_err(garbage)?;
-                let operation = CallbackOperation::from_number(number).unwrap_or(CallbackOperation::Illegal);
+                let number = decoder.u32().ok();
+                let operation = number.and_then(CallbackOperation::from_number);
+                let operation = operation.unwrap_or(CallbackOperation::Illegal);
                 operation.encode(reply);
                 let at = reply.len();
                 NfsStat4::Ok.encode(reply);
                 results += 1;
                 status = match (position, operation) {
-                    (0, CallbackOperation::Sequence) => {
-                        let asked: CbSequenceArgs4 = decoder.get().map_err(garbage)?;
-                        match self.begin(&asked) {
+                    (0, CallbackOperation::Sequence) => match decoder.get::<CbSequenceArgs4>() {
+                        Ok(asked) => match self.begin(&asked) {
                             CbSequenceOutcome::Execute(ok) => {
                                 ok.encode(reply);
-                                slot = Some(asked.slot);
+                                begun = Some(asked);
                                 NfsStat4::Ok
                             }
                             CbSequenceOutcome::Repeat(former) => {
@@ -195,12 +203,13 @@ impl CallbackService {
                                 return Ok(());
                             }
                             CbSequenceOutcome::Refuse(status) => status,
-                        }
-                    }
+                        },
+                        Err(_) => NfsStat4::Badxdr,
+                    },
                     (_, CallbackOperation::Sequence) => NfsStat4::SequencePos,
                     (0, CallbackOperation::Illegal) => NfsStat4::OpIllegal,
                     (0, _) => NfsStat4::OpNotInSession,
-                    (_, operation) => self.execute(operation, decoder).map_err(garbage)?,
+                    (_, operation) => self.execute(operation, decoder).unwrap_or(NfsStat4::Badxdr),
                 };
                 reply[at..at + 4].copy_from_slice(&status.number().to_be_bytes());
                 if status != NfsStat4::Ok {
@@ -210,8 +219,8 @@ impl CallbackService {
         }
         reply[start..start + 4].copy_from_slice(&status.number().to_be_bytes());
         reply[count_at..count_at + 4].copy_from_slice(&results.to_be_bytes());
-        if let Some(slot) = slot {
-            self.keep(slot, &reply[start..]);
+        if let Some(asked) = begun {
+            self.keep(&asked, &reply[start..]);
         }
         Ok(())
     }
@@ -232,6 +241,9 @@ impl CallbackService {
             }
             CallbackOperation::RecallAny => {
                 let CbRecallAnyArgs4 { objects_to_keep, types } = CbRecallAnyArgs4::decode(decoder)?;
+                if !types.without(CbRecallAnyArgs4::TYPES).is_empty() {
+                    return Ok(NfsStat4::Inval);
+                }
                 if types.contains(CbRecallAnyArgs4::READ_DELEGATIONS) {
                     self.delegations.limit(usize::try_from(objects_to_keep).unwrap_or(usize::MAX));
                 }

@@ -32,9 +32,9 @@ use super::{
     NfsV4,
     delegation::OpeningGuard,
     open::{
-        AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, PiggybackedKind, PiggybackedOperation, SentOpen,
-        UsableOpen, wire,
+        AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, PiggybackedOperation, SentOpen, UsableOpen, wire,
     },
+    piggybacked::PiggybackedKind,
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{CompoundSink, fault, outcome},
     server_traits::{ServerFeature, ServerTraits},
@@ -186,25 +186,6 @@ impl CallArguments for CompoundCall<'_> {
             let length = usize::try_from(omitted.length).expect("a usize has 32 bits at least");
             BulkData::new(omitted.at, &self.data[..length])
         })
-    }
-}
-
-impl PiggybackedKind {
-    const fn operation(self) -> Nfs4Operation {
-        match self {
-            Self::Close => Nfs4Operation::Close,
-            Self::Downgrade(_) => Nfs4Operation::OpenDowngrade,
-            Self::Return => Nfs4Operation::Delegreturn,
-        }
-    }
-
-    /// The piggybacked operation's result: its new stateid.
-    fn result(self, results: &mut CompoundResults<'_>) -> Result<Stateid, ResultError> {
-        results.next::<()>(Nfs4Operation::Putfh)?;
-        match self {
-            Self::Return => results.next::<()>(self.operation()).map(|()| Stateid::INVALID),
-            Self::Close | Self::Downgrade(_) => results.next(self.operation()),
-        }
     }
 }
 

@@ -17,7 +17,7 @@
 //! module sends nothing.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     sync::{Arc, OnceLock, Weak},
     time::Instant,
 };
@@ -66,8 +66,10 @@ struct Delegations {
     expectation: GrantExpectation,
     /// The first session since the server has forgotten them.
     valid_since: SessionGeneration,
-    /// The delegations that the server has forgotten, until they are reclaimed.
+    /// The delegations that the server has forgotten, until they are reclaimed. Those that are
+    /// reclaimed with their opens stay in the queue until they are found.
     to_reclaim: VecDeque<DelegationToReclaim>,
+    unreclaimed: HashSet<OpenKey>,
     /// When those that were not used were last returned.
     unused_ended: Option<Instant>,
 }
@@ -191,6 +193,11 @@ impl Delegations {
         offer.is_kept()
     }
 
+    fn end_reclaiming(&mut self) {
+        self.to_reclaim.clear();
+        self.unreclaimed.clear();
+    }
+
     fn end(&mut self, file: &FileHandle) -> Option<ReturnedDelegation> {
         let delegation = self.files.get_mut(file).filter(|delegation| !delegation.is_returning)?;
         self.held -= 1;
@@ -270,7 +277,7 @@ impl HeldDelegations {
     pub(super) fn allow(&self, is_allowed: bool) {
         self.state.lock().is_allowed = is_allowed;
         if !is_allowed {
-            self.state.lock().to_reclaim.clear();
+            self.end_reclaiming();
             self.limit(0);
         }
     }
@@ -559,8 +566,11 @@ impl HeldDelegations {
             credential: Arc::clone(&ended.credential),
         });
         if state.is_allowed {
-            state.to_reclaim.extend(reclaimed);
-            state.to_reclaim.truncate(DELEGATIONS_MAX);
+            let Delegations { to_reclaim, unreclaimed, .. } = &mut *state;
+            to_reclaim.retain(|waiting| unreclaimed.contains(&waiting.key));
+            to_reclaim.extend(reclaimed);
+            to_reclaim.truncate(DELEGATIONS_MAX);
+            *unreclaimed = to_reclaim.iter().map(|waiting| waiting.key.clone()).collect();
         }
         state.files.clear();
         state.order.clear();
@@ -577,26 +587,27 @@ impl HeldDelegations {
 
     /// Whether the delegation that came with an open has to be reclaimed with it.
     pub(super) fn must_reclaim(&self, key: &OpenKey) -> bool {
-        self.state.lock().to_reclaim.iter().any(|waiting| waiting.key == *key)
+        self.state.lock().unreclaimed.contains(key)
     }
 
     /// An open was reclaimed, or cannot be, and so was the delegation that came with it.
     pub(super) fn reclaim_ended(&self, key: &OpenKey) {
-        let state = &mut *self.state.lock();
-        if let Some(position) = state.to_reclaim.iter().position(|waiting| waiting.key == *key) {
-            state.to_reclaim.remove(position);
-        }
+        self.state.lock().unreclaimed.remove(key);
     }
 
     /// Takes delegations of one owner that are to be reclaimed, at most this number.
     pub(super) fn take_to_reclaim(&self, most: usize) -> Vec<DelegationToReclaim> {
-        let state = &mut *self.state.lock();
-        let owner = state.to_reclaim.front().map(|waiting| waiting.key.owner);
-        let mut taken = Vec::new();
+        let Delegations { to_reclaim, unreclaimed, .. } = &mut *self.state.lock();
+        let mut taken: Vec<DelegationToReclaim> = Vec::new();
         while taken.len() < most
-            && let Some(waiting) = state.to_reclaim.pop_front_if(|waiting| Some(waiting.key.owner) == owner)
+            && let Some(waiting) = to_reclaim.pop_front_if(|waiting| {
+                taken.first().is_none_or(|first| first.key.owner == waiting.key.owner)
+                    || !unreclaimed.contains(&waiting.key)
+            })
         {
-            taken.push(waiting);
+            if unreclaimed.contains(&waiting.key) {
+                taken.push(waiting);
+            }
         }
         taken
     }
@@ -609,14 +620,20 @@ impl HeldDelegations {
 
     /// Nothing can be reclaimed any more.
     pub(super) fn end_reclaiming(&self) {
-        self.state.lock().to_reclaim.clear();
+        self.state.lock().end_reclaiming();
     }
 
     /// Reports the attributes of a file whose delegation was reclaimed, read behind that.
-    pub(super) fn report_confirmed(&self, file: &FileHandle, attributes: &Attributes, sent_at: Instant) {
+    pub(super) fn report_confirmed(
+        &self,
+        file: &FileHandle,
+        delegation: &Arc<HeldDelegation>,
+        attributes: &Attributes,
+        sent_at: Instant,
+    ) {
         let events = self.events.lock().as_ref().and_then(Weak::upgrade);
         if let Some(events) = events {
-            events.confirmed(file, attributes, sent_at);
+            events.confirmed(file, delegation, attributes, sent_at);
         }
     }
 }

@@ -396,7 +396,7 @@ impl NfsV4 {
 
     /// Reclaims the locks, after the opens. Returns `false` if the session was lost meanwhile.
     pub(super) fn reclaim_locks(&self, interrupt: &Interrupt) -> Result<bool, RecoveryError> {
-        while let Some(locks) = self.locks.next_to_reclaim() {
+        for locks in self.locks.to_reclaim() {
             let Some(lost) = self.reclaim_ranges(&locks, interrupt)? else { return Ok(false) };
             let Some(owner) = self.locks.reclaim_ended(&locks.place, &lost) else { continue };
             let file = locks.place.open.file;
@@ -429,7 +429,12 @@ impl NfsV4 {
                     break;
                 }
                 let kind = wire_type(lock_type, false);
-                match self.send_lock(caller, &place, kind, range, CompoundPurpose::Recovery)? {
+                let locked = self.send_lock(caller, &place, kind, range, CompoundPurpose::Recovery);
+                let locked = match locked {
+                    Err(CallError::Malformed(_)) => Some(Err(NfsStat4::Badxdr)),
+                    locked => locked?,
+                };
+                match locked {
                     None => return Ok(None),
                     Some(Ok(stateid)) => {
                         self.locks.reclaimed(&place, stateid);

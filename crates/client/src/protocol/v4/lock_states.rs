@@ -376,14 +376,16 @@ impl LockStateTable {
         }
     }
 
-    /// Locks that have to be reclaimed.
-    pub(super) fn next_to_reclaim(&self) -> Option<LocksToReclaim> {
+    /// The locks that have to be reclaimed.
+    pub(super) fn to_reclaim(&self) -> Vec<LocksToReclaim> {
         let states = self.states.lock();
-        let epoch = states.epoch;
-        states.files.iter().find_map(|(file, of_file)| {
-            let state = of_file.iter().find(|state| state.is_forgotten)?;
-            Some(LocksToReclaim { place: state.place(file, epoch), ranges: state.held.clone() })
-        })
+        let all = states.files.iter().flat_map(|(file, of_file)| of_file.iter().map(move |it| (file, it)));
+        let forgotten = all.filter(|(_, state)| state.is_forgotten);
+        let to_reclaim = |(file, state): (&_, &ClientLockState)| LocksToReclaim {
+            place: state.place(file, states.epoch),
+            ranges: state.held.clone(),
+        };
+        forgotten.map(to_reclaim).collect()
     }
 
     /// A lock was reclaimed, with this stateid.

@@ -28,6 +28,7 @@ mod maintenance;
 pub mod mounting;
 mod open;
 mod open_compound;
+mod piggybacked;
 mod read_results;
 mod recovery;
 mod results;
@@ -758,8 +759,7 @@ impl OpenOperations for NfsV4 {
                 return self.open_by_handle(caller, file, owner, access, wanted);
             }
             let answer = self.access(caller, file, wanted.rights)?;
-            let outcome =
-                answer.outcome.map(|granted| OpenReply { granted, data: None, siblings: Vec::new() });
+            let outcome = answer.outcome.map(OpenReply::from);
             let NfsReply { sent_at, lost_at, attributes, .. } = answer;
             Ok(NfsReply { sent_at, lost_at, outcome, attributes })
         })

@@ -37,7 +37,7 @@ use curt_rpc::auth::RpcCredential;
 use curt_types::FileHandle;
 use parking_lot::Mutex;
 
-use super::{delegation::ReturnedDelegation, session::SessionGeneration};
+use super::{delegation::ReturnedDelegation, piggybacked::PiggybackedKind, session::SessionGeneration};
 use crate::protocol::{HeldDelegation, OpenOwner, ShareAccess};
 
 /// An open: a file and an owner.
@@ -90,9 +90,6 @@ struct Open {
     /// of the OPEN, although it may be for writing.
     had_users: bool,
 }
-
-/// The operations that open a file and read it, with their PUTFH.
-pub(super) const OPERATIONS: u32 = 5;
 
 /// An OPEN that was sent.
 #[derive(Clone, Copy)]
@@ -202,15 +199,6 @@ pub(super) struct PiggybackedOperation {
     needs_own_credential: bool,
 }
 
-/// The operation of a [`PiggybackedOperation`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PiggybackedKind {
-    Close,
-    Downgrade(ShareAccess),
-    /// DELEGRETURN.
-    Return,
-}
-
 /// The opens of a client.
 #[derive(Debug, Default)]
 pub(super) struct OpenTable(Mutex<Opens>);
@@ -222,14 +210,21 @@ struct Opens {
     idle: VecDeque<OpenKey>,
     /// Opens with fewer accesses in use than opened.
     to_downgrade: VecDeque<OpenKey>,
+    /// The opens of before a restart of the server, by owner. Others are skipped.
+    to_reclaim: VecDeque<OpenKey>,
     /// Piggybacked operations whose compound was not executed.
     waiting: VecDeque<PiggybackedOperation>,
     /// The owners of the opens of each file.
     owners: HashMap<FileHandle, Vec<u32>>,
     abandoned: Vec<AbandonedOpen>,
+    /// States whose CLOSE was sent for the newest sequence number: the last ones.
+    closed: VecDeque<[u8; 12]>,
     /// The first session since the server has forgotten this client.
     valid_since: SessionGeneration,
 }
+
+/// The most states of [`Opens::closed`]: such a CLOSE is rare.
+const CLOSED_MAX: usize = 64;
 
 /// The share access on the wire.
 pub(super) const fn wire(access: ShareAccess) -> u32 {
@@ -520,6 +515,8 @@ impl OpenTable {
         if sent.generation < opens.valid_since {
             return false;
         }
+        let closed = opens.closed.iter().position(|other| *other == result.stateid.other);
+        let is_closed = closed.and_then(|at| opens.closed.remove(at)).is_some();
         let open = opens.get_or_make(&key, owner.credential);
         open.take_state(result.stateid);
         (open.is_preserved, open.may_notify) = (result.is_preserved, result.may_notify);
@@ -527,6 +524,10 @@ impl OpenTable {
         if open.standing != OpenValidity::Valid {
             open.restored |= 1 << wire(sent.access);
             open.end_restoring();
+        }
+        if is_closed {
+            // The CLOSE was sent before this reply was known, and may have been executed later.
+            (open.standing, open.restored) = (OpenValidity::Reopen, 0);
         }
         open.had_users = open.is_used();
         if !open.is_used() {
@@ -702,11 +703,16 @@ impl OpenTable {
         let opens = &mut *self.0.lock();
         opens.valid_since = next;
         opens.retain(Open::is_used);
-        let of_server = |open: &&mut Open| open.standing != OpenValidity::Lost && open.opened != 0;
-        for open in opens.opens.values_mut().filter(of_server) {
+        let of_server =
+            |(_, open): &(&OpenKey, &mut Open)| open.standing != OpenValidity::Lost && open.opened != 0;
+        let mut to_reclaim = Vec::new();
+        for (key, open) in opens.opens.iter_mut().filter(of_server) {
             (open.standing, open.restored, open.may_be_wider) = (OpenValidity::Reclaim, 0, false);
             open.delegation = None;
+            to_reclaim.push(key.clone());
         }
+        to_reclaim.sort_unstable_by_key(|key| key.owner);
+        opens.to_reclaim = to_reclaim.into();
         for key in opens.idle.drain(..) {
             if let Some(open) = opens.opens.get_mut(&key) {
                 open.is_queued = false;
@@ -714,6 +720,7 @@ impl OpenTable {
         }
         opens.to_downgrade.clear();
         opens.waiting.clear();
+        opens.closed.clear();
         opens.abandoned.clear();
     }
 
@@ -736,16 +743,20 @@ impl OpenTable {
 
     /// Opens of one owner that have to be reclaimed, with no more OPENs than `most`, or one open.
     pub(super) fn next_to_reclaim(&self, most: usize) -> Vec<OpenToRestore> {
-        let opens = self.0.lock();
-        let mut waiting = opens.opens.iter().filter(|(_, open)| open.standing == OpenValidity::Reclaim);
-        let Some((first, open)) = waiting.next() else { return Vec::new() };
-        let mut batch = vec![to_restore(first, open)];
-        let mut count = batch[0].accesses.len();
-        let of_owner = waiting.filter(|(key, _)| key.owner == first.owner);
-        batch.extend(of_owner.map(|(key, open)| to_restore(key, open)).take_while(|open| {
+        let Opens { opens, to_reclaim, .. } = &mut *self.0.lock();
+        let find = |key: &OpenKey| opens.get(key).filter(|open| open.standing == OpenValidity::Reclaim);
+        while to_reclaim.pop_front_if(|key| find(key).is_none()).is_some() {}
+        let mut batch: Vec<OpenToRestore> = Vec::new();
+        let mut count = 0;
+        for key in to_reclaim.iter() {
+            let Some(open) = find(key) else { continue };
+            let open = to_restore(key, open);
             count += open.accesses.len();
-            count <= most
-        }));
+            if batch.first().is_some_and(|first| first.key.owner != key.owner || count > most) {
+                break;
+            }
+            batch.push(open);
+        }
         batch
     }
 
@@ -812,6 +823,10 @@ impl OpenTable {
                 continue;
             }
             if piggybacked.len() < most && *operation.credential == *credential {
+                if operation.stateid.seqid == 0 {
+                    opens.closed.truncate(CLOSED_MAX - 1);
+                    opens.closed.push_front(operation.stateid.other);
+                }
                 piggybacked.push(operation);
             } else {
                 opens.waiting.push_back(operation);
@@ -915,6 +930,9 @@ impl OpenTable {
                     let stateid = Stateid { seqid: 0, ..operation.stateid };
                     opens.waiting.push_back(PiggybackedOperation { stateid, ..operation.clone() });
                 }
+            }
+            (PiggybackedKind::Close, Err(_)) if operation.stateid.seqid == 0 => {
+                self.0.lock().closed.retain(|other| *other != operation.stateid.other);
             }
             // A server that knows the stateid no more has closed the open already.
             (PiggybackedKind::Close | PiggybackedKind::Return | PiggybackedKind::Downgrade(_), _) => {}

@@ -13,7 +13,7 @@ use super::{
     compound::CompoundRequest,
     delegation::OpeningGuard,
     get_attributes,
-    open::{self, AbandonedOpen, GrantedOpen, OpenTarget, SentOpen},
+    open::{AbandonedOpen, GrantedOpen, OpenTarget, SentOpen},
     put_fh, question, read_results,
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{CompoundResultReader, done, optional},
@@ -22,6 +22,9 @@ use crate::protocol::{
     Answer, FileOperations, LookupOpenReply, LookupReply, NfsReply, OpenExtras, OpenOwner, OpenReply,
     RpcCaller, ShareAccess, SiblingOpenRequest,
 };
+
+/// The operations that open a file and read it, with their PUTFH.
+const OPERATIONS: u32 = 5;
 
 impl NfsV4 {
     /// OPEN, with what is wanted beside.
@@ -75,7 +78,7 @@ impl NfsV4 {
             let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
             let sent = SentOpen { access, wants_delegation, generation: results.generation };
             self.server.accepted_open();
-            self.opened(file, owner, sent, GrantedOpen::from(&ok));
+            let delegation = self.opened(file, owner, sent, GrantedOpen::from(&ok));
             let granted = results.rights(rights)?;
             has_rights = granted.is_some();
             let granted = granted.unwrap_or(Access::NONE);
@@ -84,7 +87,7 @@ impl NfsV4 {
             let data = data.flatten();
             let siblings =
                 self.decode_sibling_opens(results, owner, sent, rights, siblings, opening.as_ref());
-            Ok((Ok(OpenReply { granted, data, siblings }), about))
+            Ok((Ok(OpenReply { granted, data, siblings, delegation }), about))
         })?;
         if !has_rights {
             self.ask_rights_alone(caller, file, rights, &mut answer)?;
@@ -115,7 +118,7 @@ impl NfsV4 {
     /// The client ID, and how many files a compound has room for beside the one that it opens.
     fn client_and_sibling_opens_max(&self) -> (Clientid, usize) {
         let session = self.session.lock();
-        let room = session.operations_max.saturating_sub(1 + open::OPERATIONS) / open::OPERATIONS;
+        let room = session.operations_max.saturating_sub(1 + OPERATIONS) / OPERATIONS;
         (session.client, usize::try_from(room).unwrap_or(0))
     }
 

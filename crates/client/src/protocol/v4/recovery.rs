@@ -578,10 +578,10 @@ impl NfsV4 {
                 // These are sent again, first in a compound.
                 Ok(Err(status)) if done > 0 && is_of_compound(status) => return Ok(Some((done, None))),
                 Ok(Err(status)) => return Ok(Some((done, Some(status)))),
-                Err(error) => {
+                // The first open counts as refused, with all its accesses. Others are sent again.
+                Err(_) => {
                     lose_reply();
-                    // An open is reclaimed with all its accesses or not at all.
-                    return if *key != first.key { Ok(Some((done, None))) } else { Err(error) };
+                    return Ok(Some((done, (*key == first.key).then_some(NfsStat4::Badxdr))));
                 }
             };
             let sent =
@@ -596,10 +596,9 @@ impl NfsV4 {
             // If its open is sent again, the delegation is not reclaimed twice.
             self.delegations.reclaim_ended(key);
             match self.decoded(results.attributes()) {
-                Ok(Some(about)) if held.is_some() => {
-                    self.delegations.report_confirmed(&key.file, &about, reply.call.sent_at);
-                }
-                Ok(Some(_)) => {}
+                Ok(Some(about)) => held.iter().for_each(|held| {
+                    self.delegations.report_confirmed(&key.file, held, &about, reply.call.sent_at);
+                }),
                 // What follows was not executed, and is sent again.
                 Ok(None) => return Ok(Some((done + 1, None))),
                 // Malformed (knfsd: see `CompoundResults::status`). So is what follows.
@@ -665,6 +664,7 @@ impl NfsV4 {
             if !self.free_state(caller, stateid)? {
                 return Ok(StepProgress::Done);
             }
+            self.session.lock().freed(stateid);
         }
         if !self.session.lock().must_test() {
             self.session.lock().satisfied(RecoveryStep::TestStates);
@@ -691,7 +691,9 @@ impl NfsV4 {
             for ((state, stateid), status) in held.iter().zip(tested.statuses.iter()) {
                 // A server may not accept zero: one that knows a newer state has not revoked it.
                 if !matches!(status, NfsStat4::Ok | NfsStat4::OldStateid) {
-                    self.free_state(caller, newest(stateid))?;
+                    if !self.free_state(caller, newest(stateid))? {
+                        return Ok(StepProgress::Done);
+                    }
                     match state {
                         HeldState::Open(key) => self.doubt_open(key, *stateid),
                         HeldState::Delegation(key) => {

@@ -7,6 +7,7 @@
 //! its next use. Sends nothing.
 
 use std::{
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -37,8 +38,9 @@ fn data_max(message_max: u32) -> u32 {
     message_max.saturating_sub(OVERHEAD).clamp(1024, 1 << 20)
 }
 
-/// The most revoked states that wait for FREE_STATEID.
-const FREED_MAX: usize = 1024;
+/// The most revoked states that wait for FREE_STATEID. Of more the server goes on saying that it
+/// has revoked some: nothing is served by delegations then.
+const FREED_MAX: usize = 1 << 16;
 
 /// The server has no connection for its calls, or none that works.
 const UNBOUND: u32 = SequenceStatusFlags::CB_PATH_DOWN
@@ -132,7 +134,7 @@ pub(super) struct SessionState {
     /// All states are to be tested.
     must_test: bool,
     /// Revoked states that this client has dropped, and the server keeps until it hears of that.
-    to_free: Vec<Stateid>,
+    to_free: BTreeMap<[u8; 12], Stateid>,
     /// Until when delegations are valid.
     pub(super) lease_end: Arc<LeaseEnd>,
     /// How often replies have made delegations doubtful.
@@ -209,7 +211,7 @@ impl Default for SessionMonitor {
             has_backchannel: false,
             tested_at: None,
             must_test: false,
-            to_free: Vec::new(),
+            to_free: BTreeMap::new(),
             lease_end: Arc::default(),
             lease_doubts: 0,
         };
@@ -325,9 +327,8 @@ impl SessionMonitor {
     /// The server has revoked a state that this client has dropped.
     pub(super) fn free(&self, stateid: Stateid) {
         let mut state = self.state.lock();
-        let is_new = state.to_free.iter().all(|waiting| waiting.other != stateid.other);
-        if is_new && state.to_free.len() < FREED_MAX {
-            state.to_free.push(stateid);
+        if state.to_free.len() < FREED_MAX {
+            state.to_free.entry(stateid.other).or_insert(stateid);
             state.need = state.need.max(RecoveryStep::TestStates);
         }
         drop(state);
@@ -410,7 +411,7 @@ impl SessionState {
     }
 
     /// The recovery steps other than session and opens.
-    const fn least_need(&self) -> RecoveryStep {
+    fn least_need(&self) -> RecoveryStep {
         if self.must_test || !self.to_free.is_empty() { RecoveryStep::TestStates } else { RecoveryStep::None }
     }
 
@@ -449,9 +450,14 @@ impl SessionState {
         self.need = RecoveryStep::Client;
     }
 
-    /// A revoked state that the server is to be told of.
-    pub(super) fn next_to_free(&mut self) -> Option<Stateid> {
-        self.to_free.pop()
+    /// A revoked state that the server is to be told of, until that is done ([`Self::freed`]).
+    pub(super) fn next_to_free(&self) -> Option<Stateid> {
+        self.to_free.first_key_value().map(|(_, stateid)| *stateid)
+    }
+
+    /// The server has been told of a revoked state.
+    pub(super) fn freed(&mut self, stateid: Stateid) {
+        self.to_free.remove(&stateid.other);
     }
 
     /// Whether all states are to be tested.
@@ -748,10 +754,13 @@ mod tests {
         monitor.lock().satisfied(RecoveryStep::Reclaim);
         assert_eq!(monitor.lock().need(), RecoveryStep::TestStates);
         assert_eq!(monitor.lock().next_to_free(), Some(state(1)));
+        assert_eq!(monitor.lock().next_to_free(), Some(state(1)), "until it is freed");
         monitor.free(state(2));
+        monitor.lock().freed(state(1));
         monitor.lock().satisfied(RecoveryStep::TestStates);
         assert_eq!(monitor.lock().need(), RecoveryStep::TestStates);
         assert_eq!(monitor.lock().next_to_free(), Some(state(2)));
+        monitor.lock().freed(state(2));
         monitor.lock().satisfied(RecoveryStep::TestStates);
         assert_eq!(monitor.lock().need(), RecoveryStep::None);
     }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_policy::{delegation::DelegationReply, locks::LockRanges};
+use curt_policy::{delegation::DelegationReply, locks::LockRanges, open::KEPT_FOR};
 use curt_proto::nfs4::{
     Bitmap4, CallbackHeader, CbRecallAnyArgs4, CbRecallArgs4, CbSequenceArgs4, ChangeInfo, NfsFh4, NfsStat4,
     OpenDelegation, OpenOk4, OpenResultFlags, SequenceId, SessionId, SlotId, Stateid,
@@ -23,12 +23,10 @@ use curt_xdr::{Encode, VarArray};
 
 use super::{
     callback::{self, CallbackService},
-    delegation::OpenedForDelegation,
+    delegation::{HeldDelegations, OpenedForDelegation},
     lock_states::{self, LockStateRef, LockStateTable, LockUse, StateidRejection, UnlockTarget},
-    open::{
-        GrantedOpen, OfferedDelegation, OpenKey, OpenTable, PiggybackedKind, PiggybackedOperation, SentOpen,
-        UsableOpen,
-    },
+    open::{GrantedOpen, OfferedDelegation, OpenKey, OpenTable, PiggybackedOperation, SentOpen, UsableOpen},
+    piggybacked::PiggybackedKind,
     session::SessionGeneration,
 };
 use crate::caller::{Caller, RpcSecurity};
@@ -276,6 +274,27 @@ fn who_opens_a_file_while_its_downgrade_is_in_flight_needs_an_open() {
         rig.table.release(&rig.key(), access, rig.now);
     }
     assert_eq!(rig.piggybacked(Duration::from_secs(1)), [(PiggybackedKind::Close, 4)]);
+}
+
+#[test]
+fn an_open_whose_reply_comes_after_a_close_of_the_newest_state_is_opened_again() {
+    for is_refused in [false, true] {
+        let rig = Rig::new();
+        rig.opened(3, 1, ShareAccess::Read);
+        let take = || rig.table.take_piggybacked(&rig.credential, Some(rig.now + KEPT_FOR), 4).remove(0);
+        // The server has executed another OPEN before it.
+        rig.table.piggybacked_done(&take(), Err(NfsStat4::OldStateid));
+        let newest = take();
+        assert_eq!((newest.kind, newest.stateid.seqid), (PiggybackedKind::Close, 0));
+        if is_refused {
+            rig.table.piggybacked_done(&newest, Err(NfsStat4::Serverfault));
+        }
+        rig.opened(3, 2, ShareAccess::Read);
+        assert!(rig.table.share(&rig.key(), ShareAccess::Read));
+        assert_eq!(rig.usable() == UsableOpen::Reopen, !is_refused);
+        rig.opened(4, 1, ShareAccess::Read);
+        assert_eq!(rig.usable(), UsableOpen::Stateid(Stateid { seqid: 0, other: [4; 12] }));
+    }
 }
 
 #[test]
@@ -592,6 +611,75 @@ fn a_recall_of_what_is_not_held_is_refused_and_its_repetition_gets_the_same_repl
 }
 
 #[test]
+fn a_recall_that_is_repeated_while_it_is_executed_is_delayed() {
+    let service = Arc::new(CallbackService::default());
+    service.serve(SESSION, 1);
+    let delegations = service.delegations();
+    delegations.allow(true);
+    let meanwhile = Arc::new(Mutex::new(Vec::new()));
+    let (replies, again) = (Arc::clone(&meanwhile), Arc::clone(&service));
+    // Another connection brings it.
+    delegations.set_must_return(Box::new(move || replies.lock().push(call(&again, SESSION, 1, 4))));
+    let file = FileHandle::new(b"file").unwrap();
+    assert!(delegate(&delegations, &file, Stateid::ANONYMOUS));
+    let reply = call(&service, SESSION, 1, 4);
+    assert_eq!(reply[0], NfsStat4::Ok.number());
+    let delayed = [NfsStat4::Delay.number(), 0, 1, 11, NfsStat4::Delay.number()];
+    assert_eq!(*meanwhile.lock(), [delayed.to_vec()]);
+    assert_eq!(call(&service, SESSION, 1, 4), reply);
+}
+
+#[test]
+fn a_callback_whose_arguments_are_malformed_gets_the_same_reply_again() {
+    let service = CallbackService::default();
+    service.serve(SESSION, 1);
+    for _ in 0..2 {
+        let reply = call_with(&service, SESSION, 1, 4, &1_u32);
+        assert_eq!((reply[0], reply[2]), (NfsStat4::Badxdr.number(), 2));
+    }
+    assert_eq!(call(&service, SESSION, 2, 4)[0], NfsStat4::BadStateid.number());
+}
+
+#[test]
+fn the_reply_to_a_callback_of_an_earlier_session_is_not_kept() {
+    let service = Arc::new(CallbackService::default());
+    service.serve(SESSION, 1);
+    let (other, again) = (SessionId([9; 16]), Arc::clone(&service));
+    service.set_slots_recalled(Box::new(move || again.serve(other, 1)));
+    assert_eq!(call(&service, SESSION, 1, 10)[0], NfsStat4::Ok.number());
+    assert_eq!(call(&service, other, 1, 4)[0], NfsStat4::BadStateid.number(), "it is the first");
+}
+
+#[test]
+fn a_recall_of_undefined_types_is_refused() {
+    let service = CallbackService::default();
+    service.serve(SESSION, 1);
+    let recall = |sequence, bits: &[u32]| {
+        let types = bits.iter().copied().collect();
+        call_with(&service, SESSION, sequence, 8, &CbRecallAnyArgs4 { objects_to_keep: 0, types })[0]
+    };
+    let defined = [0, 1, 2, 3, 4, 8, 9, 12, 13, 14, 15, 16, 17];
+    assert_eq!(recall(1, &defined), NfsStat4::Ok.number());
+    for (sequence, number) in (2..).zip((0..96).filter(|number| !defined.contains(number))) {
+        assert_eq!(recall(sequence, &[0, number]), NfsStat4::Inval.number(), "type {number}");
+    }
+}
+
+/// The client has opened the file and was offered this delegation. Returns whether it is kept.
+fn delegate(delegations: &HeldDelegations, file: &FileHandle, stateid: Stateid) -> bool {
+    let credential = Arc::new(RpcCredential::None);
+    let open = OpenedForDelegation {
+        key: &OpenKey { file: file.clone(), owner: 1 },
+        credential: &credential,
+        was_wanted: true,
+        generation: SessionGeneration::default(),
+        is_written_here: false,
+    };
+    let offered = OfferedDelegation { stateid, is_read: true, is_recalled: false };
+    delegations.opened(&open, Some(offered), DelegationReply::Granted).is_some()
+}
+
+#[test]
 fn the_oldest_delegations_beyond_those_that_the_server_lets_be_kept_are_returned() {
     let service = CallbackService::default();
     service.serve(SESSION, 1);
@@ -603,16 +691,7 @@ fn the_oldest_delegations_beyond_those_that_the_server_lets_be_kept_are_returned
     let credential = Arc::new(RpcCredential::None);
     let files = [b"a", b"b", b"c"].map(|name| FileHandle::new(name).unwrap());
     for (number, file) in (1..).zip(&files) {
-        let open = OpenedForDelegation {
-            key: &OpenKey { file: file.clone(), owner: 1 },
-            credential: &credential,
-            was_wanted: true,
-            generation: SessionGeneration::default(),
-            is_written_here: false,
-        };
-        let stateid = Stateid { seqid: 1, other: [number; 12] };
-        let offered = OfferedDelegation { stateid, is_read: true, is_recalled: false };
-        assert!(delegations.opened(&open, Some(offered), DelegationReply::Granted).is_some());
+        assert!(delegate(&delegations, file, Stateid { seqid: 1, other: [number; 12] }));
     }
     let keep = |sequence, objects_to_keep, of| {
         let types = Bitmap4::default().with(of);
@@ -770,11 +849,11 @@ fn a_reply_of_before_a_restart_changes_nothing() {
     rig.table.forgotten_by_server();
     assert!(!rig.table.granted(&late, stateid(1), &wire(1, 20, 29)));
     assert!(!rig.table.unlocked(&late, stateid(1), ByteRange::WHOLE));
-    let reclaim = rig.table.next_to_reclaim().unwrap();
+    let reclaim = rig.table.to_reclaim().remove(0);
     assert_eq!(reclaim.ranges.iter().count(), 1);
     rig.table.reclaimed(&reclaim.place, stateid(2));
     assert_eq!(rig.table.reclaim_ended(&reclaim.place, &LockRanges::default()), Some(WireOwner(1)));
-    assert!(rig.table.next_to_reclaim().is_none());
+    assert!(rig.table.to_reclaim().is_empty());
     assert_eq!(rig.table.stateid_refused(&rig.file, stateid(1)), StateidRejection::Replaced);
     let StateidRejection::Lost(lost) = rig.table.stateid_refused(&rig.file, stateid(2)) else {
         panic!("it is the one in use")

@@ -27,6 +27,7 @@ fn planted_mistakes_with_delegations_are_found() {
         (Planted::EarlyRecallForgotten, BOTH),
         (Planted::RememberedRecallDropped, LOSING),
         (Planted::RepeatedOpenForgotten, LOSING),
+        (Planted::DatedByAnotherDelegation, BOTH),
     ] {
         find_planted(&Delegations { planted, bounds }, 16);
     }

@@ -32,6 +32,8 @@ pub(super) enum Planted {
     RememberedRecallDropped,
     /// An OPEN that was executed twice counts as one whose reply has arrived.
     RepeatedOpenForgotten,
+    /// A reply that has brought no delegation, or one that has ended, is dated by another.
+    DatedByAnotherDelegation,
 }
 
 #[derive(Debug)]
@@ -97,6 +99,8 @@ enum Thread {
     Idle,
     Waiting(Call),
     Answered(Call, Reply),
+    /// The protocol has dealt with the reply, which has brought this delegation.
+    Decoded(Call, Reply, Option<u8>),
 }
 
 #[derive(Clone, Copy, Debug, Hash)]
@@ -128,6 +132,7 @@ pub(super) enum Step {
     Stat(usize),
     Execute(usize),
     Receive(usize),
+    Absorb(usize),
     Interrupt(usize),
     Repeat(usize),
     OtherBegins(bool),
@@ -145,6 +150,7 @@ impl fmt::Debug for Step {
             Self::Stat(thread) => write!(out, "thread {thread} sends GETATTR"),
             Self::Execute(thread) => write!(out, "server executes the request of thread {thread}"),
             Self::Receive(thread) => write!(out, "thread {thread} gets its reply"),
+            Self::Absorb(thread) => write!(out, "thread {thread} caches its reply"),
             Self::Interrupt(thread) => write!(out, "thread {thread} is interrupted before its reply"),
             Self::Repeat(thread) => {
                 write!(out, "the reply to thread {thread} is lost, and its request is sent again")
@@ -206,12 +212,17 @@ impl World for Delegations {
                 }
                 Thread::Answered(call, reply) => {
                     let mut next = next();
-                    next.client.threads[thread] = Thread::Idle;
-                    let wrong = self.receive(&mut next, *call, *reply);
-                    each(Step::Receive(thread), next, wrong);
+                    self.receive(&mut next, thread, *call, *reply);
+                    each(Step::Receive(thread), next, None);
                     if call.is_open && state.begun[4] < self.bounds.losses {
                         self.lose_reply(state, thread, *call, each);
                     }
+                }
+                Thread::Decoded(call, reply, brought) => {
+                    let mut next = next();
+                    next.client.threads[thread] = Thread::Idle;
+                    let wrong = self.absorb(&mut next, *call, *reply, *brought);
+                    each(Step::Absorb(thread), next, wrong);
                 }
             }
         }
@@ -252,7 +263,7 @@ impl Client {
 
     fn is_opening(&self) -> bool {
         self.threads.iter().any(|thread| match thread {
-            Thread::Idle => false,
+            Thread::Idle | Thread::Decoded(..) => false,
             Thread::Waiting(call) | Thread::Answered(call, _) => call.is_open,
         })
     }
@@ -468,11 +479,10 @@ impl Delegations {
         }
     }
 
-    fn receive(&self, state: &mut State, call: Call, reply: Reply) -> Option<String> {
-        let options = SETTING.options();
+    fn receive(&self, state: &mut State, thread: usize, call: Call, reply: Reply) {
         let now = state.time.moment();
         let client = &mut state.client;
-        let mut dated = call.sent_at;
+        let mut brought = None;
         if let Some(id) = reply.granted {
             let offer = DelegationOffer {
                 was_wanted: true,
@@ -482,15 +492,25 @@ impl Delegations {
                 is_written_here: false,
             };
             if offer.is_kept() {
-                if client.attributes.is_undisturbed(call.ticket) {
-                    dated = now;
-                }
                 client.delegation = Some((id, Delegation { write: false, since: now }));
+                brought = Some(id);
             } else {
                 (client.returning, client.early_recall) = (Some(id), None);
             }
         }
+        client.threads[thread] = Thread::Decoded(call, reply, brought);
         self.end_opening(client);
+    }
+
+    fn absorb(&self, state: &mut State, call: Call, reply: Reply, brought: Option<u8>) -> Option<String> {
+        let options = SETTING.options();
+        let now = state.time.moment();
+        let client = &mut state.client;
+        let is_current = client.delegation.is_some_and(|(held, _)| {
+            brought == Some(held) || call.is_open && self.planted == Planted::DatedByAnotherDelegation
+        });
+        let is_undisturbed = client.attributes.is_undisturbed(call.ticket);
+        let dated = if is_current && is_undisturbed { now } else { call.sent_at };
         let absorbed = client.attributes.absorb(report(attributes(reply.version), dated, now), &options);
         if absorbed.contents_changed {
             client.data = None;

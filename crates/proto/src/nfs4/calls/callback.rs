@@ -85,6 +85,22 @@ impl CbRecallAnyArgs4 {
     pub const WRITE_DELEGATIONS: u32 = 1;
     /// Directory delegations.
     pub const DIRECTORY_DELEGATIONS: u32 = 2;
+    /// All types that are defined: also layouts of files and blocks, ranges for those of objects
+    /// and for others (RFC 8881 section 20.6.3), and flexible files (RFC 8435 section 11.2).
+    pub const TYPES: Bitmap4 = Bitmap4::EMPTY
+        .with(Self::READ_DELEGATIONS)
+        .with(Self::WRITE_DELEGATIONS)
+        .with(Self::DIRECTORY_DELEGATIONS)
+        .with(3)
+        .with(4)
+        .with(8)
+        .with(9)
+        .with(12)
+        .with(13)
+        .with(14)
+        .with(15)
+        .with(16)
+        .with(17);
 }
 
 /// CB_NOTIFY_LOCK's arguments.
