@@ -282,7 +282,8 @@ fn is_at(file: &File, path: &Path) -> bool {
 }
 
 impl ClientEntry {
-    /// With what an earlier entry of the client contains. Another principal is another client.
+    /// This entry and what an earlier one of the client contains. Another principal is another
+    /// client.
     fn with(self, earlier: &Self) -> Self {
         if self.principal != earlier.principal {
             return self;
