@@ -87,8 +87,7 @@ impl Inode {
         locked.attributes.distrust(now);
     }
 
-    /// Caches an ACCESS reply for `identity`; the attributes in the reply are already applied, and
-    /// are not older than those that were known: rights of before a change are not those after it.
+    /// Caches an ACCESS reply for `identity`; the attributes in the reply are already applied.
     pub(crate) fn absorb_answer(
         &self,
         identity: &InternedCaller,

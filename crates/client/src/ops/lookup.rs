@@ -763,7 +763,7 @@ fn absorb_found(
     } else {
         (inode.absorb(attributes, sent).adopted, sent)
     };
-    if let Some(granted) = granted.filter(|_| is_adopted) {
+    if let Some(granted) = granted {
         let rights = Access::applicable_to(attributes.kind);
         inode.absorb_answer(&op.identity, rights, granted.common(rights), dated);
     }

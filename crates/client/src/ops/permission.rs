@@ -61,13 +61,12 @@ pub(crate) fn send_access(op: &Op<'_>, inode: &Inode, why: AccessReason) -> Resu
         AccessReason::ConfirmDenial => count_doubted_denial(op, inode),
         AccessReason::Unasked => {}
     }
-    let attributes = answer.attributes.as_ref();
-    let is_current = attributes.is_none_or(|attributes| inode.absorb(attributes, sent_at).adopted);
+    if let Some(attributes) = &answer.attributes {
+        let _ = inode.absorb(attributes, sent_at);
+    }
     match answer.outcome {
         Ok(granted) => {
-            if is_current {
-                inode.absorb_answer(&op.identity, rights, granted, sent_at);
-            }
+            inode.absorb_answer(&op.identity, rights, granted, sent_at);
             Ok(())
         }
         Err(status) => Err(inode.note_failed_status(status)),

@@ -201,11 +201,9 @@ impl ReaddirRequester {
         let about = answer.attributes.as_ref();
         let is_adopted = about.is_some_and(|attributes| inode.absorb(attributes, sent_at).adopted);
         let page = answer.outcome.map_err(|status| ReaddirError::Refused(status, sent_at))?;
-        if is_adopted || about.is_none() {
-            inode.prove(identity, Access::READ, sent_at);
-            if let (Some(rights), Some(granted)) = (*rights, page.granted) {
-                inode.absorb_answer(identity, rights, granted, sent_at);
-            }
+        inode.prove(identity, Access::READ, sent_at);
+        if let (Some(rights), Some(granted)) = (*rights, page.granted) {
+            inode.absorb_answer(identity, rights, granted, sent_at);
         }
         // The names are judged at the time of the reply.
         let mut locked = inode.lock();

@@ -1,6 +1,6 @@
 //! Access: ACCESS results, mode bits, and what mode bits must not decide.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use curt_client::{Caller, OpenFlags, ops};
 use curt_observe::ClientCounter;
@@ -8,11 +8,7 @@ use curt_policy::{AccessMode, CacheOptions};
 use curt_types::SetAttributes;
 use rustix::io::Errno;
 
-use crate::{
-    nfs4_faults::times,
-    scripted_server::{ScriptedServer, op},
-    world::{World, root, user},
-};
+use crate::world::{World, root, user};
 
 fn by_bits() -> CacheOptions {
     CacheOptions { access: AccessMode::ModeBits, ..CacheOptions::default() }
@@ -57,35 +53,6 @@ fn a_new_mode_invalidates_the_results_of_all_callers() {
     ops::setattr(&two.client.op(&root()), found.id, &mode(0o600)).unwrap();
     world.seconds(61);
     assert_eq!([1, 2].map(may_read), [Err(Errno::ACCESS), Err(Errno::ACCESS)]);
-}
-
-#[test]
-fn rights_of_before_a_new_mode_do_not_replace_those_after_it() {
-    let world = World::new();
-    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
-    let made = maker.put(&root(), maker.client.root(), "f", 0o644, b"x");
-    let server = ScriptedServer::new(&world);
-    let way = Arc::<ScriptedServer>::clone(&server);
-    let mounted = Arc::new(world.mount_v4_over(CacheOptions::default(), "one", way));
-    let file = mounted.lookup(&root(), mounted.client.root(), "f").unwrap().id;
-    let may_read = || ops::access(&mounted.client.op(&user(7)), file, 4);
-    // The rights in the directory.
-    assert_eq!(ops::access(&mounted.client.op(&user(7)), mounted.client.root(), 4), Ok(()));
-    let (is_first, other, clock) = (times(1), Arc::clone(&mounted), Arc::clone(&world.clock));
-    server.script(move |asked| {
-        (asked.main() == op::ACCESS && is_first()).then(|| {
-            let reply = asked.execute();
-            // Another request sees the new mode before that reply is dealt with.
-            clock.pass(Duration::from_secs(1));
-            ops::setattr(&maker.client.op(&root()), made.id, &mode(0o600)).unwrap();
-            let ask = || ops::access(&other.client.op(&user(7)), file, 4);
-            let seen = std::thread::scope(|scope| scope.spawn(ask).join()).unwrap();
-            assert_eq!(seen, Err(Errno::ACCESS));
-            reply
-        })
-    });
-    let _ = may_read();
-    assert_eq!(may_read(), Err(Errno::ACCESS));
 }
 
 // SEMANTICS: perm-4.

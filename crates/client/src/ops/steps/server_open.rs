@@ -138,16 +138,14 @@ fn send_open_alone(
     let wanted = OpenExtras { rights, read, siblings: &requests };
     let answer = op.protocol().open(op.rpc_caller(), inode.handle(), owner, access, wanted);
     let answer = answer.map_err(errno::of_call)?;
-    let (mut sent_at, mut is_current) = (op.sb.core.moment(answer.sent_at), true);
+    let mut sent_at = op.sb.core.moment(answer.sent_at);
     let delegation = answer.outcome.as_ref().ok().and_then(|opened| opened.delegation.as_ref());
     if let Some(attributes) = &answer.attributes {
-        (is_current, sent_at) = inode.absorb_opened(attributes, sent_at, ticket, delegation);
+        (_, sent_at) = inode.absorb_opened(attributes, sent_at, ticket, delegation);
     }
     match answer.outcome {
         Ok(opened) => {
-            if is_current {
-                inode.absorb_answer(&op.identity, rights, opened.granted, sent_at);
-            }
+            inode.absorb_answer(&op.identity, rights, opened.granted, sent_at);
             siblings::absorb(op, inode, siblings, opened.siblings, answer.sent_at);
             let read_at = op.sb.core.instant(sent_at).max(answer.sent_at);
             Ok(opened.data.map(|data| (data, read_at)))

@@ -130,7 +130,7 @@ fn absorb_one(op: &Op<'_>, sibling: &Sibling, found: LookupOpenReply, sent_at: I
         sibling.ticket,
         found.delegation.as_ref(),
     );
-    if let Some(granted) = found.granted.filter(|_| is_adopted) {
+    if let Some(granted) = found.granted {
         let rights = Access::applicable_to(FileKind::Regular);
         inode.absorb_answer(&op.identity, rights, granted.common(rights), dated);
     }
