@@ -954,11 +954,11 @@ const fn is_lock(call: &LockServerCall) -> bool {
     matches!(call.procedure, LockProcedure::Lock { .. })
 }
 
-/// The time, within 20 % of `after`, so that clients that were denied together do not ask together.
+/// `after`, or up to 40 % more, so that clients that were denied together do not ask together.
 fn jittered(after: Duration, call: LockCallId) -> Duration {
     use std::hash::{BuildHasher as _, RandomState};
     let share = u32::try_from(RandomState::new().hash_one(call.request) % 41).unwrap_or(20);
-    after * (80 + share) / 100
+    after * (100 + share) / 100
 }
 
 /// The error of a request that got no reply.

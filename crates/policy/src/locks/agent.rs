@@ -231,12 +231,14 @@ impl LockAgent {
     fn undo_late_lock(&mut self, file: LockFileId, index: usize) {
         let Some(table) = self.files.get_mut(&file) else { return };
         let (id, range, lock_type) = table.late_locks[index];
-        if table.is_busy(id.owner, range, table.releases.len()) {
-            // The next request of the owner for these bytes is not ended for it.
+        let ranges = LockRanges::of(range, lock_type);
+        let is_held = table.steps(id.owner, &ranges).iter().any(|(_, needed)| needed.is_some());
+        if is_held || table.is_busy(id.owner, range, table.releases.len()) {
+            // The owner's lock, or its next request for these bytes, is not put at risk for it.
             return self.set_late_timer(id);
         }
         table.late_locks.remove(index);
-        let release = LockRelease::new(id, id.owner, LockRanges::of(range, lock_type), None);
+        let release = LockRelease::new(id, id.owner, ranges, None);
         self.push_release(LockRelease { is_undo: true, ..release });
     }
 

@@ -328,7 +328,8 @@ impl SessionMonitor {
     pub(super) fn free(&self, stateid: Stateid) {
         let mut state = self.state.lock();
         if state.to_free.len() < FREED_MAX {
-            state.to_free.entry(stateid.other).or_insert(stateid);
+            // Whatever its newest sequence number is.
+            state.to_free.entry(stateid.other).or_insert(Stateid { seqid: 0, ..stateid });
             state.need = state.need.max(RecoveryStep::TestStates);
         }
         drop(state);
