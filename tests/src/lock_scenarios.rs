@@ -21,7 +21,8 @@ fn script(network: &Network, text: &str, path: &Path, words: &[&str]) -> Result<
 }
 
 /// The rows that the writers of one side have added to a database, from their output. Each side
-/// gets its turns: SQLite polls for 5 s and then gives up, which is the exception.
+/// gets its turns: SQLite polls for 5 s and then gives up, which is the exception. On a busy
+/// machine one of 40 transactions may wait longer, and two of a few.
 fn rows(output: &str) -> Result<u64> {
     ensure!(output.contains("REFUSED 0 "), "{output}");
     let (rows, late) = (number_behind("ROWS", output)?, number_behind("LATE", output)?);

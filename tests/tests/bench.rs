@@ -124,7 +124,9 @@ fn check_page(report: &RunReport) -> Result<()> {
     if report.seconds < 2.0 * PAGE_SECONDS {
         let lookups = PAGE_LOOKUPS + create_probes(report.seconds) as u64;
         ensure!(report.rpc.value(NfsProcedure::Lookup) <= lookups, "{report:?}");
-        ensure!(report.rpc.value(NfsProcedure::Read) == PAGE_READS && access <= PAGE_READS, "{report:?}");
+        // The kernel's read-ahead depends on timing.
+        let reads = report.rpc.value(NfsProcedure::Read);
+        ensure!(reads.abs_diff(PAGE_READS) <= 10 && access <= PAGE_READS, "{report:?}");
     }
     match report.options.as_str() {
         "" => ensure!(total <= 9000.0 + late, "{report:?}"),

@@ -595,9 +595,9 @@ fn clients_elsewhere(network: &Network, are_many: bool) -> TwoClients<'_> {
     TwoClients { network, side, seconds }
 }
 
-// SEMANTICS: lock-1, lock-15.
+// SEMANTICS: lock-1.
 #[test]
-fn a_mount_and_a_linux_client_take_turns_at_knfsd() -> Result<()> {
+fn a_mount_and_a_linux_client_exclude_each_other_at_knfsd() -> Result<()> {
     for version in ["3", "4.1"] {
         let network = Network::new()?;
         let _rpcbind = network.rpcbind()?;
@@ -616,9 +616,9 @@ fn a_mount_and_a_linux_client_take_turns_at_knfsd() -> Result<()> {
     Ok(())
 }
 
-// SEMANTICS: lock-1, lock-15.
+// SEMANTICS: lock-1.
 #[test]
-fn a_mount_and_a_linux_client_take_turns_at_ganesha() -> Result<()> {
+fn a_mount_and_a_linux_client_exclude_each_other_at_ganesha() -> Result<()> {
     // Over NFSv4 Linux polls it less and less often, and has its turns minutes later: 200 processes
     // do not end in 10 minutes.
     let versions: &[_] = if is_full() { &["3", "4.1"] } else { &["3"] };

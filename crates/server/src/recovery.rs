@@ -7,7 +7,7 @@
 //! a client may reclaim after a restart is still its own (RFC 8881 section 8.4.3).
 //!
 //! The grace period lasts as long as the lease before the restart, because that is the lease that
-//! the clients know: each of them sends a request within it.
+//! the clients know: each of them sends a request within it. It goes on while they reclaim.
 
 use curt_observe::ServerCounter;
 use curt_proto::nfs4::{Clientid, Stateid};

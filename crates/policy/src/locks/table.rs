@@ -24,8 +24,8 @@ pub(super) struct FileLockTable {
     /// The owner that the server knows, of owners to whom another one's lock was passed; as long as
     /// they have anything here.
     pub(super) adopted: BTreeMap<LocalLockOwner, LocalLockOwner>,
-    /// How often a lock of the file was given back because of the limits of hand-offs, since another
-    /// client was waited for, or since the file had no locks; modulo a number.
+    /// How often a lock of the file was given back because of the limits of hand-offs, since
+    /// another client was waited for, or since the file had no locks; modulo a number.
     pub(super) handoff_limits: u8,
     /// Its locks are being reclaimed.
     pub(super) reclaim: Option<LockReclaim>,

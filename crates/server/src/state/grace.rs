@@ -1,10 +1,10 @@
 //! The grace period after a restart (RFC 8881 sections 8.4.2 and 8.4.3): for a while only reclaims
 //! are granted, and only to clients that had state when the last run of the server ended.
 //!
-//! The list of those clients is on stable storage and is kept by `recovery`. The
-//! period ends when each client of the list has sent RECLAIM_COMPLETE, or after its time. Then the
-//! list must be replaced before other state is granted: a client that has not completed its
-//! reclaims must not be on it after the next restart, because others may have had its locks.
+//! The list of those clients is on stable storage and is kept by `recovery`. The period ends when
+//! each client of the list has sent RECLAIM_COMPLETE, or after its time. Then the list must be
+//! replaced before other state is granted: a client that has not completed its reclaims must not be
+//! on it after the next restart, because others may have had its locks.
 
 use std::{
     collections::HashMap,
@@ -68,17 +68,20 @@ pub(crate) struct GracePeriod {
     /// Number of clients that may have delegations which they have not reclaimed yet. Relaxed: see
     /// `is_on`.
     delegating: AtomicUsize,
-    /// Whether a reclaim was granted since [`Self::is_over`] was asked last. Relaxed: see `is_on`.
+    /// Whether a client has reclaimed something since [`Self::is_over`] was asked last. Relaxed:
+    /// see `is_on`.
     has_reclaimed: AtomicBool,
     contents: Mutex<GraceContents>,
 }
 
 #[derive(Default)]
 struct GraceContents {
-    /// The end, if nobody reclaims shortly before it.
+    /// The end for clients of NFSv4, if none reclaims shortly before it.
     until: Duration,
-    /// The latest end.
+    /// The latest end for them.
     latest: Duration,
+    /// The end for clients of other protocols.
+    others_until: Duration,
     /// The principals of recorded clients, by owner.
     recorded: HashMap<Box<[u8]>, Principal>,
     /// The owners that have not completed their reclaims, and what they may have.
@@ -109,7 +112,7 @@ impl GracePeriod {
     /// Makes the period last until `until`, for clients of other protocols.
     pub(crate) fn begin_for_others(&self, until: Duration) {
         let mut contents = self.contents.lock();
-        contents.until = contents.until.max(until);
+        contents.others_until = contents.others_until.max(until);
         contents.has_others = true;
         self.is_on.store(true, Ordering::Relaxed);
     }
@@ -131,7 +134,7 @@ impl GracePeriod {
         self.delegating.load(Ordering::Relaxed) > 0
     }
 
-    /// A client was granted what it reclaims.
+    /// A client reclaims something, whether or not it gets it.
     pub(super) fn note_reclaim(&self) {
         self.has_reclaimed.store(true, Ordering::Relaxed);
     }
@@ -146,7 +149,13 @@ impl GracePeriod {
             let prolonged = contents.latest.min(now.saturating_add(RECLAIM_TIME));
             contents.until = contents.until.max(prolonged);
         }
-        now >= contents.until || contents.waiting.is_empty() && !contents.has_others
+        if now >= contents.until {
+            // Changes wait no longer, even if the period goes on because its end cannot be
+            // recorded. Delegations of files that were changed are not given back.
+            self.delegating.store(0, Ordering::Relaxed);
+        }
+        now >= contents.until.max(contents.others_until)
+            || contents.waiting.is_empty() && !contents.has_others
     }
 
     /// Ends the period.
@@ -174,7 +183,10 @@ impl GracePeriod {
         if contents.recorded.get(&client.owner) == Some(&client.principal) {
             let held = contents.waiting.remove(&client.owner).unwrap_or_default();
             self.denying.fetch_sub(usize::from(held.denies), Ordering::Relaxed);
-            self.delegating.fetch_sub(usize::from(held.has_delegations), Ordering::Relaxed);
+            let reclaimed = usize::from(held.has_delegations);
+            let _ = self
+                .delegating
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(reclaimed));
         }
     }
 }

@@ -46,6 +46,9 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 /// How long a host is tried to be notified, as by sm-notify(8).
 const GIVE_UP_AFTER: Duration = Duration::from_secs(15 * 60);
 
+/// The interval at which the end of a prolonged grace period is looked for.
+const GRACE_POLL: Duration = Duration::from_secs(1);
+
 const NSM: Program = Program { number: nsm::PROGRAM, version: nsm::VERSION };
 
 /// The state that the notices need.
@@ -112,6 +115,13 @@ fn in_parallel(threads: usize, work: &(impl Fn() + Sync)) {
     });
 }
 
+/// Clients of NFSv4 may prolong the period beyond its time.
+fn wait_for_end_of_grace(service: &NfsService) {
+    while service.is_in_grace() {
+        thread::sleep(GRACE_POLL);
+    }
+}
+
 impl Notices {
     /// Starts the threads that notify the hosts.
     pub(super) fn send(self, notices: &RestartNotices) -> io::Result<()> {
@@ -124,7 +134,7 @@ impl Notices {
                  without CAP_NET_BIND_SERVICE they lose their locks without noticing it"
             );
         }
-        let (begun, grace) = (Instant::now(), self.grace);
+        let (begun, grace, service) = (Instant::now(), self.grace, Arc::clone(&self.service));
         let state = notices.state;
         let hosts: Vec<Notice> = notices.hosts.iter().cloned().flat_map(notices_to).collect();
         let run = move || {
@@ -133,10 +143,12 @@ impl Notices {
             in_parallel(count.min(FIRST_THREADS_MAX), &|| self.notify_first(&first, &retries, state));
             in_parallel(count.min(THREADS_MAX), &|| self.notify_again(&retries, begun, state));
             thread::sleep((begun + grace).saturating_duration_since(Instant::now()));
+            wait_for_end_of_grace(&self.service);
             self.service.forget_hosts_without_locks();
         };
         let end_of_grace = move || {
             thread::sleep(grace);
+            wait_for_end_of_grace(&service);
             tracing::info!("the grace period for locks is over");
         };
         thread::Builder::new().name("curt-lock-grace".into()).spawn(end_of_grace)?;

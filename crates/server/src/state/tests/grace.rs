@@ -137,3 +137,15 @@ fn a_reclaim_shortly_before_the_end_prolongs_the_period() {
     }
     assert!(state.grace.is_over(at(95)), "this is the latest end");
 }
+
+#[test]
+fn changes_wait_until_the_time_of_nfsv4_has_passed_though_the_period_goes_on() {
+    let state = state();
+    let held = RecordedState { denies: false, has_delegations: true };
+    state.grace.begin(vec![RecordedClient { held, ..recorded("a") }], at(90), at(90));
+    state.grace.begin_for_others(at(600));
+    assert!(!state.grace.is_over(at(89)) && state.grace.may_be_delegated());
+    assert!(!state.grace.is_over(at(90)) && !state.grace.may_be_delegated());
+    state.reclaim_complete(&reclaimer(&state, "a")).unwrap();
+    assert!(!state.grace.may_be_delegated() && state.grace.is_on());
+}
