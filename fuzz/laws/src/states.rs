@@ -132,6 +132,8 @@ struct Client {
     /// The client had state when the server restarted.
     may_reclaim: bool,
     has_completed: bool,
+    /// The client has had a delegation.
+    was_delegated: bool,
 }
 
 impl Client {
@@ -623,6 +625,7 @@ impl States {
             assert!(!(is_here && writes), "a delegation of a file that is open for writing");
         }
         let new = HeldDelegation { stateid, recalled: None };
+        self.clients[client].was_delegated = true;
         let old = self.clients[client].delegations.insert(file, new);
         assert!(old.is_none_or(|old| old.is_overdue(self.now)), "a second delegation of a file");
     }
@@ -640,8 +643,12 @@ impl States {
         }
     }
 
-    /// A change of a file was delayed: delegations of others are recalled.
+    /// A change of a file was delayed: delegations of others are recalled, or may not be reclaimed
+    /// yet.
     fn delayed(&mut self, client: usize, file: usize) {
+        if self.service().is_in_grace() && self.clients.iter().any(|client| client.was_delegated) {
+            return;
+        }
         let mut is_justified = false;
         for other in (0..CLIENTS).filter(|other| *other != client) {
             if let Some(held) = self.clients[other].delegations.get_mut(&file) {

@@ -749,7 +749,7 @@ mod tests {
     #[test]
     fn a_state_that_is_revoked_during_recovery_is_still_freed() {
         let monitor = monitor(Instant::now());
-        let state = |number| Stateid { seqid: 1, other: [number; 12] };
+        let state = |number| Stateid { seqid: 0, other: [number; 12] };
         assert_eq!(monitor.lock().need(), RecoveryStep::Reclaim);
         monitor.free(state(1));
         monitor.lock().satisfied(RecoveryStep::Reclaim);
