@@ -1,6 +1,6 @@
-//! The operations: one file for each system call or group of alike ones. [`close`](mod@close) has
-//! flush, fsync and release, [`create`](mod@create) all that make an object, [`remove`] unlink and
-//! rmdir; opendir and readdir are in `readdir/emit.rs`.
+//! The operations: one file for each system call or group of alike ones. `close` has flush, fsync
+//! and release, `create` all that make an object, `remove` unlink and rmdir; opendir and readdir
+//! are in `readdir/emit.rs`.
 //!
 //! An operation puts together what is cached, lets curt-policy decide whether that is an answer,
 //! and else sends the request that is decided and caches its reply.
