@@ -12,14 +12,14 @@ pub(super) fn putfh<'r>(
 ) -> Outcome {
     let handle: NfsFh4<'_> = decoded(arguments)?;
     let object = names::of_handle(&mut compound.request, handle.bytes())?;
-    put(compound, object.clone(), arguments)?;
     // Other operations find out themselves whether the object still exists.
-    if matches!(compound.next_operation(arguments), None | Some(Nfs4Operation::Getfh))
-        && names::attributes(&mut compound.request, &object) == Err(NfsStat4::Stale.into())
-    {
-        return Err(NfsStat4::Stale.into());
+    let is_checked = matches!(compound.next_operation(arguments), None | Some(Nfs4Operation::Getfh));
+    let checked = is_checked.then(|| object.clone());
+    put(compound, object, arguments)?;
+    match checked.map(|object| names::attributes(&mut compound.request, &object)) {
+        Some(Err(failure)) if failure == NfsStat4::Stale.into() => Err(failure),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// The root of all that the client sees. The public filehandle is the same.
