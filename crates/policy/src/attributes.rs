@@ -624,7 +624,8 @@ impl CachingAttributes {
     /// Whether ACCESS results for the one state may be wrong for the other: owner, group or mode
     /// differ, or only the attributes changed, which may be a change of an ACL that NFSv3 does not
     /// show.
-    fn rights_differ(&self, other: &Self) -> bool {
+    #[must_use]
+    pub fn rights_differ(&self, other: &Self) -> bool {
         (self.mode, self.uid, self.gid) != (other.mode, other.uid, other.gid)
             || (self.size == other.size && self.stamp.differs_in_attributes_only(other.stamp))
     }

@@ -32,6 +32,27 @@ enum SizeChangeCause {
     Update,
 }
 
+/// The reply that shows rights on an object.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RightsReply {
+    pub(crate) sent_at: MonotonicTime,
+    /// The object's attributes in the reply.
+    pub(crate) attributes: Option<CachingAttributes>,
+}
+
+impl RightsReply {
+    pub(crate) fn new(sent_at: MonotonicTime, attributes: Option<&Attributes>) -> Self {
+        Self { sent_at, attributes: attributes.map(CachingAttributes::from) }
+    }
+
+    /// Whether its rights are not those of the known mode and owner: another reply has shown a
+    /// later change of them.
+    fn is_outdated(&self, locked: &InodeState) -> bool {
+        let known = locked.attributes.newest();
+        known.zip(self.attributes).is_some_and(|(known, reported)| known.rights_differ(&reported))
+    }
+}
+
 impl Inode {
     /// Marks the handle as stale; cached names of this inode are no longer served.
     pub(crate) fn mark_stale(&self) {
@@ -88,14 +109,18 @@ impl Inode {
     }
 
     /// Caches an ACCESS reply for `identity`; the attributes in the reply are already applied.
+    /// Rights of before a known change are not cached.
     pub(crate) fn absorb_answer(
         &self,
         identity: &InternedCaller,
         asked: Access,
         granted: Access,
-        sent_at: MonotonicTime,
+        reply: RightsReply,
     ) {
         let mut locked = self.lock();
+        if reply.is_outdated(&locked) {
+            return;
+        }
         let bits = locked
             .attributes
             .newest()
@@ -121,19 +146,23 @@ impl Inode {
         }
         locked.note_search_denied(asked.without(granted), self.core().options().users);
         let former = locked.access_entry(identity.number);
-        self.keep_answer(&mut locked, identity, AccessEntry::absorb(former, asked, granted, sent_at));
+        self.keep_answer(&mut locked, identity, AccessEntry::absorb(former, asked, granted, reply.sent_at));
     }
 
-    /// Caches the rights that a successful request of `identity` proves.
-    pub(crate) fn prove(&self, identity: &InternedCaller, rights: Access, sent_at: MonotonicTime) {
+    /// Caches the rights that a successful request of `identity` proves, unless they are of before
+    /// a known change.
+    pub(crate) fn prove(&self, identity: &InternedCaller, rights: Access, reply: RightsReply) {
         let mut locked = self.lock();
+        if reply.is_outdated(&locked) {
+            return;
+        }
         let former = locked.access_entry(identity.number);
-        self.keep_answer(&mut locked, identity, AccessEntry::prove(former, rights, sent_at));
+        self.keep_answer(&mut locked, identity, AccessEntry::prove(former, rights, reply.sent_at));
     }
 
     /// Drops cached rights of all callers after the server has refused `identity` an operation that
     /// they or the mode bits allowed.
-    pub(crate) fn disprove(&self, identity: &InternedCaller, rights: Access, sent_at: MonotonicTime) {
+    fn disprove(&self, identity: &InternedCaller, rights: Access, sent_at: MonotonicTime) {
         let mut locked = self.lock();
         self.trace_invalidate(&locked, "access", "the server refused what it allows");
         locked.note_search_denied(rights, self.core().options().users);
@@ -141,23 +170,26 @@ impl Inode {
         self.keep_answer(&mut locked, identity, AccessEntry::absorb(None, rights, Access::NONE, sent_at));
     }
 
-    /// Records that the server refused `identity` an operation that requires `rights`.
+    /// Records that the server refused `identity` an operation that requires `rights`, unless the
+    /// refusal is of before a known change.
     pub(crate) fn note_refusal(
         &self,
         identity: &InternedCaller,
         status: Fault,
         rights: Access,
-        sent_at: MonotonicTime,
+        reply: RightsReply,
     ) {
-        if status != Fault::Acces {
+        let locked = self.lock();
+        if status != Fault::Acces || reply.is_outdated(&locked) {
             return;
         }
-        let view = self.access_view(&self.lock(), identity, self.core().now());
+        let view = self.access_view(&locked, identity, self.core().now());
+        drop(locked);
         let by_server = view.entry.is_some_and(|entry| entry.granted.contains(rights));
         if by_server || view.local.is_some_and(|bits| bits.contains(rights)) {
-            self.disprove(identity, rights, sent_at);
+            self.disprove(identity, rights, reply.sent_at);
         } else {
-            self.absorb_answer(identity, rights, Access::NONE, sent_at);
+            self.absorb_answer(identity, rights, Access::NONE, reply);
         }
     }
 

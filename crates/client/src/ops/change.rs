@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    Absorbed, MonotonicTime,
+    Absorbed, CachingAttributes, MonotonicTime,
     names::{DentryUpdate, LookupFinding},
 };
 use curt_rpc::client::CallError;
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::{
     errno,
-    inode::Inode,
+    inode::{Inode, absorb::RightsReply},
     protocol::NfsReply,
     readdir::local_changes::LocalChange,
     superblock::{Op, Superblock},
@@ -41,11 +41,19 @@ pub(crate) struct NameChangeOutcome {
     /// No other change of the same name by this client overlapped with it.
     pub(crate) is_alone: bool,
     pub(crate) sent_at: MonotonicTime,
+    /// The directory's attributes after it.
+    after: Option<CachingAttributes>,
     /// If the request was retransmitted to a restarted server: the time by which an earlier copy
     /// was executed, if it was.
     pub(crate) lost_at: Option<MonotonicTime>,
     /// The number of this change among those of the directory.
     number: u64,
+}
+
+impl NameChangeOutcome {
+    const fn reply(&self) -> RightsReply {
+        RightsReply { sent_at: self.sent_at, attributes: self.after }
+    }
 }
 
 impl<'a> NameChange<'a> {
@@ -76,7 +84,8 @@ impl<'a> NameChange<'a> {
         let absorbed = self.directory.end_mutation(wcc, sent_at);
         let former = self.sb.dentries.uncache_name(self.directory, self.name);
         drop(former);
-        NameChangeOutcome { absorbed, is_alone, sent_at, lost_at: None, number: self.number }
+        let after = wcc.after.as_ref().map(CachingAttributes::from);
+        NameChangeOutcome { absorbed, is_alone, sent_at, after, lost_at: None, number: self.number }
     }
 }
 
@@ -93,7 +102,7 @@ impl Drop for NameChange<'_> {
 /// Caches the rights that a successful change proves: to search the directory and to modify it.
 pub(crate) fn prove_change(op: &Op<'_>, directory: &Inode, ended: NameChangeOutcome) {
     let rights = Access::LOOKUP.with(Access::MODIFY).with(Access::EXTEND);
-    directory.prove(&op.identity, rights, ended.sent_at);
+    directory.prove(&op.identity, rights, ended.reply());
 }
 
 /// Changes `name`: begins the change, sends the request, ends the change and returns the result.
@@ -159,6 +168,6 @@ pub(crate) fn refused_change(
     // The change has already dropped the cached name.
     let change = LocalChange::Refused { name, exists: status == Fault::Exist, stands: ended.absorbed.stands };
     directory.lock().by_type.directory().apply_change_to_listing(ended.number, Some(change));
-    directory.note_refusal(&op.identity, status, Access::MODIFY, ended.sent_at);
+    directory.note_refusal(&op.identity, status, Access::MODIFY, ended.reply());
     directory.note_failed_status(status)
 }

@@ -27,7 +27,7 @@ use crate::{
     data::DataOwner,
     dentry_cache::{CachedDentry, NameInDirectory, ResolvedName},
     errno,
-    inode::{Inode, InodeFlag, InodeState, SavedRequest, type_state::OpenedWith},
+    inode::{Inode, InodeFlag, InodeState, SavedRequest, absorb::RightsReply, type_state::OpenedWith},
     ops::{close::OpenGuard, getattr, kernel_names, permission, readlink, steps::open_retry},
     protocol::{LookupOpenReply, LookupOpenRequest, NfsReply, OpenOwner, ReadData},
     readdir::{
@@ -718,9 +718,10 @@ fn send_lookup_with_open(
     let adopted =
         answer.attributes.as_ref().is_some_and(|attributes| directory.absorb(attributes, sent_at).adopted);
     let learning = LookupReplyContext { directory, name, ticket, adopted, sent_at };
+    let reply = RightsReply::new(sent_at, answer.attributes.as_ref());
     match answer.outcome {
         Ok(found) => {
-            directory.prove(&op.identity, Access::LOOKUP, sent_at);
+            directory.prove(&op.identity, Access::LOOKUP, reply);
             let inode = op.sb.registry.inode(&found.found.handle);
             inode.clear(InodeFlag::Stale);
             absorb_found(op, &inode, found, answer.sent_at)?;
@@ -730,12 +731,12 @@ fn send_lookup_with_open(
             Ok(ResolvedName::Object(inode, label))
         }
         Err(Fault::Noent) => {
-            directory.prove(&op.identity, Access::LOOKUP, sent_at);
+            directory.prove(&op.identity, Access::LOOKUP, reply);
             op.sb.count(ClientCounter::NegMiss);
             Ok(ResolvedName::Missing(learn(op.sb, &learning, None)))
         }
         Err(status) => {
-            directory.note_refusal(&op.identity, status, Access::LOOKUP, sent_at);
+            directory.note_refusal(&op.identity, status, Access::LOOKUP, reply);
             Err(directory.note_failed_status(status))
         }
     }
@@ -765,7 +766,8 @@ fn absorb_found(
     };
     if let Some(granted) = granted {
         let rights = Access::applicable_to(attributes.kind);
-        inode.absorb_answer(&op.identity, rights, granted.common(rights), dated);
+        let reply = RightsReply::new(dated, Some(attributes));
+        inode.absorb_answer(&op.identity, rights, granted.common(rights), reply);
     }
     if was_opened {
         inode.lock().by_type.file().opened_ahead.set(OpenedWith::Lookup);

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::{
     errno,
-    inode::Inode,
+    inode::{Inode, absorb::RightsReply},
     ops::getattr::revalidate,
     superblock::{Op, Superblock},
 };
@@ -66,7 +66,10 @@ pub(crate) fn send_access(op: &Op<'_>, inode: &Inode, why: AccessReason) -> Resu
     }
     match answer.outcome {
         Ok(granted) => {
-            inode.absorb_answer(&op.identity, rights, granted, sent_at);
+            // If the rights change during each of many rounds, the last reply counts.
+            let attributes = answer.attributes.as_ref().filter(|_| !op.uses_cache.get());
+            let reply = RightsReply::new(sent_at, attributes);
+            inode.absorb_answer(&op.identity, rights, granted, reply);
             Ok(())
         }
         Err(status) => Err(inode.note_failed_status(status)),

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::{
     data::{DataError, ReadBytes, ReadTarget},
-    inode::Inode,
+    inode::{Inode, absorb::RightsReply},
     open_file::OpenFile,
     ops::getattr,
     superblock::{Op, Superblock},
@@ -76,7 +76,7 @@ fn read_error(op: &Op<'_>, file: &OpenFile, error: DataError) -> Errno {
         // READ is sent with the opener's credential.
         let identity = Arc::clone(&file.identity);
         let opener = Op::new(op.sb, identity, op.interrupt().clone(), op.began);
-        file.inode.note_refusal(&opener.identity, status, Access::READ, op.began);
+        file.inode.note_refusal(&opener.identity, status, Access::READ, RightsReply::new(op.began, None));
     }
     file.locks.note_failure(file.inode.note_data_error(error))
 }

@@ -33,7 +33,10 @@ use rustix::io::Errno;
 use super::memory::{ListingMemory, ListingMemoryCharge};
 use crate::{
     errno,
-    inode::single_flight::{InFlightEnd, InodeFlight},
+    inode::{
+        absorb::RightsReply,
+        single_flight::{InFlightEnd, InodeFlight},
+    },
     protocol::ReaddirPage,
 };
 
@@ -90,8 +93,8 @@ pub(crate) struct ReaddirReply {
 /// Why there is no reply.
 #[derive(Debug)]
 pub(super) enum ReaddirError {
-    /// The server returned an error; when the request was sent.
-    Refused(Fault, MonotonicTime),
+    /// The server returned an error.
+    Refused(Fault, RightsReply),
     /// The server did not reply, or the reply could not be decoded.
     Failed(CallError),
     /// The server returned neither a name nor the end, twice.

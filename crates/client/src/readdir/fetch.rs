@@ -27,6 +27,7 @@ use crate::{
     caller::InternedCaller,
     inode::{
         Inode,
+        absorb::RightsReply,
         single_flight::{InFlightEnd, InodeFlight},
     },
     mount_core::MountCore,
@@ -200,10 +201,11 @@ impl ReaddirRequester {
         let sent_at = core.moment(answer.sent_at);
         let about = answer.attributes.as_ref();
         let is_adopted = about.is_some_and(|attributes| inode.absorb(attributes, sent_at).adopted);
-        let page = answer.outcome.map_err(|status| ReaddirError::Refused(status, sent_at))?;
-        inode.prove(identity, Access::READ, sent_at);
+        let shown = RightsReply::new(sent_at, about);
+        let page = answer.outcome.map_err(|status| ReaddirError::Refused(status, shown))?;
+        inode.prove(identity, Access::READ, shown);
         if let (Some(rights), Some(granted)) = (*rights, page.granted) {
-            inode.absorb_answer(identity, rights, granted, sent_at);
+            inode.absorb_answer(identity, rights, granted, shown);
         }
         // The names are judged at the time of the reply.
         let mut locked = inode.lock();
@@ -382,8 +384,8 @@ pub(super) fn extend_listing(
             bad_cookie::note_bad_cookie(op.sb, inode, listing.end().cookie);
             Ok(ListingExtension::BadCookie)
         }
-        Err(ReaddirError::Refused(status, sent_at)) => {
-            inode.note_refusal(&op.identity, status, Access::READ, sent_at);
+        Err(ReaddirError::Refused(status, shown)) => {
+            inode.note_refusal(&op.identity, status, Access::READ, shown);
             Err(inode.note_failed_status(status))
         }
         Err(error @ (ReaddirError::Failed(_) | ReaddirError::Stuck)) => Err(error.errno()),

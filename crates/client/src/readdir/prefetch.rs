@@ -265,8 +265,8 @@ fn send_fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8], bytes: u32) -> Re
 fn fault_of(op: &Op<'_>, directory: &Arc<Inode>, error: ReaddirError) -> Result<(), Errno> {
     match error {
         ReaddirError::Refused(Fault::Notsupp, _) | ReaddirError::Stuck => {}
-        ReaddirError::Refused(status, sent_at) => {
-            directory.note_refusal(&op.identity, status, Access::READ, sent_at);
+        ReaddirError::Refused(status, shown) => {
+            directory.note_refusal(&op.identity, status, Access::READ, shown);
         }
         ReaddirError::Failed(CallError::ProcedureUnavailable | CallError::Malformed(_)) => {}
         ReaddirError::Failed(error) => return Err(errno::of_call(error)),

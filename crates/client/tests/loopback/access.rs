@@ -1,14 +1,22 @@
 //! Access: ACCESS results, mode bits, and what mode bits must not decide.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Barrier},
+    thread,
+    time::Duration,
+};
 
-use curt_client::{Caller, OpenFlags, ops};
+use curt_client::{Caller, ClientOptions, InodeId, OpenFlags, ops};
 use curt_observe::ClientCounter;
 use curt_policy::{AccessMode, CacheOptions};
+use curt_proto::nfs3::NfsProcedure;
 use curt_types::SetAttributes;
 use rustix::io::Errno;
 
-use crate::world::{World, root, user};
+use crate::{
+    failures::{Kind, Trouble},
+    world::{BenchMount, World, root, user},
+};
 
 fn by_bits() -> CacheOptions {
     CacheOptions { access: AccessMode::ModeBits, ..CacheOptions::default() }
@@ -53,6 +61,51 @@ fn a_new_mode_invalidates_the_results_of_all_callers() {
     ops::setattr(&two.client.op(&root()), found.id, &mode(0o600)).unwrap();
     world.seconds(61);
     assert_eq!([1, 2].map(may_read), [Err(Errno::ACCESS), Err(Errno::ACCESS)]);
+}
+
+/// The reply to a request of one procedure by user 7 is overtaken by a new mode of the directory
+/// "d": returns what user 7 can do with "d/f", whose name is cached, after both replies.
+fn overtaken_by_new_mode(
+    (before, after): (u32, u32),
+    procedure: NfsProcedure,
+    request: impl FnOnce(&BenchMount, InodeId) + Send,
+) -> Result<(), Errno> {
+    let world = World::new();
+    let other = world.mount(CacheOptions::default());
+    let directory = ops::mkdir(&other.client.op(&root()), other.client.root(), b"d", before).unwrap().id;
+    other.put(&root(), directory, "f", 0o644, b"x");
+    let trouble = Trouble::before(world.way());
+    let mounted = world.mount_over(ClientOptions::default(), trouble.clone());
+    let found = mounted.lookup(&root(), mounted.client.root(), "d").unwrap().id;
+    mounted.lookup(&root(), found, "f").unwrap();
+    let (executed, overtaken) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    trouble.plan(procedure, Kind::MeetAfter(Arc::clone(&executed), Arc::clone(&overtaken)));
+    thread::scope(|scope| {
+        scope.spawn(|| request(&mounted, found));
+        executed.wait();
+        world.seconds(1);
+        ops::setattr(&other.client.op(&root()), directory, &mode(after)).unwrap();
+        world.seconds(61);
+        let seen = ops::getattr(&mounted.client.op(&root()), found).unwrap();
+        assert_eq!(seen.attributes.mode & 0o777, after);
+        overtaken.wait();
+    });
+    mounted.lookup(&user(7), found, "f").map(drop)
+}
+
+#[test]
+fn rights_of_before_a_new_mode_do_not_replace_those_after_it() {
+    let ask = |mounted: &BenchMount, directory| {
+        let _ = ops::access(&mounted.client.op(&user(7)), directory, 1);
+    };
+    assert_eq!(overtaken_by_new_mode((0o755, 0o700), NfsProcedure::Access, ask), Err(Errno::ACCESS));
+    assert_eq!(overtaken_by_new_mode((0o700, 0o701), NfsProcedure::Access, ask), Ok(()));
+    // A LOOKUP of a missing name shows the right to search, or that there is none.
+    let find = |mounted: &BenchMount, directory| {
+        let _ = mounted.lookup(&user(7), directory, "missing");
+    };
+    assert_eq!(overtaken_by_new_mode((0o755, 0o700), NfsProcedure::Lookup, find), Err(Errno::ACCESS));
+    assert_eq!(overtaken_by_new_mode((0o700, 0o701), NfsProcedure::Lookup, find), Ok(()));
 }
 
 // SEMANTICS: perm-4.

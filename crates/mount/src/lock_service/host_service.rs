@@ -43,6 +43,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of each of the four steps of notifying a server of this host's restart.
 const NOTICE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The pause after a notice. rpc.statd (nfs-utils 2.6) replies before it calls its lock manager; a
+/// lock that the server grants in between would be freed.
+const FREEING_TIME: Duration = Duration::from_secs(1);
+
 /// How long it waits for the first line of a connection.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -760,7 +764,11 @@ impl CallbackReceiver for HostLockService {
 /// Notifies a server of a restart of this host.
 fn send_notice(server: IpAddr, number: i32) -> bool {
     let name = rustix::system::uname().nodename().to_bytes().to_vec();
-    nlm::send_restart_notice(server, &name, number, NOTICE_TIMEOUT)
+    let is_notified = nlm::send_restart_notice(server, &name, number, NOTICE_TIMEOUT);
+    if is_notified {
+        thread::sleep(FREEING_TIME);
+    }
+    is_notified
 }
 
 /// The state number of this host: odd, and larger after each boot.

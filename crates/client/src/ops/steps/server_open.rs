@@ -12,7 +12,7 @@ use crate::{
     api::OpenFlags,
     data::DataOwner,
     errno,
-    inode::Inode,
+    inode::{Inode, absorb::RightsReply},
     open_file::OpenFile,
     ops::steps::siblings::{self, Siblings},
     protocol::{OpenExtras, OpenOwner, ReadData, ShareAccess},
@@ -143,9 +143,10 @@ fn send_open_alone(
     if let Some(attributes) = &answer.attributes {
         (_, sent_at) = inode.absorb_opened(attributes, sent_at, ticket, delegation);
     }
+    let reply = RightsReply::new(sent_at, answer.attributes.as_ref());
     match answer.outcome {
         Ok(opened) => {
-            inode.absorb_answer(&op.identity, rights, opened.granted, sent_at);
+            inode.absorb_answer(&op.identity, rights, opened.granted, reply);
             siblings::absorb(op, inode, siblings, opened.siblings, answer.sent_at);
             let read_at = op.sb.core.instant(sent_at).max(answer.sent_at);
             Ok(opened.data.map(|data| (data, read_at)))
@@ -156,7 +157,7 @@ fn send_open_alone(
                 ShareAccess::Write => Access::MODIFY,
                 ShareAccess::Both => Access::READ.with(Access::MODIFY),
             };
-            inode.note_refusal(&op.identity, status, needs, sent_at);
+            inode.note_refusal(&op.identity, status, needs, reply);
             Err(inode.note_failed_status(status))
         }
     }

@@ -15,7 +15,7 @@ use curt_types::{Access, FileKind};
 
 use crate::{
     data::DataOwner,
-    inode::{Inode, InodeFlag, type_state::OpenedWith},
+    inode::{Inode, InodeFlag, absorb::RightsReply, type_state::OpenedWith},
     protocol::{LookupOpenReply, SiblingOpenRequest},
     readdir::{cache::DirectoryListing, names},
     superblock::Op,
@@ -132,7 +132,8 @@ fn absorb_one(op: &Op<'_>, sibling: &Sibling, found: LookupOpenReply, sent_at: I
     );
     if let Some(granted) = found.granted {
         let rights = Access::applicable_to(FileKind::Regular);
-        inode.absorb_answer(&op.identity, rights, granted.common(rights), dated);
+        let reply = RightsReply::new(dated, Some(attributes));
+        inode.absorb_answer(&op.identity, rights, granted.common(rights), reply);
     }
     inode.lock().by_type.file().opened_ahead.set(OpenedWith::Sibling);
     op.sb.core.speculations(|benefits| benefits.sibling_opens.record(false));
