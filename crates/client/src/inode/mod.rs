@@ -11,6 +11,7 @@ pub(crate) mod absorb;
 mod delegation;
 mod owner;
 pub(crate) mod registry;
+pub(crate) mod rights_reply;
 pub(crate) mod single_flight;
 pub(crate) mod type_state;
 

@@ -27,7 +27,7 @@ use crate::{
     data::DataOwner,
     dentry_cache::{CachedDentry, NameInDirectory, ResolvedName},
     errno,
-    inode::{Inode, InodeFlag, InodeState, SavedRequest, absorb::RightsReply, type_state::OpenedWith},
+    inode::{Inode, InodeFlag, InodeState, SavedRequest, rights_reply::RightsReply, type_state::OpenedWith},
     ops::{close::OpenGuard, getattr, kernel_names, permission, readlink, steps::open_retry},
     protocol::{LookupOpenReply, LookupOpenRequest, NfsReply, OpenOwner, ReadData},
     readdir::{

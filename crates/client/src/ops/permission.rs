@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::{
     errno,
-    inode::{Inode, absorb::RightsReply},
+    inode::{Inode, rights_reply::RightsReply},
     ops::getattr::revalidate,
     superblock::{Op, Superblock},
 };
