@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use crate::{
     dentry_cache::NameInDirectory,
     inode::{Inode, InodeState},
-    ops::permission::{access_decision, require},
+    ops::permission::require,
     superblock::Op,
 };
 
@@ -134,6 +134,15 @@ pub(crate) fn check_path(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     if !op.sb.core.kernel.checks_paths(op.now()) {
         return Ok(());
     }
+    let path = op.sb.kernel_dentries.path_of(inode.id(), op.now());
+    for directory in &path.directories {
+        check_search(op, directory)?;
+    }
+    if path.is_whole { Ok(()) } else { check_ways(op, path.directories.last().unwrap_or(inode)) }
+}
+
+/// As [`check_path`], for an object to which there are several ways, or a long one.
+fn check_ways(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     let mut ways = op.sb.kernel_dentries.directories_of(inode.id(), op.now());
     let Some(last) = ways.last() else {
         return Ok(());
@@ -163,7 +172,7 @@ pub(crate) fn check_path(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
 }
 
 fn check_search(op: &Op<'_>, directory: &Arc<Inode>) -> Result<(), Errno> {
-    match access_decision(op, directory, Access::LOOKUP) {
+    match directory.access_decision(&op.identity, op.time(), Access::LOOKUP, &op.options) {
         AccessDecision::Allow => Ok(()),
         AccessDecision::Deny | AccessDecision::Revalidate | AccessDecision::Ask(_) => {
             require(op, directory, Access::LOOKUP)
