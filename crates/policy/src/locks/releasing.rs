@@ -112,7 +112,7 @@ impl LockAgent {
         let is_alike = (request.range, request.lock_type) == (lock, lock_type)
             && table.waiters[waiter].state() == LocalWaiterState::Queued;
         let wire_owner = table.wire_owner(id.owner);
-        let is_next = table.conflicts(request).all(|(owner, ..)| owner == id.owner)
+        let is_next = table.conflicts(request).all(|lock| lock.owner == id.owner)
             && !table.is_being_released(request)
             && !table.is_busy(wire_owner, lock, table.releases.len())
             && table.may_adopt(request.owner, wire_owner, request.id);

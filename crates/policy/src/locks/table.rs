@@ -19,8 +19,8 @@ pub(super) struct FileLockTable {
     pub(super) holders: BTreeMap<LocalLockOwner, LocalLockHolder>,
     pub(super) waiters: LockWaiters,
     pub(super) releases: Vec<LockRelease>,
-    /// LOCKs that were sent more than once, for a while, with the owner that the server knows.
-    pub(super) late_locks: Vec<(LockCallId, ByteRange, LockType)>,
+    /// LOCKs that were sent more than once, for a while.
+    pub(super) late_locks: Vec<LateLock>,
     /// The owner that the server knows, of owners to whom another one's lock was passed; as long as
     /// they have anything here.
     pub(super) adopted: BTreeMap<LocalLockOwner, LocalLockOwner>,
@@ -85,16 +85,41 @@ pub(super) enum ReleasePhase {
     Pauses,
 }
 
+/// A lock of an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct OwnedLock {
+    pub(super) owner: LocalLockOwner,
+    pub(super) range: ByteRange,
+    pub(super) lock_type: LockType,
+}
+
+/// A LOCK that was sent more than once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct LateLock {
+    /// With the owner that the server knows.
+    pub(super) id: LockCallId,
+    pub(super) range: ByteRange,
+    pub(super) lock_type: LockType,
+}
+
+/// Locks of an owner that could not be reclaimed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct UnreclaimedLocks {
+    /// The owner that the server knows.
+    pub(super) wire_owner: LocalLockOwner,
+    pub(super) ranges: LockRanges,
+}
+
 /// How far the locks of a file are reclaimed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LockReclaim {
     pub(super) id: LockRequestId,
     /// The lock that is being reclaimed.
-    pub(super) lock: (LocalLockOwner, ByteRange, LockType),
+    pub(super) lock: OwnedLock,
     pub(super) failures: u8,
     pub(super) is_delayed: bool,
-    /// Locks that could not be reclaimed so far, by owner, with the owner that the server knows.
-    pub(super) lost: BTreeMap<LocalLockOwner, (LocalLockOwner, LockRanges)>,
+    /// Locks that could not be reclaimed so far, by owner.
+    pub(super) lost: BTreeMap<LocalLockOwner, UnreclaimedLocks>,
 }
 
 /// Whether a waiter may ask the server.
@@ -158,7 +183,7 @@ impl FileLockTable {
         let waiters = self.waiters.iter().flat_map(|waiter| [waiter.request.owner, waiter.wire_owner]);
         let releases = self.releases.iter().flat_map(|release| [release.id.owner, release.wire_owner]);
         let adopted = self.adopted.iter().flat_map(|(owner, wire_owner)| [*owner, *wire_owner]);
-        let late = self.late_locks.iter().map(|(id, ..)| id.owner);
+        let late = self.late_locks.iter().map(|late| late.id.owner);
         holders.chain(waiters).chain(releases).chain(adopted).chain(late)
     }
 
@@ -193,15 +218,16 @@ impl FileLockTable {
         }
     }
 
-    /// The locks that conflict with a request, with their owners.
+    /// The locks that conflict with a request.
     pub(super) fn conflicts<'a>(
         &'a self,
         request: &'a LocalLockRequest,
-    ) -> impl Iterator<Item = (LocalLockOwner, ByteRange, LockType)> + 'a {
+    ) -> impl Iterator<Item = OwnedLock> + 'a {
         let locks = self.holders.iter().flat_map(|(owner, holder)| {
-            holder.ranges.overlapping(request.range).map(|(range, lock_type)| (*owner, range, lock_type))
+            let locks = holder.ranges.overlapping(request.range);
+            locks.map(|(range, lock_type)| OwnedLock { owner: *owner, range, lock_type })
         });
-        locks.filter(|(owner, _, lock_type)| conflict(request, *owner, *lock_type))
+        locks.filter(|lock| conflict(request, lock.owner, lock.lock_type))
     }
 
     /// Whether a release of another owner keeps a request from being granted.
@@ -219,8 +245,7 @@ impl FileLockTable {
             release.wire_owner == wire_owner && (*number < before || release.phase != ReleasePhase::Queued)
         };
         let reclaimed = self.reclaim.as_ref().is_some_and(|reclaim| {
-            let (owner, lock, _) = reclaim.lock;
-            self.wire_owner(owner) == wire_owner && lock.overlaps(range)
+            self.wire_owner(reclaim.lock.owner) == wire_owner && reclaim.lock.range.overlaps(range)
         });
         let mut releases = self.releases.iter().enumerate().filter(is_first);
         reclaimed
