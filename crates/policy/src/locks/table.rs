@@ -21,11 +21,11 @@ pub(super) struct FileLockTable {
     pub(super) releases: Vec<LockRelease>,
     /// LOCKs that were sent more than once, for a while.
     pub(super) late_locks: Vec<LateLock>,
-    /// The owner that the server knows, of owners to whom another one's lock was passed; as long as
-    /// they have anything here.
+    /// The owner under which the server knows the locks of an owner to whom another owner's lock
+    /// was passed. An entry lasts as long as its owner has anything here.
     pub(super) adopted: BTreeMap<LocalLockOwner, LocalLockOwner>,
-    /// How often a lock of the file was given back because of the limits of hand-offs, since
-    /// another client was waited for, or since the file had no locks; modulo a number.
+    /// Number of times that a limit of hand-offs returned a lock of the file to the server, modulo
+    /// `LIMITS_PER_PAUSE`. Counted anew after a wait for another client, and after the last lock.
     pub(super) handoff_limits: u8,
     /// Its locks are being reclaimed.
     pub(super) reclaim: Option<LockReclaim>,
@@ -81,7 +81,8 @@ pub(super) enum ReleasePhase {
     Cancels(ByteRange),
     /// Its steps are sent.
     SendsSteps,
-    /// The server is told, and other clients may come first until the timer.
+    /// The server has confirmed it. This mount does not request the bytes again before the timer,
+    /// so that other clients can lock them.
     Pauses,
 }
 
