@@ -78,8 +78,15 @@ struct AuthorisationCacheState {
     next_victim: usize,
 }
 
+/// A file system of an export.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ExportKey {
+    pub(crate) export: ExportId,
+    pub(crate) file_system: FileSystemId,
+}
+
 struct CachedDecision {
-    of: (ExportId, FileSystemId),
+    of: ExportKey,
     flavor: CredentialFlavor,
     export: Arc<Export>,
     rules: ExportRules,
@@ -150,7 +157,7 @@ impl AuthorisationCache {
     pub(crate) fn find_decision(
         &self,
         generation: u64,
-        of: (ExportId, FileSystemId),
+        of: ExportKey,
         flavor: CredentialFlavor,
     ) -> Option<(Arc<Export>, ExportRules)> {
         let mut last = self.0.lock();
@@ -164,7 +171,7 @@ impl AuthorisationCache {
     pub(crate) fn insert_decision(
         &self,
         generation: u64,
-        of: (ExportId, FileSystemId),
+        of: ExportKey,
         flavor: CredentialFlavor,
         export: &Arc<Export>,
         rules: ExportRules,

@@ -13,7 +13,7 @@ use curt_rpc::server::CallFailure;
 use curt_types::{Fault, FileHandle};
 use curt_vfs::MayBlock;
 
-use crate::authorisation_cache::{Authorisation, AuthorisationCache, CallerCredential};
+use crate::authorisation_cache::{Authorisation, AuthorisationCache, CallerCredential, ExportKey};
 use crate::exports::{Export, ExportDecision, ExportRules, ManagedGroups, subtree};
 use crate::file_handle::HandleContents;
 use crate::request::{NfsRequest, Refusal, VerifiedHandle};
@@ -108,7 +108,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
         let _stage = stages::enter(RequestStage::Export, "export");
         let service = self.service;
         let (exports, counters) = (&service.exports, &service.counters);
-        let of = (signed.export, signed.file_system);
+        let of = ExportKey { export: signed.export, file_system: signed.file_system };
         let known =
             self.authorisation_cache().and_then(|grants| grants.find_decision(generation, of, who.flavor));
         if let Some(known) = known {

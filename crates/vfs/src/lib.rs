@@ -35,7 +35,7 @@ pub use kernel_locks::{KernelLockError, KernelLocks, ProcessLock};
 pub use lease::{FileLease, LeaseBroken};
 pub use local::{
     FileCacheCounters, FileCaching, HandleChoice, LeaseWatcher, LocalError, LocalOptions, LocalVfs,
-    MetadataDurability, OPathCaching, kernel_locked_files_max,
+    MetadataDurability, OPathCaching, OnlyUser, kernel_locked_files_max,
 };
 pub use memory::{ContentFormula, FaultPoint, MemoryOptions, MemoryTreeBuilder, MemoryVfs};
 pub use result::{

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use curt_server::{ExportRules, Squash};
+use curt_vfs::OnlyUser;
 
 use super::arguments::{ServeArguments, SquashChoice};
 
@@ -10,9 +11,9 @@ const NOBODY: u32 = 65_534;
 
 /// The rules of the export. `only_user` is the only user for a process that may not change its ids:
 /// all callers are then mapped to that user, and other options are rejected.
-pub(super) fn rules(arguments: &ServeArguments, only_user: Option<(u32, u32)>) -> Result<ExportRules> {
+pub(super) fn rules(arguments: &ServeArguments, only_user: Option<OnlyUser>) -> Result<ExportRules> {
     let (squash, anonymous_uid, anonymous_gid) = match only_user {
-        Some((uid, gid)) => {
+        Some(OnlyUser { uid, gid }) => {
             let fits = matches!(arguments.squash, None | Some(SquashChoice::All))
                 && arguments.anonuid.is_none_or(|configured| configured == uid)
                 && arguments.anongid.is_none_or(|configured| configured == gid);
@@ -56,7 +57,7 @@ mod tests {
         arguments: ServeArguments,
     }
 
-    fn outcome(line: &str, only_user: Option<(u32, u32)>) -> Option<(Squash, u32, u32)> {
+    fn outcome(line: &str, only_user: Option<OnlyUser>) -> Option<(Squash, u32, u32)> {
         let words = ["serve", "/srv"].into_iter().chain(line.split_whitespace());
         let rules = rules(&Line::try_parse_from(words).unwrap().arguments, only_user).ok()?;
         Some((rules.squash, rules.anonymous_uid, rules.anonymous_gid))
@@ -64,16 +65,17 @@ mod tests {
 
     #[test]
     fn callers_are_squashed_as_configured_and_to_the_only_available_user() {
+        let five = Some(OnlyUser { uid: 5, gid: 6 });
         let rows = [
             ("", None, Some((Squash::Root, NOBODY, NOBODY))),
             ("--squash none", None, Some((Squash::None, NOBODY, NOBODY))),
             ("--squash all --anonuid 5 --anongid 6", None, Some((Squash::All, 5, 6))),
-            ("", Some((5, 6)), Some((Squash::All, 5, 6))),
-            ("--squash all --anonuid 5 --anongid 6", Some((5, 6)), Some((Squash::All, 5, 6))),
-            ("--squash root", Some((5, 6)), None),
-            ("--squash none", Some((5, 6)), None),
-            ("--anonuid 7", Some((5, 6)), None),
-            ("--anongid 5", Some((5, 6)), None),
+            ("", five, Some((Squash::All, 5, 6))),
+            ("--squash all --anonuid 5 --anongid 6", five, Some((Squash::All, 5, 6))),
+            ("--squash root", five, None),
+            ("--squash none", five, None),
+            ("--anonuid 7", five, None),
+            ("--anongid 5", five, None),
         ];
         for (line, only_user, expected) in rows {
             assert_eq!(outcome(line, only_user), expected, "{line:?} with {only_user:?}");

@@ -179,22 +179,22 @@ fn sources_at(root: &Path, revision: &str) -> Result<BTreeMap<PathBuf, String>> 
     let mut command = Command::new("git");
     command.args(["cat-file", "--batch"]).current_dir(root).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().context("git cannot be started")?;
-    let mut questions = child.stdin.take().context("git hears nothing")?;
-    let mut answers = BufReader::new(child.stdout.take().context("git says nothing")?);
+    let mut requests = child.stdin.take().context("git cat-file has no standard input")?;
+    let mut replies = BufReader::new(child.stdout.take().context("git cat-file has no standard output")?);
     let mut texts = BTreeMap::new();
     for name in tidy::names(&listed).filter(|name| is_counted(name)) {
-        writeln!(questions, "{revision}:{}", name.display())?;
+        writeln!(requests, "{revision}:{}", name.display())?;
         let mut head = String::new();
-        answers.read_line(&mut head)?;
+        replies.read_line(&mut head)?;
         let size = head.split_whitespace().next_back().and_then(|size| size.parse().ok());
         let size: u64 = size.with_context(|| format!("git cat-file: {}", head.trim_end()))?;
         let mut text = Vec::new();
         // A line feed follows it.
-        answers.by_ref().take(size + 1).read_to_end(&mut text)?;
+        replies.by_ref().take(size + 1).read_to_end(&mut text)?;
         text.pop();
         texts.insert(name, String::from_utf8_lossy(&text).into_owned());
     }
-    drop(questions);
+    drop(requests);
     ensure!(child.wait()?.success(), "git cat-file failed");
     Ok(texts)
 }

@@ -228,8 +228,8 @@ mod tests {
         );
         let mut complaints = Complaints::default();
         check_dependencies(&[workspace], &architecture, &mut complaints);
-        assert_eq!(complaints.0.len(), 2, "{:?}", complaints.0);
-        assert!(complaints.0[0].contains("serde") && complaints.0[1].contains("old"));
+        assert_eq!(complaints.violations.len(), 2, "{:?}", complaints.violations);
+        assert!(complaints.violations[0].contains("serde") && complaints.violations[1].contains("old"));
     }
 
     #[test]
@@ -243,8 +243,8 @@ mod tests {
         );
         let mut complaints = Complaints::default();
         check_tests(&document, &test_names(&files), &mut complaints);
-        assert_eq!(complaints.0.len(), 1, "{:?}", complaints.0);
-        assert!(complaints.0[0].contains("it_is_not_a_test"));
+        assert_eq!(complaints.violations.len(), 1, "{:?}", complaints.violations);
+        assert!(complaints.violations[0].contains("it_is_not_a_test"));
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
         let complaints = |text: &str| {
             let mut complaints = Complaints::default();
             check_file_table(&file(ARCHITECTURE, text), &files, &mut complaints);
-            complaints.0.len()
+            complaints.violations.len()
         };
         let text = "It executes code of these 2 files:\n\n| x | y |\n|---|---|\n| `a/b.rs` | `a/c/d.rs` |\n\n`a/e.rs`\n";
         assert_eq!(complaints(text), 0);
@@ -268,7 +268,7 @@ mod tests {
         for (total, count) in [(9_910, 0), (10_000, 0), (10_100, 0), (9_900, 1), (10_200, 1)] {
             let mut complaints = Complaints::default();
             check_size(&page, total, &mut complaints);
-            assert_eq!(complaints.0.len(), count, "{total}");
+            assert_eq!(complaints.violations.len(), count, "{total}");
         }
     }
 
@@ -285,7 +285,10 @@ mod tests {
         let mut complaints = Complaints::default();
         check_items(&document, &files, &mut complaints);
         let wanted = ["Pin::keep", "Pi::Kept", "vfs::Pinned"];
-        assert_eq!(complaints.0, wanted.map(|item| format!("docs/decisions/x.md:2: there is no {item}")));
+        assert_eq!(
+            complaints.violations,
+            wanted.map(|item| format!("docs/decisions/x.md:2: there is no {item}"))
+        );
     }
 
     #[test]
@@ -295,7 +298,7 @@ mod tests {
             file("docs/x.md", "`xtask/src/main.rs` `xtask/nowhere.rs`\n`a/b` `tests/*.rs` `curt mount`\n");
         let mut complaints = Complaints::default();
         check_paths(&root, &document, &mut complaints);
-        assert_eq!(complaints.0, ["docs/x.md:1: there is no xtask/nowhere.rs"]);
+        assert_eq!(complaints.violations, ["docs/x.md:1: there is no xtask/nowhere.rs"]);
     }
 
     #[test]
@@ -307,7 +310,7 @@ mod tests {
         );
         let mut complaints = Complaints::default();
         check_links(root, &document, &mut complaints);
-        assert_eq!(complaints.0.len(), 1, "{:?}", complaints.0);
-        assert!(complaints.0[0].starts_with("src/x.md:2"));
+        assert_eq!(complaints.violations.len(), 1, "{:?}", complaints.violations);
+        assert!(complaints.violations[0].starts_with("src/x.md:2"));
     }
 }

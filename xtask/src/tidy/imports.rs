@@ -410,6 +410,6 @@ mod tests {
             .collect();
         let mut complaints = Complaints::default();
         check(&files, &mut complaints);
-        assert_eq!(complaints.0.len(), 1, "{:?}", complaints.0);
+        assert_eq!(complaints.violations.len(), 1, "{:?}", complaints.violations);
     }
 }

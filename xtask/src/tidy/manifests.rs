@@ -91,7 +91,7 @@ mod tests {
         let mut complaints = Complaints::default();
         check(&files, &mut complaints);
         assert_eq!(
-            complaints.0,
+            complaints.violations,
             [
                 "a/Cargo.toml:4: libc is a dependency and not used",
                 "Cargo.toml:4: no package depends on nobody"

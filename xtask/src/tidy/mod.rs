@@ -31,18 +31,27 @@ impl RepositoryFile {
     }
 }
 
-/// The violations.
+/// The results of the checks.
 #[derive(Default)]
-struct Complaints(Vec<String>);
+struct Complaints {
+    /// A rule is violated.
+    violations: Vec<String>,
+    /// A guide is exceeded, for which there may be a reason.
+    advice: Vec<String>,
+}
 
 impl Complaints {
     fn add(&mut self, file: &Path, line: usize, what: impl AsRef<str>) {
-        self.0.push(format!("{}:{line}: {}", file.display(), what.as_ref()));
+        self.violations.push(format!("{}:{line}: {}", file.display(), what.as_ref()));
+    }
+
+    fn advise(&mut self, file: &Path, line: usize, what: impl AsRef<str>) {
+        self.advice.push(format!("{}:{line}: advice: {}", file.display(), what.as_ref()));
     }
 }
 
 /// Checks all files below `root` that are tracked or not ignored by git; returns whether all are
-/// valid.
+/// valid. Advice is printed, and makes no file invalid.
 ///
 /// # Errors
 /// git fails.
@@ -61,11 +70,12 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     documents::check(root, &files, &mut complaints);
     documents::check_size(&files, size::total(root)?, &mut complaints);
     semantics::check(&files, &mut complaints);
-    for complaint in &complaints.0 {
+    for complaint in complaints.advice.iter().chain(&complaints.violations) {
         println!("{complaint}");
     }
-    println!("tidy: {} files, {} complaints", files.len(), complaints.0.len());
-    Ok(complaints.0.is_empty())
+    let (violations, advice) = (complaints.violations.len(), complaints.advice.len());
+    println!("tidy: {} files, {violations} complaints, {advice} pieces of advice", files.len());
+    Ok(complaints.violations.is_empty())
 }
 
 /// The files that git knows or would know.

@@ -1,21 +1,21 @@
 //! Checks of definitions: types have unique names, parameters are not tuples whose fields are used,
-//! fields have names, and functions are not too long.
+//! fields have names, and functions are short.
 
 use std::collections::BTreeMap;
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{
-    Expr, Fields, FnArg, ItemEnum, ItemImpl, ItemMod, ItemStruct, ItemTrait, ItemUnion, Member, Pat,
-    Signature, Type,
+    Expr, Fields, FnArg, GenericArgument, ItemEnum, ItemImpl, ItemMod, ItemStruct, ItemTrait, ItemUnion,
+    Member, Pat, PathArguments, Signature, Type,
 };
 
 use super::{Complaints, RepositoryFile};
 
-/// Maximum number of lines of a function, from `fn` to its closing brace.
-const FUNCTION_LINES_MAX: usize = 70;
-/// Maximum number of lines of a function of a test, which may be a table.
-const TEST_LINES_MAX: usize = 85;
+/// Lines of a function, from `fn` to its closing brace, above which tidy advises to divide it.
+const FUNCTION_LINES_GUIDE: usize = 70;
+/// Lines of a function of a test, which may be a table.
+const TEST_LINES_GUIDE: usize = 85;
 /// Maximum percentage of types that share their name with another type.
 const SHARED_PERCENT_MAX: usize = 10;
 /// Names that many crates use for the same purpose.
@@ -140,11 +140,11 @@ impl Definitions<'_, '_> {
     fn check_length(&mut self, signature: &Signature, body: &syn::Block) {
         let start = signature.span().start().line;
         let length = body.span().end().line - start + 1;
-        let limit = if self.is_in_test { TEST_LINES_MAX } else { FUNCTION_LINES_MAX };
-        if length > limit {
+        let guide = if self.is_in_test { TEST_LINES_GUIDE } else { FUNCTION_LINES_GUIDE };
+        if length > guide {
             let name = &signature.ident;
-            let what = format!("fn {name} has {length} lines; {limit} are the limit");
-            self.complaints.add(&self.file.path, start, what);
+            let what = format!("fn {name} has {length} lines; {guide} are the guide");
+            self.complaints.advise(&self.file.path, start, what);
         }
     }
 }
@@ -200,7 +200,8 @@ impl<'ast> Visit<'ast> for Definitions<'_, '_> {
     }
 }
 
-/// The uses of fields of tuples in a function: `x.0`, `let (a, b) = x`, `match x { (a, b) => … }`.
+/// The uses of fields of tuples in a function: `x.0`, `let (a, b) = x`, `match x { (a, b) => … }`,
+/// and for an option `if let Some((a, b)) = x` and `x.map(|(a, b)| …)`.
 struct TupleFields<'a> {
     /// The parameters whose types are tuples.
     tuples: &'a [String],
@@ -208,7 +209,8 @@ struct TupleFields<'a> {
 }
 
 impl TupleFields<'_> {
-    /// Whether an expression is one of the parameters, or a reference to it.
+    /// Whether an expression is one of the parameters, also by reference or by a method that keeps
+    /// its contents.
     fn is_tuple(&self, expression: &Expr) -> bool {
         match expression {
             Expr::Path(path) => {
@@ -216,6 +218,10 @@ impl TupleFields<'_> {
             }
             Expr::Reference(reference) => self.is_tuple(&reference.expr),
             Expr::Unary(unary) => self.is_tuple(&unary.expr),
+            Expr::Try(tried) => self.is_tuple(&tried.expr),
+            Expr::MethodCall(call) => {
+                SAME_CONTENTS.iter().any(|method| call.method == method) && self.is_tuple(&call.receiver)
+            }
             _ => false,
         }
     }
@@ -229,20 +235,45 @@ impl<'ast> Visit<'ast> for TupleFields<'_> {
 
     fn visit_local(&mut self, local: &'ast syn::Local) {
         let value = local.init.as_ref().map(|init| &*init.expr);
-        self.are_used |=
-            matches!(local.pat, Pat::Tuple(_)) && value.is_some_and(|value| self.is_tuple(value));
+        self.are_used |= takes_apart(&local.pat) && value.is_some_and(|value| self.is_tuple(value));
         visit::visit_local(self, local);
     }
 
     fn visit_expr_let(&mut self, condition: &'ast syn::ExprLet) {
-        self.are_used |= matches!(*condition.pat, Pat::Tuple(_)) && self.is_tuple(&condition.expr);
+        self.are_used |= takes_apart(&condition.pat) && self.is_tuple(&condition.expr);
         visit::visit_expr_let(self, condition);
     }
 
     fn visit_expr_match(&mut self, expression: &'ast syn::ExprMatch) {
-        let takes_apart = expression.arms.iter().any(|arm| matches!(arm.pat, Pat::Tuple(_)));
+        let takes_apart = expression.arms.iter().any(|arm| takes_apart(&arm.pat));
         self.are_used |= takes_apart && self.is_tuple(&expression.expr);
         visit::visit_expr_match(self, expression);
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        let takes_apart = |argument: &Expr| match argument {
+            Expr::Closure(closure) => closure.inputs.iter().any(takes_apart),
+            _ => false,
+        };
+        self.are_used |= call.args.iter().any(takes_apart) && self.is_tuple(&call.receiver);
+        visit::visit_expr_method_call(self, call);
+    }
+}
+
+/// Methods of an option that keep what it contains.
+const SAME_CONTENTS: [&str; 8] =
+    ["as_mut", "as_ref", "cloned", "copied", "expect", "filter", "unwrap_or", "unwrap_or_default"];
+
+/// Whether a pattern takes a tuple apart, also that of an option or of a reference.
+fn takes_apart(pattern: &Pat) -> bool {
+    match pattern {
+        Pat::Tuple(_) => true,
+        Pat::Or(alternatives) => alternatives.cases.iter().any(takes_apart),
+        Pat::Paren(inner) => takes_apart(&inner.pat),
+        Pat::Reference(reference) => takes_apart(&reference.pat),
+        Pat::TupleStruct(variant) => variant.path.is_ident("Some") && variant.elems.iter().any(takes_apart),
+        Pat::Type(typed) => takes_apart(&typed.pat),
+        _ => false,
     }
 }
 
@@ -263,13 +294,21 @@ fn distinctive(file: &RepositoryFile, name: &str) -> String {
     }
 }
 
-/// Whether a type is a tuple or a reference to one.
+/// Whether a type is a tuple, a reference to one, or an option of one.
 fn is_tuple(parameter: &Type) -> bool {
     match parameter {
         Type::Tuple(tuple) => !tuple.elems.is_empty(),
         Type::Reference(reference) => is_tuple(&reference.elem),
+        Type::Path(path) => path.path.segments.last().is_some_and(is_option_of_tuple),
         _ => false,
     }
+}
+
+fn is_option_of_tuple(segment: &syn::PathSegment) -> bool {
+    let PathArguments::AngleBracketed(arguments) = &segment.arguments else { return false };
+    let is_tuple =
+        |argument: &GenericArgument| matches!(argument, GenericArgument::Type(inner) if is_tuple(inner));
+    segment.ident == "Option" && arguments.args.iter().any(is_tuple)
 }
 
 /// Whether a file is a test or part of one.
@@ -296,7 +335,7 @@ mod tests {
     fn complaints(files: &[RepositoryFile]) -> Vec<String> {
         let mut complaints = Complaints::default();
         check(files, &mut complaints);
-        complaints.0
+        complaints.violations
     }
 
     #[test]
@@ -340,6 +379,34 @@ mod tests {
         assert!(found[0].starts_with("src/a.rs:1:") && found[1].starts_with("src/a.rs:2:"), "{found:?}");
     }
 
+    #[test]
+    fn tuples_in_options_and_references_that_are_taken_apart_are_found() {
+        let found = |parameter: &str, body: &str| {
+            complaints(&[file("src/a.rs", &format!("fn a(x: {parameter}) -> u8 {{ {body} }}\n"))]).len()
+        };
+        for (parameter, body) in [
+            ("Option<(u8, u8)>", "if let Some((y, 0)) = x { y } else { 0 }"),
+            ("Option<&(u8, u8)>", "match x { Some(&(y, _)) => y, None => 0 }"),
+            ("&Option<(u8, u8)>", "let Some((y, _)) = x else { return 0 }; *y"),
+            ("Option<(u8, u8)>", "x.map(|(y, z)| y + z).unwrap_or(0)"),
+            ("Option<(u8, u8)>", "x.as_ref().filter(|x| true).map_or(0, |&(y, _)| y)"),
+            ("Option<(u8, u8)>", "let (y, _) = x.unwrap_or((0, 0)); y"),
+            ("std::option::Option<(u8, u8)>", "(x?).0 + x.unwrap_or_default().0"),
+            ("&mut &(u8, u8)", "x.0"),
+        ] {
+            assert_eq!(found(parameter, body), 1, "{parameter}: {body}");
+        }
+        for (parameter, body) in [
+            ("Option<(u8, u8)>", "f(x)"),
+            ("Option<(u8, u8)>", "x.map_or(0, f)"),
+            ("Option<u8>", "x.map(|y| f((y, 1))).unwrap_or(0)"),
+            ("Vec<(u8, u8)>", "x.iter().map(|(y, _)| y).sum()"),
+            ("Result<(u8, u8), u8>", "match x { Ok((y, _)) => y, Err(y) => y }"),
+        ] {
+            assert_eq!(found(parameter, body), 0, "{parameter}: {body}");
+        }
+    }
+
     fn function(lines: usize) -> String {
         format!(
             "impl X {{\n    pub(crate) fn long() {{\n{}    }}\n}}\ntrait T {{\n    fn short();\n}}\n",
@@ -348,12 +415,15 @@ mod tests {
     }
 
     #[test]
-    fn functions_at_the_limit_pass_and_longer_ones_do_not() {
-        for (path, limit) in [("src/a.rs", FUNCTION_LINES_MAX), ("tests/a.rs", TEST_LINES_MAX)] {
-            assert_eq!(complaints(&[file(path, &function(limit))]), [""; 0]);
-            let found = complaints(&[file(path, &function(limit + 1))]);
-            let complaint = format!("{path}:2: fn long has {} lines; {limit} are the limit", limit + 1);
-            assert_eq!(found, [complaint]);
+    fn a_function_above_the_guide_causes_advice_and_no_complaint() {
+        for (path, guide) in [("src/a.rs", FUNCTION_LINES_GUIDE), ("tests/a.rs", TEST_LINES_GUIDE)] {
+            for (lines, is_advised) in [(guide, false), (guide + 1, true), (5 * guide, true)] {
+                let mut complaints = Complaints::default();
+                check(&[file(path, &function(lines))], &mut complaints);
+                let advice = format!("{path}:2: advice: fn long has {lines} lines; {guide} are the guide");
+                assert_eq!(complaints.advice, if is_advised { vec![advice] } else { Vec::new() });
+                assert_eq!(complaints.violations, [""; 0]);
+            }
         }
     }
 

@@ -235,7 +235,7 @@ mod tests {
     fn complaints(files: &[RepositoryFile]) -> Vec<String> {
         let mut complaints = Complaints::default();
         check(files, &mut complaints);
-        complaints.0
+        complaints.violations
     }
 
     /// The files, and the generated index.
@@ -322,7 +322,8 @@ mod tests {
             let mut complaints = Complaints::default();
             let files = [file("x.rs", text)];
             assert!(index(&files, &mut complaints).is_empty(), "{text}");
-            let found: Vec<_> = complaints.0.iter().filter_map(|message| message.split(':').nth(1)).collect();
+            let found: Vec<_> =
+                complaints.violations.iter().filter_map(|message| message.split(':').nth(1)).collect();
             assert_eq!(found, [lines], "{text}");
         }
     }

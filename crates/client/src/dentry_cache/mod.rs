@@ -19,6 +19,7 @@ use std::{
     time::Duration,
 };
 
+use arrayvec::ArrayVec;
 use curt_observe::{ClientCounter, ClientCounters};
 use curt_policy::{
     MonotonicTime, MutationTicket, NameLabel, kernel_cache::with_expiry_delay, names::DentryUpdate,
@@ -587,6 +588,19 @@ const RECEIVED_AFTER: Duration = Duration::from_millis(10);
 /// Maximum number of further directories that are remembered for an object with several names.
 const OTHERS_MAX: usize = 4;
 
+/// Maximum number of directories of a [`CachedPath`].
+pub(crate) const CACHED_PATH_MAX: usize = 32;
+
+/// The directories through which the kernel may have walked to an object without asking, as far as
+/// there is one way only.
+pub(crate) struct CachedPath {
+    /// From the object upwards: each is the only directory in which the kernel may have found the
+    /// one before.
+    pub(crate) directories: ArrayVec<Arc<Inode>, CACHED_PATH_MAX>,
+    /// Whether none is above the last of them.
+    pub(crate) is_whole: bool,
+}
+
 /// The objects that a kernel finds without asking.
 #[derive(Debug, Default)]
 pub(crate) struct KernelDentries(Mutex<Generations>);
@@ -694,6 +708,26 @@ impl KernelDentries {
         if let Some(dentry) = kept.find(object).filter(|dentry| dentry.may_be_kept(now)).cloned() {
             kept.keep(object, dentry.with(Arc::downgrade(directory)), now);
         }
+    }
+
+    /// The path to `object`, found under one lock and without an allocation.
+    pub(crate) fn path_of(&self, mut object: InodeId, now: MonotonicTime) -> CachedPath {
+        let mut directories = ArrayVec::new();
+        let kept = self.0.lock();
+        let is_whole = loop {
+            let Some(dentry) = kept.find(object).filter(|dentry| dentry.may_be_kept(now)) else {
+                break true;
+            };
+            if !dentry.others.is_empty() || directories.is_full() {
+                break false;
+            }
+            let Some(directory) = dentry.directory.upgrade() else {
+                break true;
+            };
+            object = directory.id();
+            directories.push(directory);
+        };
+        CachedPath { directories, is_whole }
     }
 
     /// The directories in which the kernel may have found `object` without asking, the likeliest

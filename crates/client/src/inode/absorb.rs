@@ -13,7 +13,9 @@ use curt_types::{Access, Attributes, ChangeStamp, Fault, FileKind, PreOpState, W
 use parking_lot::MutexGuard;
 use rustix::io::Errno;
 
-use super::{Inode, InodeFlag, InodeState, StatOnlyAttributes, TypeState, credential};
+use super::{
+    Inode, InodeFlag, InodeState, StatOnlyAttributes, TypeState, credential, rights_reply::RightsReply,
+};
 use crate::{
     caller::InternedCaller,
     data::DataError,
@@ -30,27 +32,6 @@ enum SizeChangeCause {
     Set,
     /// A reply to a request that changes nothing.
     Update,
-}
-
-/// The reply that shows rights on an object.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RightsReply {
-    pub(crate) sent_at: MonotonicTime,
-    /// The object's attributes in the reply.
-    pub(crate) attributes: Option<CachingAttributes>,
-}
-
-impl RightsReply {
-    pub(crate) fn new(sent_at: MonotonicTime, attributes: Option<&Attributes>) -> Self {
-        Self { sent_at, attributes: attributes.map(CachingAttributes::from) }
-    }
-
-    /// Whether its rights are not those of the known mode and owner: another reply has shown a
-    /// later change of them.
-    fn is_outdated(&self, locked: &InodeState) -> bool {
-        let known = locked.attributes.newest();
-        known.zip(self.attributes).is_some_and(|(known, reported)| known.rights_differ(&reported))
-    }
 }
 
 impl Inode {
@@ -118,7 +99,7 @@ impl Inode {
         reply: RightsReply,
     ) {
         let mut locked = self.lock();
-        if reply.is_outdated(&locked) {
+        if reply.is_outdated(&locked.attributes) {
             return;
         }
         let bits = locked
@@ -153,7 +134,7 @@ impl Inode {
     /// a known change.
     pub(crate) fn prove(&self, identity: &InternedCaller, rights: Access, reply: RightsReply) {
         let mut locked = self.lock();
-        if reply.is_outdated(&locked) {
+        if reply.is_outdated(&locked.attributes) {
             return;
         }
         let former = locked.access_entry(identity.number);
@@ -180,7 +161,7 @@ impl Inode {
         reply: RightsReply,
     ) {
         let locked = self.lock();
-        if status != Fault::Acces || reply.is_outdated(&locked) {
+        if status != Fault::Acces || reply.is_outdated(&locked.attributes) {
             return;
         }
         let view = self.access_view(&locked, identity, self.core().now());

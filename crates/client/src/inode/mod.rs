@@ -11,6 +11,7 @@ pub(crate) mod absorb;
 mod delegation;
 mod owner;
 pub(crate) mod registry;
+pub(crate) mod rights_reply;
 pub(crate) mod single_flight;
 pub(crate) mod type_state;
 
@@ -23,9 +24,9 @@ use std::{
 };
 
 use curt_policy::{
-    AccessEntry, AttributeState, CacheOptions, CachingAttributes, Delegation, Epoch, Freshness, LockingState,
-    MonotonicTime, MountUsers, ServerClock, UnixCredential,
-    access::{self, AccessView},
+    AccessDecision, AccessEntry, AttributeState, CacheOptions, CachingAttributes, Delegation, Epoch,
+    Freshness, LockingState, MonotonicTime, MountUsers, ServerClock, UnixCredential,
+    access::{self, AccessView, decide_access},
     attributes::{GetattrDecision, across_restart, decide_getattr},
     kernel_cache::{DirectoryView, NameLifetimes, everybody_may_search},
     prefetch::PrefetchBenefit,
@@ -61,6 +62,8 @@ thread_local! {
     /// The last inode whose state this thread has locked, and how often.
     pub(crate) static INODE_LOCKS: std::cell::Cell<(InodeId, u32)> =
         const { std::cell::Cell::new((InodeId(0), 0)) };
+    /// How often this thread has locked the state of any inode.
+    pub(crate) static ALL_INODE_LOCKS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
 /// The times by which attributes are judged for an operation.
@@ -140,6 +143,8 @@ impl Inode {
 
     /// Locks its state.
     pub(crate) fn lock(&self) -> MutexGuard<'_, InodeState> {
+        #[cfg(test)]
+        ALL_INODE_LOCKS.set(ALL_INODE_LOCKS.get() + 1);
         #[cfg(test)]
         if let (id, count) = INODE_LOCKS.get()
             && id == self.id
@@ -266,6 +271,19 @@ impl Inode {
         };
         let entry = locked.access_entry(identity.number).map(|entry| entry.view(now));
         AccessView { local: bits, entry, foreign_data: false }
+    }
+
+    /// Whether `identity` has the rights `needs`, as far as is known, under one lock.
+    pub(crate) fn access_decision(
+        &self,
+        identity: &InternedCaller,
+        time: OpTime,
+        needs: Access,
+        options: &CacheOptions,
+    ) -> AccessDecision {
+        let locked = self.lock();
+        let view = self.access_view(&locked, identity, time.now);
+        decide_access(&view, locked.freshness(time, options), needs, options)
     }
 }
 

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::{
     errno,
-    inode::{Inode, absorb::RightsReply},
+    inode::{Inode, rights_reply::RightsReply},
     protocol::NfsReply,
     readdir::local_changes::LocalChange,
     superblock::{Op, Superblock},

@@ -18,9 +18,16 @@ use rustix::io::Errno;
 use crate::{
     dentry_cache::NameInDirectory,
     inode::{Inode, InodeState},
-    ops::permission::{access_decision, require},
+    ops::permission::require,
     superblock::Op,
 };
+
+/// The object to which a name leads.
+#[derive(Clone, Copy)]
+pub(crate) struct NamedObject<'a> {
+    pub(crate) inode: &'a Arc<Inode>,
+    pub(crate) kind: FileKind,
+}
 
 /// How long the kernel may cache `name`, which leads to `child` or is missing, from now on. Called
 /// last before the reply, so that the lifetime ends when it is recorded to end. Zero if no kernel
@@ -29,7 +36,7 @@ use crate::{
 pub(crate) fn grant(
     op: &Op<'_>,
     name: NameInDirectory<'_>,
-    child: Option<(&Arc<Inode>, FileKind)>,
+    child: Option<NamedObject<'_>>,
     label: Option<NameLabel>,
 ) -> Duration {
     match label.filter(|_| may_grant(op, name.name)) {
@@ -38,7 +45,7 @@ pub(crate) fn grant(
             let state = if child.is_some() { DentryState::Positive } else { DentryState::Negative };
             let clock = op.sb.core.clocks.of(locked.fsid().unwrap_or(0));
             let directory = name.directory.directory_view(&locked, &clock);
-            let view = view(op, &locked, name.name, child.map(|(_, kind)| kind));
+            let view = view(op, &locked, name.name, child.map(|child| child.kind));
             let lifetime = view.map_or(Duration::ZERO, |view| {
                 view.lifetime(state, label, &directory, op.now(), &op.options)
             });
@@ -69,11 +76,11 @@ pub(crate) fn grant_locked(
     op: &Op<'_>,
     locked: &mut InodeState,
     name: NameInDirectory<'_>,
-    child: Option<(&Arc<Inode>, FileKind)>,
+    child: Option<NamedObject<'_>>,
     label: NameLabel,
     lifetime: Duration,
 ) -> Duration {
-    let object = child.map(|(child, _)| child);
+    let object = child.map(|child| child.inode);
     if !lifetime.is_zero() && record_lifetime(op, locked, name, object, label, lifetime) {
         return lifetime;
     }
@@ -86,12 +93,12 @@ fn may_grant(op: &Op<'_>, name: &[u8]) -> bool {
 }
 
 /// LOOKUP has found `child`: its callers may have passed this name as well.
-fn note_found(op: &Op<'_>, name: NameInDirectory<'_>, child: Option<(&Arc<Inode>, FileKind)>) {
-    if let Some((child, _)) = child
+fn note_found(op: &Op<'_>, name: NameInDirectory<'_>, child: Option<NamedObject<'_>>) {
+    if let Some(child) = child
         && op.sb.core.kernel.checks_paths(op.now())
         && !matches!(name.name, b"." | b"..")
     {
-        op.sb.kernel_dentries.note_found(child.id(), name.directory, op.now());
+        op.sb.kernel_dentries.note_found(child.inode.id(), name.directory, op.now());
     }
 }
 
@@ -134,6 +141,15 @@ pub(crate) fn check_path(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     if !op.sb.core.kernel.checks_paths(op.now()) {
         return Ok(());
     }
+    let path = op.sb.kernel_dentries.path_of(inode.id(), op.now());
+    for directory in &path.directories {
+        check_search(op, directory)?;
+    }
+    if path.is_whole { Ok(()) } else { check_ways(op, path.directories.last().unwrap_or(inode)) }
+}
+
+/// As [`check_path`], for an object to which there are several ways, or a long one.
+fn check_ways(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     let mut ways = op.sb.kernel_dentries.directories_of(inode.id(), op.now());
     let Some(last) = ways.last() else {
         return Ok(());
@@ -163,7 +179,7 @@ pub(crate) fn check_path(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
 }
 
 fn check_search(op: &Op<'_>, directory: &Arc<Inode>) -> Result<(), Errno> {
-    match access_decision(op, directory, Access::LOOKUP) {
+    match directory.access_decision(&op.identity, op.time(), Access::LOOKUP, &op.options) {
         AccessDecision::Allow => Ok(()),
         AccessDecision::Deny | AccessDecision::Revalidate | AccessDecision::Ask(_) => {
             require(op, directory, Access::LOOKUP)

@@ -27,8 +27,14 @@ use crate::{
     data::DataOwner,
     dentry_cache::{CachedDentry, NameInDirectory, ResolvedName},
     errno,
-    inode::{Inode, InodeFlag, InodeState, SavedRequest, absorb::RightsReply, type_state::OpenedWith},
-    ops::{close::OpenGuard, getattr, kernel_names, permission, readlink, steps::open_retry},
+    inode::{Inode, InodeFlag, InodeState, SavedRequest, rights_reply::RightsReply, type_state::OpenedWith},
+    ops::{
+        close::OpenGuard,
+        getattr,
+        kernel_names::{self, NamedObject},
+        permission, readlink,
+        steps::open_retry,
+    },
     protocol::{LookupOpenReply, LookupOpenRequest, NfsReply, OpenOwner, ReadData},
     readdir::{
         names,
@@ -253,7 +259,8 @@ pub(crate) fn found(
     readlink::await_target_dropped(op, inode);
     let found = last_found(op, inode).ok_or(Errno::STALE)?;
     count_found(op.sb, name.directory, inode);
-    let entry_valid = kernel_names::grant(op, name, Some((inode, found.attributes.kind)), label);
+    let object = NamedObject { inode, kind: found.attributes.kind };
+    let entry_valid = kernel_names::grant(op, name, Some(object), label);
     Ok(FoundInode { entry_valid, ..found })
 }
 
@@ -504,7 +511,8 @@ fn hit_reply(
     note_repeated(op, locked, cached);
     let is_ready = child.is_some() || cached.child.is_none();
     let lifetime = lifetime.filter(|_| is_ready && op.sb.stale_opens.is_empty())?;
-    let object = cached.child.as_ref().zip(child.map(|child| child.attributes.kind));
+    let kind = child.map(|child| child.attributes.kind);
+    let object = cached.child.as_ref().zip(kind).map(|(inode, kind)| NamedObject { inode, kind });
     let entry_valid = kernel_names::grant_locked(op, locked, name, object, cached.label, lifetime);
     Some(match child {
         Some(child) => LookupResult::Positive(FoundInode { entry_valid, ..child }),

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use curt_observe::{Cause, ClientCounter, scope};
-use curt_policy::{AccessDecision, AccessReason, access::decide_access};
+use curt_policy::{AccessDecision, AccessReason};
 use curt_types::Access;
 use rustix::io::Errno;
 
 use crate::{
     errno,
-    inode::{Inode, absorb::RightsReply},
+    inode::{Inode, rights_reply::RightsReply},
     ops::getattr::revalidate,
     superblock::{Op, Superblock},
 };
@@ -39,10 +39,7 @@ pub(crate) fn require(op: &Op<'_>, inode: &Arc<Inode>, needs: Access) -> Result<
 }
 
 pub(crate) fn access_decision(op: &Op<'_>, inode: &Inode, needs: Access) -> AccessDecision {
-    let now = op.now();
-    let locked = inode.lock();
-    let view = inode.access_view(&locked, &op.identity, now);
-    decide_access(&view, locked.freshness(op.time(), &op.options), needs, &op.options)
+    inode.access_decision(&op.identity, op.time(), needs, &op.options)
 }
 
 /// Sends ACCESS for all rights that apply to the type of `inode`.

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::{
     data::{DataError, ReadBytes, ReadTarget},
-    inode::{Inode, absorb::RightsReply},
+    inode::{Inode, rights_reply::RightsReply},
     open_file::OpenFile,
     ops::getattr,
     superblock::{Op, Superblock},

@@ -34,7 +34,7 @@ use super::memory::{ListingMemory, ListingMemoryCharge};
 use crate::{
     errno,
     inode::{
-        absorb::RightsReply,
+        rights_reply::RightsReply,
         single_flight::{InFlightEnd, InodeFlight},
     },
     protocol::ReaddirPage,

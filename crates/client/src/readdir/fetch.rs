@@ -27,7 +27,7 @@ use crate::{
     caller::InternedCaller,
     inode::{
         Inode,
-        absorb::RightsReply,
+        rights_reply::RightsReply,
         single_flight::{InFlightEnd, InodeFlight},
     },
     mount_core::MountCore,

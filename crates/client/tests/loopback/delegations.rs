@@ -38,8 +38,12 @@ fn mounted(world: &World, name: &str) -> BenchMount {
 
 /// A file that another client has made, found and read by `mounted`.
 fn delegated(world: &World, mounted: &BenchMount, name: &str) -> InodeId {
+    delegated_with_mode(world, mounted, name, 0o644)
+}
+
+fn delegated_with_mode(world: &World, mounted: &BenchMount, name: &str, mode: u32) -> InodeId {
     let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
-    maker.put(&root(), maker.client.root(), name, 0o644, b"one");
+    maker.put(&root(), maker.client.root(), name, mode, b"one");
     // Its open ends, or the server would not delegate the file.
     let _ = maker.lookup(&root(), maker.client.root(), "none");
     let found = mounted.lookup(&root(), mounted.client.root(), name).unwrap();
@@ -203,16 +207,12 @@ fn a_reply_of_before_a_delegation_does_not_count_as_delegated_if_another_request
 fn another_user_of_a_delegated_file_asks_for_his_own_rights() {
     let world = world();
     let mounted = mounted(&world, "one");
-    let file = delegated(&world, &mounted, "file");
-    let set = SetAttributes::with_mode(0o600);
-    let maker = world.mount_v4_over(CacheOptions::default(), "two", world.way());
-    let found = maker.lookup(&root(), maker.client.root(), "file").unwrap();
-    ops::setattr(&maker.client.op(&root()), found.id, &set).unwrap();
-    wait_until(|| ended(&mounted) == [1, 0, 0]);
-    assert_eq!(mounted.cat(&user(7), file).unwrap_err(), Errno::ACCESS);
-    assert_eq!(mounted.cat(&root(), file), Ok(b"one".to_vec()));
-    mounted.sent();
+    let file = delegated_with_mode(&world, &mounted, "file", 0o600);
     assert_eq!(mounted.cat(&user(7), file).unwrap_err(), Errno::ACCESS, "whatever root may");
+    assert_eq!(mounted.sent(), "NFSv4.OPEN 1", "his own");
+    assert_eq!(mounted.cat(&root(), file), Ok(b"one".to_vec()));
+    assert_eq!(mounted.sent(), "", "the delegation is held");
+    assert_eq!(ended(&mounted), [0; 3]);
 }
 
 // SEMANTICS: sessions-13.

@@ -208,6 +208,29 @@ fn only_files_are_opened_as_files() {
     assert!(ops::opendir(&mounted.client.op(&me), file.id).is_err());
 }
 
+// SEMANTICS: attr-2.
+#[test]
+fn stat_of_a_file_with_unsent_writes_sends_them_and_returns_the_servers_size_and_times() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let (me, top) = (root(), mounted.client.root());
+    let file = mounted.put(&me, top, "f", 0o644, b"x");
+    let opened = ops::open(&mounted.client.op(&me), file.id, OpenFlags::writing()).unwrap();
+    for length in 2..5 {
+        world.seconds(1);
+        ops::write(&mounted.client.op(&me), &opened.file, 0, &vec![b'y'; length]).unwrap();
+        world.seconds(1);
+        mounted.sent();
+        let stat = ops::getattr(&mounted.client.op(&me), file.id).unwrap().attributes;
+        assert!(mounted.sent().contains("WRITE 1"));
+        let other = world.mount(CacheOptions::default());
+        let found = other.lookup(&me, other.client.root(), "f").unwrap().attributes;
+        assert_eq!((stat.size, stat.mtime, stat.ctime), (found.size, found.mtime, found.ctime));
+        assert_eq!(stat.size, length as u64);
+    }
+    ops::close(&mounted.client.op(&me), &opened.file).unwrap();
+}
+
 #[test]
 fn stat_of_a_file_that_is_written_all_the_time_ends() {
     let world = World::new();

@@ -17,7 +17,8 @@ use super::{
     intervals::{BLOCKED_INTERVAL, DENIALS_MAX, LATE_INTERVAL, REPEATS_MAX, poll_interval, repeat_interval},
     ranges::LockRanges,
     table::{
-        FileLockTable, LockReclaim, LockRelease, ReleasePhase, RequestStatus, conflict, whole_for_flock,
+        FileLockTable, LateLock, LockReclaim, LockRelease, OwnedLock, ReleasePhase, RequestStatus, conflict,
+        whole_for_flock,
     },
     waiters::{EarlyCallback, LocalWaiterState, LockWaiter},
 };
@@ -87,7 +88,7 @@ impl LockAgent {
         let table = self.files.get(&request.file);
         let conflict = table.and_then(|table| table.conflicts(&request).next());
         match conflict {
-            Some((owner, range, lock_type)) => LockTest::Held(owner, range, lock_type),
+            Some(OwnedLock { owner, range, lock_type }) => LockTest::Held(owner, range, lock_type),
             None => LockTest::AskServer(table.map_or(request.owner, |table| table.wire_owner(request.owner))),
         }
     }
@@ -214,9 +215,9 @@ impl LockAgent {
         // An earlier timer has no effect then.
         table
             .late_locks
-            .retain(|(other, its, held)| (other.owner, *its, *held) != (id.owner, range, lock_type));
+            .retain(|late| (late.id.owner, late.range, late.lock_type) != (id.owner, range, lock_type));
         if table.late_locks.len() < RELEASES_MAX {
-            table.late_locks.push((id, range, lock_type));
+            table.late_locks.push(LateLock { id, range, lock_type });
             self.set_late_timer(id);
         }
         self.take_actions()
@@ -230,7 +231,7 @@ impl LockAgent {
     /// No copy of a LOCK is on its way any more: unlocks what one of them may have locked.
     fn undo_late_lock(&mut self, file: LockFileId, index: usize) {
         let Some(table) = self.files.get_mut(&file) else { return };
-        let (id, range, lock_type) = table.late_locks[index];
+        let LateLock { id, range, lock_type } = table.late_locks[index];
         let ranges = LockRanges::of(range, lock_type);
         let is_held = table.steps(id.owner, &ranges).iter().any(|(_, needed)| needed.is_some());
         if is_held || table.is_busy(id.owner, range, table.releases.len()) {
@@ -384,7 +385,7 @@ impl LockAgent {
         let reclaims = |reclaim: &LockReclaim| reclaim.is_delayed && reclaim.id == call.request;
         if table.reclaim.as_ref().is_some_and(reclaims) {
             self.reclaim_again(call.file);
-        } else if let Some(index) = table.late_locks.iter().position(|(id, ..)| *id == call) {
+        } else if let Some(index) = table.late_locks.iter().position(|late| late.id == call) {
             self.undo_late_lock(call.file, index);
         } else if let Some(index) = table.releases.iter().position(delayed) {
             table.releases[index].is_delayed = false;
@@ -530,7 +531,7 @@ impl LockAgent {
     /// fail.
     fn end_deadlocks(&mut self, file: LockFileId, holder: LocalLockOwner) {
         let waits_for_it = |table: &FileLockTable, request: &LocalLockRequest| {
-            table.conflicts(request).any(|(owner, ..)| owner == holder)
+            table.conflicts(request).any(|lock| lock.owner == holder)
         };
         let table = self.files.get(&file);
         let requests = table.into_iter().flat_map(|table| {

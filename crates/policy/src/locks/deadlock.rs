@@ -6,7 +6,7 @@ use curt_types::{ByteRange, LockType};
 
 use super::{
     events::{LocalLockOwner, LocalLockRequest, LockFileId},
-    table::{FileLockTable, conflict},
+    table::{FileLockTable, OwnedLock, conflict},
 };
 
 /// Owners that are looked at in one search. A longer chain counts as no deadlock, as in Linux
@@ -63,7 +63,7 @@ impl WaitGraph<'_> {
         found: &mut BTreeSet<LocalLockOwner>,
     ) {
         let Some(table) = self.files.get(&request.file) else { return };
-        for (owner, ..) in table.conflicts(request) {
+        for OwnedLock { owner, .. } in table.conflicts(request) {
             if found.len() > OWNERS_MAX {
                 return;
             }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use curt_types::{ByteRange, LockType};
+use curt_types::ByteRange;
 
 use super::{
     agent::LockAgent,
@@ -16,18 +16,14 @@ use super::{
     },
     intervals::{DENIALS_MAX, poll_interval},
     ranges::LockRanges,
-    table::{FileLockTable, LockReclaim, LockRelease, ReleasePhase},
+    table::{FileLockTable, LockReclaim, LockRelease, OwnedLock, ReleasePhase, UnreclaimedLocks},
     waiters::{LocalWaiterState, LockWaiter},
 };
 
 impl FileLockTable {
     /// The first lock at the server of `owner` from byte `first` on, or else of the owners after
     /// it.
-    fn lock_from(
-        &self,
-        owner: Option<LocalLockOwner>,
-        first: Option<u64>,
-    ) -> Option<(LocalLockOwner, ByteRange, LockType)> {
+    fn lock_from(&self, owner: Option<LocalLockOwner>, first: Option<u64>) -> Option<OwnedLock> {
         let rest = first.and_then(|first| ByteRange::new(first, u64::MAX));
         self.holders.iter().find_map(|(holder, its)| {
             let range = match owner {
@@ -35,7 +31,8 @@ impl FileLockTable {
                 Some(owner) if *holder == owner => rest,
                 _ => Some(ByteRange::WHOLE),
             };
-            its.ranges.within(range?).iter().next().map(|(lock, lock_type)| (*holder, lock, lock_type))
+            let (range, lock_type) = its.ranges.within(range?).iter().next()?;
+            Some(OwnedLock { owner: *holder, range, lock_type })
         })
     }
 }
@@ -91,20 +88,20 @@ impl LockAgent {
         &mut self,
         file: LockFileId,
         id: LockRequestId,
-        lost: BTreeMap<LocalLockOwner, (LocalLockOwner, LockRanges)>,
+        lost: BTreeMap<LocalLockOwner, UnreclaimedLocks>,
     ) {
         self.changed.push_back((file, ByteRange::WHOLE));
-        for (owner, (wire_owner, ranges)) in lost {
+        for (owner, lost) in lost {
             let id = LockCallId { file, request: id, owner };
-            self.push_release(LockRelease::new(id, wire_owner, ranges, None));
+            self.push_release(LockRelease::new(id, lost.wire_owner, lost.ranges, None));
         }
     }
 
     /// The time of a delayed reclaim has come. The lock may have changed meanwhile.
     pub(super) fn reclaim_again(&mut self, file: LockFileId) {
         let Some(reclaim) = self.files.get(&file).and_then(|table| table.reclaim.as_ref()) else { return };
-        let (id, (owner, range, _)) = (reclaim.id, reclaim.lock);
-        self.reclaim_from(file, id, Some(owner), Some(range.first()));
+        let (id, lock) = (reclaim.id, reclaim.lock);
+        self.reclaim_from(file, id, Some(lock.owner), Some(lock.range.first()));
     }
 
     /// Sends the reclaim of a file's lock that is due.
@@ -112,7 +109,7 @@ impl LockAgent {
         self.changed.push_back((file, ByteRange::WHOLE));
         let Some(table) = self.files.get_mut(&file) else { return };
         let Some(reclaim) = &mut table.reclaim else { return };
-        let (owner, range, lock_type) = reclaim.lock;
+        let OwnedLock { owner, range, lock_type } = reclaim.lock;
         let id = LockCallId { file, request: reclaim.id, owner };
         let wire_owner = *table.adopted.get(&owner).unwrap_or(&owner);
         // What was on its way to the server may be executed after the reclaim.
@@ -143,13 +140,13 @@ impl LockAgent {
     /// Whether a call is that of a file's reclaim.
     pub(super) fn is_reclaim(&self, call: LockCallId) -> bool {
         let reclaim = self.files.get(&call.file).and_then(|table| table.reclaim.as_ref());
-        reclaim.is_some_and(|reclaim| (reclaim.id, reclaim.lock.0) == (call.request, call.owner))
+        reclaim.is_some_and(|reclaim| (reclaim.id, reclaim.lock.owner) == (call.request, call.owner))
     }
 
     pub(super) fn reclaim_replied(&mut self, call: LockCallId, reply: LockReply) {
         let Some(table) = self.files.get_mut(&call.file) else { return };
         let Some(reclaim) = &mut table.reclaim else { return };
-        let (owner, range, _) = reclaim.lock;
+        let OwnedLock { owner, range, .. } = reclaim.lock;
         match reply {
             LockReply::Granted => {}
             LockReply::Grace | LockReply::Unknown(_) => {
@@ -164,9 +161,9 @@ impl LockAgent {
                 let taken = table.take(owner, range);
                 table.forget_adopted(owner);
                 let Some(reclaim) = &mut table.reclaim else { return };
-                let (_, lost) =
-                    reclaim.lost.entry(owner).or_insert_with(|| (wire_owner, LockRanges::default()));
-                lost.strengthen(&taken);
+                let ranges = LockRanges::default();
+                let lost = reclaim.lost.entry(owner).or_insert(UnreclaimedLocks { wire_owner, ranges });
+                lost.ranges.strengthen(&taken);
                 for (range, _) in taken.iter() {
                     self.actions.push(LockAction::Lost { file: call.file, owner, range });
                 }

@@ -17,11 +17,12 @@ use super::{
 };
 use crate::time::MonotonicTime;
 
-/// How long after its first hand-off a lock is given back to the server.
+/// Time from the first hand-off of a lock until it is returned to the server.
 const HANDOFF_TIME_MAX: Duration = Duration::from_millis(250);
-/// The least time after that in which another client may come first.
+/// Minimum time for which this mount then does not request it, so that another client can.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// Every how many times it gets that time while no other client was waited for.
+/// Of this many returns in a row, the first is followed by that time. A lock of another client that
+/// this mount waited for begins a new row.
 const LIMITS_PER_PAUSE: u8 = 4;
 
 /// The next pass of a lock without a request.
@@ -61,7 +62,7 @@ impl LockAgent {
         table.handoff_limits = (table.handoff_limits + u8::from(is_limit)) % LIMITS_PER_PAUSE;
         let wire_owner = table.wire_owner(id.owner);
         let mut ranges = table.take(id.owner, range);
-        // What an earlier, interrupted call releases is not free either before that is done.
+        // Bytes that an earlier, interrupted call releases are not free before that release ends.
         let earlier = table.releases.iter().filter(|release| release.id.owner == id.owner);
         for earlier in earlier.filter(|release| release.phase != ReleasePhase::Pauses) {
             ranges.strengthen(&earlier.ranges.within(range));
@@ -112,7 +113,7 @@ impl LockAgent {
         let is_alike = (request.range, request.lock_type) == (lock, lock_type)
             && table.waiters[waiter].state() == LocalWaiterState::Queued;
         let wire_owner = table.wire_owner(id.owner);
-        let is_next = table.conflicts(request).all(|(owner, ..)| owner == id.owner)
+        let is_next = table.conflicts(request).all(|lock| lock.owner == id.owner)
             && !table.is_being_released(request)
             && !table.is_busy(wire_owner, lock, table.releases.len())
             && table.may_adopt(request.owner, wire_owner, request.id);
@@ -203,8 +204,7 @@ impl LockAgent {
                 self.changed.push_back((file, piece));
                 self.send_steps(file, index);
             }
-            // knfsd says that it has cancelled a LOCK even if it has granted it before: only an
-            // UNLOCK makes sure.
+            // knfsd confirms a CANCEL also if it has granted the LOCK before, so an UNLOCK is sent.
             (ReleasePhase::AwaitsLock(_) | ReleasePhase::Cancels(_), _) => {
                 if matches!(reply, LockReply::Unknown(_)) {
                     self.cancelled.note((file, release.wire_owner));
@@ -255,8 +255,9 @@ impl LockAgent {
         }
     }
 
-    /// The server is told, which took this long. For as long again nobody of this mount asks for
-    /// the bytes: a client that the server calls back now would come too late every time.
+    /// Pauses a release that the server has confirmed after the time `took`. For the same time this
+    /// mount does not request the bytes again. Otherwise a client that the server calls back now
+    /// would always come too late.
     fn pause(&mut self, file: LockFileId, index: usize, took: Duration) {
         let Some(table) = self.files.get_mut(&file) else { return };
         let release = &mut table.releases[index];

@@ -19,13 +19,13 @@ pub(super) struct FileLockTable {
     pub(super) holders: BTreeMap<LocalLockOwner, LocalLockHolder>,
     pub(super) waiters: LockWaiters,
     pub(super) releases: Vec<LockRelease>,
-    /// LOCKs that were sent more than once, for a while, with the owner that the server knows.
-    pub(super) late_locks: Vec<(LockCallId, ByteRange, LockType)>,
-    /// The owner that the server knows, of owners to whom another one's lock was passed; as long as
-    /// they have anything here.
+    /// LOCKs that were sent more than once, for a while.
+    pub(super) late_locks: Vec<LateLock>,
+    /// The owner under which the server knows the locks of an owner to whom another owner's lock
+    /// was passed. An entry lasts as long as its owner has anything here.
     pub(super) adopted: BTreeMap<LocalLockOwner, LocalLockOwner>,
-    /// How often a lock of the file was given back because of the limits of hand-offs, since
-    /// another client was waited for, or since the file had no locks; modulo a number.
+    /// Number of times that a limit of hand-offs returned a lock of the file to the server, modulo
+    /// `LIMITS_PER_PAUSE`. Counted anew after a wait for another client, and after the last lock.
     pub(super) handoff_limits: u8,
     /// Its locks are being reclaimed.
     pub(super) reclaim: Option<LockReclaim>,
@@ -81,8 +81,34 @@ pub(super) enum ReleasePhase {
     Cancels(ByteRange),
     /// Its steps are sent.
     SendsSteps,
-    /// The server is told, and other clients may come first until the timer.
+    /// The server has confirmed it. This mount does not request the bytes again before the timer,
+    /// so that other clients can lock them.
     Pauses,
+}
+
+/// A lock of an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct OwnedLock {
+    pub(super) owner: LocalLockOwner,
+    pub(super) range: ByteRange,
+    pub(super) lock_type: LockType,
+}
+
+/// A LOCK that was sent more than once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct LateLock {
+    /// With the owner that the server knows.
+    pub(super) id: LockCallId,
+    pub(super) range: ByteRange,
+    pub(super) lock_type: LockType,
+}
+
+/// Locks of an owner that could not be reclaimed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct UnreclaimedLocks {
+    /// The owner that the server knows.
+    pub(super) wire_owner: LocalLockOwner,
+    pub(super) ranges: LockRanges,
 }
 
 /// How far the locks of a file are reclaimed.
@@ -90,11 +116,11 @@ pub(super) enum ReleasePhase {
 pub(super) struct LockReclaim {
     pub(super) id: LockRequestId,
     /// The lock that is being reclaimed.
-    pub(super) lock: (LocalLockOwner, ByteRange, LockType),
+    pub(super) lock: OwnedLock,
     pub(super) failures: u8,
     pub(super) is_delayed: bool,
-    /// Locks that could not be reclaimed so far, by owner, with the owner that the server knows.
-    pub(super) lost: BTreeMap<LocalLockOwner, (LocalLockOwner, LockRanges)>,
+    /// Locks that could not be reclaimed so far, by owner.
+    pub(super) lost: BTreeMap<LocalLockOwner, UnreclaimedLocks>,
 }
 
 /// Whether a waiter may ask the server.
@@ -158,7 +184,7 @@ impl FileLockTable {
         let waiters = self.waiters.iter().flat_map(|waiter| [waiter.request.owner, waiter.wire_owner]);
         let releases = self.releases.iter().flat_map(|release| [release.id.owner, release.wire_owner]);
         let adopted = self.adopted.iter().flat_map(|(owner, wire_owner)| [*owner, *wire_owner]);
-        let late = self.late_locks.iter().map(|(id, ..)| id.owner);
+        let late = self.late_locks.iter().map(|late| late.id.owner);
         holders.chain(waiters).chain(releases).chain(adopted).chain(late)
     }
 
@@ -193,15 +219,16 @@ impl FileLockTable {
         }
     }
 
-    /// The locks that conflict with a request, with their owners.
+    /// The locks that conflict with a request.
     pub(super) fn conflicts<'a>(
         &'a self,
         request: &'a LocalLockRequest,
-    ) -> impl Iterator<Item = (LocalLockOwner, ByteRange, LockType)> + 'a {
+    ) -> impl Iterator<Item = OwnedLock> + 'a {
         let locks = self.holders.iter().flat_map(|(owner, holder)| {
-            holder.ranges.overlapping(request.range).map(|(range, lock_type)| (*owner, range, lock_type))
+            let locks = holder.ranges.overlapping(request.range);
+            locks.map(|(range, lock_type)| OwnedLock { owner: *owner, range, lock_type })
         });
-        locks.filter(|(owner, _, lock_type)| conflict(request, *owner, *lock_type))
+        locks.filter(|lock| conflict(request, lock.owner, lock.lock_type))
     }
 
     /// Whether a release of another owner keeps a request from being granted.
@@ -219,8 +246,7 @@ impl FileLockTable {
             release.wire_owner == wire_owner && (*number < before || release.phase != ReleasePhase::Queued)
         };
         let reclaimed = self.reclaim.as_ref().is_some_and(|reclaim| {
-            let (owner, lock, _) = reclaim.lock;
-            self.wire_owner(owner) == wire_owner && lock.overlaps(range)
+            self.wire_owner(reclaim.lock.owner) == wire_owner && reclaim.lock.range.overlaps(range)
         });
         let mut releases = self.releases.iter().enumerate().filter(is_first);
         reclaimed

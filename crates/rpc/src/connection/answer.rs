@@ -13,7 +13,10 @@ use std::{
 
 use curt_xdr::DecodeError;
 
-use super::{context::CallContext, sendfile::SendfileRange, service::RpcService};
+use super::{
+    context::{AttachedRange, CallContext},
+    service::RpcService,
+};
 use crate::{
     message::{
         call::{CallDecodeError, CallMessage, SignedCall},
@@ -42,7 +45,7 @@ pub struct CallHandler {
 /// The result of answering a call.
 pub(crate) enum Answered {
     /// The reply was appended; it contains this range of a file.
-    Reply(Option<(usize, SendfileRange)>),
+    Reply(Option<AttachedRange>),
     /// No reply is sent.
     Nothing,
 }
@@ -95,7 +98,7 @@ impl CallHandler {
                 }
             }
         }
-        let beyond = piece.as_ref().map_or(0, |(_, piece)| piece.length());
+        let beyond = piece.as_ref().map_or(0, |piece: &AttachedRange| piece.range.length());
         record::finish_record(out, body, beyond);
         Ok(Answered::Reply(piece))
     }

@@ -20,8 +20,14 @@ pub struct CallContext<'a> {
     service_data: Option<&'a OnceLock<Box<dyn Any + Send + Sync>>>,
     backchannel: Option<&'a dyn Fn() -> Arc<dyn Backchannel>>,
     allows_sendfile: bool,
-    /// The position in the reply, and the range of the file.
-    file_range: Option<(usize, SendfileRange)>,
+    file_range: Option<AttachedRange>,
+}
+
+/// A range of a file that is part of a reply.
+pub(crate) struct AttachedRange {
+    /// Its position in the reply.
+    pub(crate) at: usize,
+    pub(crate) range: SendfileRange,
 }
 
 /// The reading of a connection, which can be handed over.
@@ -176,7 +182,7 @@ impl<'a> CallContext<'a> {
     /// If the reply has a range already, or may not have one ([`CallContext::allows_sendfile`]).
     pub fn attach(&mut self, at: usize, piece: SendfileRange) {
         assert!(self.allows_sendfile || self.file_range.is_some(), "the reply takes no piece of a file");
-        let before = self.file_range.replace((at, piece));
+        let before = self.file_range.replace(AttachedRange { at, range: piece });
         assert!(before.is_none(), "a reply has one piece of a file at most");
     }
 
@@ -186,7 +192,7 @@ impl<'a> CallContext<'a> {
         self.allows_sendfile = false;
     }
 
-    pub(crate) const fn take_file_range(&mut self) -> Option<(usize, SendfileRange)> {
+    pub(crate) const fn take_file_range(&mut self) -> Option<AttachedRange> {
         self.file_range.take()
     }
 }

@@ -17,12 +17,11 @@ use super::{
     sending::SendOutcome,
     worker_pool::PoolPressure,
 };
-use crate::connection::context::CallContext;
+use crate::connection::context::{AttachedRange, CallContext};
 use crate::{
     connection::{
         answer::Answered,
         context::{DeferredCall, HandOverReading},
-        sendfile::SendfileRange,
     },
     record::receive_buffer::{CompleteRecord, ReceiveBuffer},
 };
@@ -91,10 +90,8 @@ impl RpcServerInner {
             self.answer_late(connection, &own.reply, piece.as_ref());
             return AfterCall::HandedOver;
         }
-        if let Some((at, piece)) = &piece {
-            stages::finish(&self.stages, || {
-                self.send_with_file(connection, &own.batch, &own.reply, *at, piece)
-            });
+        if let Some(piece) = &piece {
+            stages::finish(&self.stages, || self.send_with_file(connection, &own.batch, &own.reply, piece));
             own.batch.clear();
         } else if own.reply.len() <= GATHERED_MAX && own.batch.len() <= BATCH_MAX {
             own.batch.extend_from_slice(&own.reply);
@@ -119,12 +116,11 @@ impl RpcServerInner {
         connection: &ServerConnection,
         gathered: &[u8],
         reply: &[u8],
-        at: usize,
-        piece: &SendfileRange,
+        piece: &AttachedRange,
     ) -> SendOutcome {
-        let (head, after) = reply.split_at(at);
+        let (head, after) = reply.split_at(piece.at);
         let patient = self.worker_pool.pressure(&connection.client_ref.client.quota) == PoolPressure::None;
-        connection.send_with_file([gathered, head], piece, after, patient, &self.limits)
+        connection.send_with_file([gathered, head], &piece.range, after, patient, &self.limits)
     }
 
     /// Sends a reply from a thread that does not read the connection, without waiting for the
@@ -133,10 +129,10 @@ impl RpcServerInner {
         &self,
         connection: &ServerConnection,
         reply: &[u8],
-        piece: Option<&(usize, SendfileRange)>,
+        piece: Option<&AttachedRange>,
     ) {
         let sent = stages::finish(&self.stages, || match piece {
-            Some((at, piece)) => self.send_with_file(connection, &[], reply, *at, piece),
+            Some(piece) => self.send_with_file(connection, &[], reply, piece),
             None => connection.send([reply, &[]], &self.limits),
         });
         // Pairs with the load in `receive`: a thread that sees no call in progress also sees the

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use super::{Client, Principal};
 
-/// How long the period lasts after a reclaim, since others may follow it.
+/// Minimum time from a reclaim to the end of the period: other reclaims may follow.
 const RECLAIM_TIME: Duration = Duration::from_secs(2);
 
 /// A client that had state: by its owner, because its id does not survive a restart.
@@ -30,8 +30,8 @@ pub(crate) struct RecordedClient {
     pub(crate) held: RecordedState,
 }
 
-/// The state of a client whose loss others must not notice: until the client has reclaimed it,
-/// nobody knows of which files it is.
+/// The kinds of state of a client that other clients must not contradict before it is reclaimed.
+/// The files are not recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct RecordedState {
     /// Whether it may have denied access to others.
@@ -41,7 +41,7 @@ pub(crate) struct RecordedState {
 }
 
 impl RecordedState {
-    /// The state that is in one of both.
+    /// The kinds of state that one of the two has.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self {
             denies: self.denies || other.denies,
@@ -86,7 +86,8 @@ struct GraceContents {
     recorded: HashMap<Box<[u8]>, Principal>,
     /// The owners that have not completed their reclaims, and what they may have.
     waiting: HashMap<Box<[u8]>, RecordedState>,
-    /// Clients of other protocols reclaim, which do not say when they have completed.
+    /// Whether clients of other protocols may reclaim, which do not report when they have
+    /// completed.
     has_others: bool,
 }
 
@@ -122,19 +123,19 @@ impl GracePeriod {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Whether a client may have denied access to others that it has not reclaimed yet. Nobody
-    /// knows of which files.
+    /// Whether a client may have denied access to others that it has not reclaimed yet. The files
+    /// are not recorded, so this concerns all files.
     pub(crate) fn may_deny(&self) -> bool {
         self.denying.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a client may have delegations that it has not reclaimed yet. Nobody knows of which
-    /// files.
+    /// Whether a client may have delegations that it has not reclaimed yet. The files are not
+    /// recorded, so this concerns all files.
     pub(crate) fn may_be_delegated(&self) -> bool {
         self.delegating.load(Ordering::Relaxed) > 0
     }
 
-    /// A client reclaims something, whether or not it gets it.
+    /// Records that a client tries to reclaim something.
     pub(super) fn note_reclaim(&self) {
         self.has_reclaimed.store(true, Ordering::Relaxed);
     }
@@ -151,7 +152,7 @@ impl GracePeriod {
         }
         if now >= contents.until {
             // Changes wait no longer, even if the period goes on because its end cannot be
-            // recorded. Delegations of files that were changed are not given back.
+            // recorded. Delegations of files that were changed cannot be reclaimed.
             self.delegating.store(0, Ordering::Relaxed);
         }
         now >= contents.until.max(contents.others_until)
@@ -178,8 +179,8 @@ impl GracePeriod {
             return;
         }
         let mut contents = self.contents.lock();
-        // Whatever its instance: a client that restarted has nothing left to reclaim. Another
-        // principal must not end the period for it.
+        // The instance is not compared: a client that restarted has nothing left to reclaim. The
+        // principal is: another one must not end the period for this client.
         if contents.recorded.get(&client.owner) == Some(&client.principal) {
             let held = contents.waiting.remove(&client.owner).unwrap_or_default();
             self.denying.fetch_sub(usize::from(held.denies), Ordering::Relaxed);

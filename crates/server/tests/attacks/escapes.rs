@@ -12,7 +12,7 @@ use curt_proto::nfs3::{
     Cookie, CookieVerf3, DirectoryEntryPlus, Fattr, NfsFh3, NfsProcedure, NfsResult, NfsStat3, ReaddirOk,
     ReaddirPlusArguments,
 };
-use curt_vfs::{LocalOptions, LocalVfs};
+use curt_vfs::{LocalOptions, LocalVfs, OnlyUser};
 use curt_xdr::decode_all;
 
 use crate::calls::{World, arguments, call};
@@ -79,10 +79,10 @@ impl Below {
         let options =
             LocalOptions { table: Some(directory.path().join("handles.redb")), ..LocalOptions::default() };
         let vfs = LocalVfs::open(&exported, &options).unwrap();
-        let (uid, gid) = vfs.only_user().unwrap_or((0, 0));
+        let only_user = vfs.only_user().unwrap_or(OnlyUser { uid: 0, gid: 0 });
         let mut rules = open_rules();
         rules.squash = curt_server::Squash::All;
-        (rules.anonymous_uid, rules.anonymous_gid) = (uid, gid);
+        (rules.anonymous_uid, rules.anonymous_gid) = (only_user.uid, only_user.gid);
         let served = Served::new(vec![export("/exported", Arc::new(vfs), rules)]);
         Self { directory, served }
     }

@@ -126,6 +126,15 @@ pub struct LocalVfs {
     syncs: SharedSync,
 }
 
+/// The user and group of a process that cannot change its ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnlyUser {
+    /// Its uid.
+    pub uid: u32,
+    /// Its gid.
+    pub gid: u32,
+}
+
 impl LocalVfs {
     /// The scheme of this tree's handles.
     #[must_use]
@@ -135,10 +144,10 @@ impl LocalVfs {
 
     /// The only user and group that can be served, if this process cannot change its ids.
     #[must_use]
-    pub const fn only_user(&self) -> Option<(u32, u32)> {
+    pub const fn only_user(&self) -> Option<OnlyUser> {
         match self.identity {
             FsIdentity::Anybody => None,
-            FsIdentity::Fixed { uid, gid } => Some((uid, gid)),
+            FsIdentity::Fixed { uid, gid } => Some(OnlyUser { uid, gid }),
         }
     }
 

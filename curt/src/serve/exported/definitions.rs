@@ -13,7 +13,7 @@ use curt_server::{
     ExportClient, ExportDefinition, ExportRules, ExportsEntry, ExportsProblem, MountPoint, Options,
     ParsedExports, Severity, Squash, have_room_for_parents,
 };
-use curt_vfs::{MetadataDurability, NodeHandle, Vfs as _};
+use curt_vfs::{MetadataDurability, NodeHandle, OnlyUser, Vfs as _};
 
 use super::{
     mounts::MountedFileSystems,
@@ -290,11 +290,11 @@ fn durability<'o>(mut options: impl Iterator<Item = &'o Options>) -> MetadataDur
 
 /// `only_user` is the only user for a process that may not change its ids: all callers are then
 /// mapped to that user.
-fn client(entry: &ExportsEntry, options: Options, only_user: Option<(u32, u32)>) -> ExportClient {
+fn client(entry: &ExportsEntry, options: Options, only_user: Option<OnlyUser>) -> ExportClient {
     let rules = options.rules();
     let rules = match only_user {
         None => rules,
-        Some((uid, gid)) => rules.map(|rules| ExportRules {
+        Some(OnlyUser { uid, gid }) => rules.map(|rules| ExportRules {
             squash: Squash::All,
             anonymous_uid: uid,
             anonymous_gid: gid,

@@ -80,7 +80,7 @@ impl LatencyConnection {
         self.waiting += 1;
     }
 
-    /// Sends the prepared calls; their clock starts.
+    /// Sends the prepared calls; their times begin here.
     fn send(&mut self) -> Result<()> {
         if self.output.is_empty() {
             return Ok(());
@@ -105,7 +105,7 @@ impl LatencyConnection {
             Ok((_, 0)) => bail!("the server closed the connection"),
             Ok((_, received)) => received,
             Err(Errno::AGAIN) if flags.contains(RecvFlags::DONTWAIT) => return Ok(()),
-            Err(Errno::AGAIN) => bail!("the server says nothing for {SILENCE_MAX} s"),
+            Err(Errno::AGAIN) => bail!("the server has not replied for {SILENCE_MAX} s"),
             Err(errno) => return Err(errno.into()),
         };
         let now = Instant::now();
@@ -162,12 +162,12 @@ fn receive_from_all(connections: &mut [LatencyConnection], latencies: &mut Vec<u
         let data = epoll::EventData::new_u64(number as u64);
         epoll::add(&set, connection.stream.as_fd(), data, epoll::EventFlags::IN)?;
     }
-    let patience = Timespec::try_from(Duration::from_secs(SILENCE_MAX))?;
+    let timeout = Timespec::try_from(Duration::from_secs(SILENCE_MAX))?;
     let mut events = Vec::with_capacity(connections.len());
     while connections.iter().any(|connection| connection.waiting > 0) {
         events.clear();
-        match epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), Some(&patience)) {
-            Ok(0) => bail!("the server says nothing for {SILENCE_MAX} s"),
+        match epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
+            Ok(0) => bail!("the server has not replied for {SILENCE_MAX} s"),
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }

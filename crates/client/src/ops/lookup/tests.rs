@@ -9,10 +9,16 @@ mod world;
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use curt_client::ops;
-use curt_policy::{CacheOptions, NameLabel, names::DentryUpdate};
+use curt_policy::{CacheOptions, NameLabel, TimeoutRange, names::DentryUpdate};
+use curt_types::SetAttributes;
+use rustix::io::Errno;
 
 use self::world::{BenchMount, World, user};
-use crate::{DirEmit, DirEntry, InodeId, LookupResult, inode::INODE_LOCKS};
+use crate::{
+    DirEmit, DirEntry, InodeId, LookupResult,
+    dentry_cache::CACHED_PATH_MAX,
+    inode::{ALL_INODE_LOCKS, INODE_LOCKS},
+};
 
 /// Look-ups of each name that are measured, all of which must cost the same.
 const ROUNDS: usize = 200;
@@ -70,6 +76,93 @@ fn cost_of_lookups(kernel_names: Duration) {
         }
         assert_eq!(mounted.sent(), "");
         forget(held);
+    }
+}
+
+/// Nothing expires but what the kernel has cached.
+fn lasting() -> CacheOptions {
+    let long = TimeoutRange { min: Duration::from_secs(100_000), max: Duration::from_secs(100_000) };
+    CacheOptions {
+        files: long,
+        directories: long,
+        name_lifetime: long.max,
+        missing_name_lifetime: long.max,
+        ..CacheOptions::default()
+    }
+}
+
+/// The locks of other inodes by which the directories of the path are checked.
+const PATH_LOCKS: u32 = 2;
+
+#[test]
+fn a_lookup_two_levels_down_locks_each_directory_of_its_path_once_and_allocates_nothing() {
+    let options = lasting();
+    assert!(!options.kernel_names.is_zero(), "names are cached by default");
+    let world = World::new();
+    let mounted = world.mount(options);
+    mounted.client.set_used_by_kernel();
+    mounted.teach_time(&world);
+    let (me, top) = (user(1000), mounted.client.root());
+    let above = ops::mkdir(&mounted.client.op(&me), top, b"above", 0o755).unwrap().id;
+    let directory = ops::mkdir(&mounted.client.op(&me), above, b"directory", 0o755).unwrap().id;
+    mounted.put(&me, directory, "file", 0o644, b"bytes");
+    world.seconds(1);
+    let lookup = |directory, name: &[u8]| ops::lookup(&mounted.client.op(&me), directory, name).unwrap();
+    for (name, locks_of_object) in [(&b"file"[..], 1), (b"missing", 0)] {
+        for round in 0..ROUNDS {
+            // Names are looked up again when their lifetimes have ended, the path's own first.
+            world.pass(options.kernel_names);
+            for (parent, name) in [(top, &b"above"[..]), (above, b"directory")] {
+                let LookupResult::Positive(found) = lookup(parent, name) else { panic!("it is there") };
+                assert!(!found.entry_valid.is_zero(), "the kernel finds it without a look-up");
+            }
+            let read = world.clock.read.load(Relaxed);
+            INODE_LOCKS.set((directory, 0));
+            let locked = ALL_INODE_LOCKS.get();
+            let allocated = sys::allocations_here();
+            let found = lookup(directory, name);
+            let allocated = sys::allocations_here() - allocated;
+            let (own, others) = (INODE_LOCKS.get().1, ALL_INODE_LOCKS.get() - locked);
+            let read = world.clock.read.load(Relaxed) - read;
+            // A name that is looked up again before its object is used may be about to be created.
+            if let LookupResult::Positive(found) = found {
+                ops::getattr(&mounted.client.op(&me), found.id).unwrap();
+            }
+            if round == 0 {
+                mounted.sent();
+                continue;
+            }
+            let cost = (own, others - own, read, allocated);
+            let expected = (1, PATH_LOCKS + locks_of_object, 1, 0);
+            let name = name.escape_ascii();
+            assert_eq!(cost, expected, "own and other locks, clock readings, allocations: {name}, {round}");
+        }
+        assert_eq!(mounted.sent(), "");
+    }
+}
+
+#[test]
+fn a_path_of_any_length_is_checked_up_to_a_closed_directory() {
+    for depth in [1, 2, CACHED_PATH_MAX - 1, CACHED_PATH_MAX, CACHED_PATH_MAX + 1, 2 * CACHED_PATH_MAX] {
+        let world = World::new();
+        let mounted = world.mount(lasting());
+        mounted.client.set_used_by_kernel();
+        mounted.teach_time(&world);
+        let (me, top) = (user(1000), mounted.client.root());
+        let closed = ops::mkdir(&mounted.client.op(&me), top, b"closed", 0o755).unwrap().id;
+        let mut directory = closed;
+        for _ in 0..depth {
+            directory = ops::mkdir(&mounted.client.op(&me), directory, b"d", 0o755).unwrap().id;
+        }
+        mounted.put(&me, directory, "file", 0o644, b"bytes");
+        assert!(mounted.lookup(&user(7), directory, "file").is_ok(), "{depth}");
+        let other = world.mount(CacheOptions::default());
+        let found = other.lookup(&me, other.client.root(), "closed").unwrap();
+        let set = SetAttributes::with_mode(0o700);
+        ops::setattr(&other.client.op(&me), found.id, &set).unwrap();
+        ops::lookup_id(&mounted.client.op(&me), closed).unwrap();
+        assert!(mounted.lookup(&me, directory, "file").is_ok(), "{depth}");
+        assert_eq!(mounted.lookup(&user(7), directory, "file").unwrap_err(), Errno::ACCESS, "{depth}");
     }
 }
 

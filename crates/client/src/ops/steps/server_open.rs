@@ -12,7 +12,7 @@ use crate::{
     api::OpenFlags,
     data::DataOwner,
     errno,
-    inode::{Inode, absorb::RightsReply},
+    inode::{Inode, rights_reply::RightsReply},
     open_file::OpenFile,
     ops::steps::siblings::{self, Siblings},
     protocol::{OpenExtras, OpenOwner, ReadData, ShareAccess},

@@ -15,7 +15,7 @@ use curt_types::{Access, FileKind};
 
 use crate::{
     data::DataOwner,
-    inode::{Inode, InodeFlag, absorb::RightsReply, type_state::OpenedWith},
+    inode::{Inode, InodeFlag, rights_reply::RightsReply, type_state::OpenedWith},
     protocol::{LookupOpenReply, SiblingOpenRequest},
     readdir::{cache::DirectoryListing, names},
     superblock::Op,

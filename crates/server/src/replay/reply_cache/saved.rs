@@ -68,6 +68,13 @@ pub(super) struct SavedCall {
     pub(super) answer: Option<(Duration, Box<[u8]>)>,
 }
 
+/// A reply to save, and its time.
+#[derive(Clone, Copy)]
+struct SavedAnswer<'a> {
+    at: Duration,
+    reply: &'a [u8],
+}
+
 /// The number of a call, which determines its slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotNumber(u64);
@@ -159,13 +166,13 @@ impl SavedReplies {
     /// file.
     pub(super) fn answer(&self, number: SlotNumber, begun: &InterruptedCall, at: Duration, reply: &[u8]) {
         if reply.len() <= REPLY_MAX && !self.failed.load(Ordering::Relaxed) {
-            self.write(number, begun, Some((at, reply)));
+            self.write(number, begun, Some(SavedAnswer { at, reply }));
         }
     }
 
-    fn write(&self, number: SlotNumber, begun: &InterruptedCall, answer: Option<(Duration, &[u8])>) {
+    fn write(&self, number: SlotNumber, begun: &InterruptedCall, answer: Option<SavedAnswer<'_>>) {
         let (state, at, reply) = match answer {
-            Some((at, reply)) => (STATE_ANSWERED, at, reply),
+            Some(SavedAnswer { at, reply }) => (STATE_ANSWERED, at, reply),
             None => (STATE_BEGUN, begun.at, &[][..]),
         };
         let mut slot = [0; SLOT];

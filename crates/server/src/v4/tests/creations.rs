@@ -23,7 +23,7 @@ use super::delegations::{
 use super::test_client::{Server, TestClient, creating, opening, rules};
 use crate::{ExportDefinition, NfsService, NfsServiceConfig, PersistentState};
 
-/// Reports that a change has come so far, and waits until it may go on.
+/// Sends a message when a change reaches this point, and waits for one to continue.
 type Pause = Mutex<Option<(SyncSender<()>, Receiver<()>)>>;
 
 /// A tree on a slow disk.
@@ -42,7 +42,8 @@ impl SlowTree {
     }
 }
 
-/// Lets the next change pause. Returns what tells that it does, and what lets it go on.
+/// Lets the next change pause. Returns a receiver of a message when it pauses, and a sender by
+/// which it continues.
 fn pause_at(pause: &Pause) -> (Receiver<()>, SyncSender<()>) {
     let (reached, is_reached) = sync_channel(1);
     let (go_on, may_go_on) = sync_channel(1);

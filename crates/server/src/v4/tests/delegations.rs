@@ -92,7 +92,7 @@ pub(super) fn bind(client: &TestClient<'_>, answer: Answer) -> mpsc::Receiver<Re
 }
 
 /// A server with a clock of the test.
-fn server() -> (Server, Arc<ScriptedTime>) {
+pub(super) fn server() -> (Server, Arc<ScriptedTime>) {
     serving_exported(export("/srv/files", 1, rules()))
 }
 

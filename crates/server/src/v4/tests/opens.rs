@@ -15,9 +15,9 @@ use curt_proto::nfs4::{
 use curt_types::FileHandle;
 use curt_xdr::{Encode, Opaque};
 
-use super::delegations::Runs;
+use super::delegations::{self, Runs};
 use super::fixture::{Fixture, go};
-use super::test_client::{Server, TestClient, channel, creating, opening, rules, user};
+use super::test_client::{Opened, Server, TestClient, channel, creating, opening, rules, user};
 use crate::ExportRules;
 use crate::state::RecordedClient;
 
@@ -545,6 +545,90 @@ fn the_caller_needs_the_right_and_a_creator_has_it() {
     assert_eq!(returned.open(&opened.handle, &reclaim).unwrap_err(), NfsStat4::Access);
     returned.uid.set(1000);
     assert!(returned.open(&opened.handle, &reclaim).is_ok());
+}
+
+/// Creates a file of this mode, open as `access`.
+fn create_with_mode(client: &TestClient<'_>, name: &str, mode: u32, access: u32) -> Opened {
+    let values = AttributeValues { mode: Some(mode), ..AttributeValues::default() };
+    let mut bytes = Vec::new();
+    let how = OpenHow::Create(CreateHow4::Guarded(fattr(&values, &mut bytes)));
+    client.open(&client.files(), &OpenArgs4 { how, ..opening(name, "maker", access, 0) }).unwrap()
+}
+
+// SEMANTICS: stateful-4.
+#[test]
+fn the_right_to_execute_a_file_implies_the_right_to_read_it() {
+    let server = Server::new();
+    let client = server.client("one");
+    assert_eq!(delegations::set_mode(&client, &client.files(), 0o777), NfsStat4::Ok);
+    for (mode, may_read) in [(0o711, true), (0o744, true), (0o722, false), (0o700, false)] {
+        client.uid.set(1000);
+        let name = format!("program {mode:o}");
+        let made = create_with_mode(&client, &name, mode, BOTH);
+        assert_eq!(write(&client, &made.handle, made.stateid, b"data"), Ok(4));
+        client.uid.set(1001);
+        let open = |access| client.open(&client.files(), &opening(&name, "other", access, 0));
+        match open(READ) {
+            Ok(opened) => assert_eq!(read(&client, &made.handle, opened.stateid), Ok(b"data".to_vec())),
+            Err(status) => assert_eq!(status, NfsStat4::Access, "{mode:o}"),
+        }
+        assert_eq!(open(READ).is_ok(), may_read, "{mode:o}");
+        assert_eq!(open(BOTH).unwrap_err(), NfsStat4::Access, "{mode:o}");
+    }
+}
+
+/// How a client loses its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LostBy {
+    /// The delegation is recalled and not returned.
+    Revocation,
+    /// No request comes for a lease, and another client wants the file.
+    Expiry,
+}
+
+// SEMANTICS: stateful-4.
+#[test]
+fn an_owner_opens_a_file_of_any_mode_by_its_delegation_until_that_is_lost() {
+    for lost_by in [LostBy::Revocation, LostBy::Expiry] {
+        let (server, time) = delegations::server();
+        let (holder, other) = (server.client("holder"), server.client("other"));
+        let _calls = delegations::bind(&holder, delegations::ok);
+        assert_eq!(delegations::set_mode(&holder, &holder.files(), 0o777), NfsStat4::Ok);
+        holder.uid.set(1000);
+        let made = create_with_mode(&holder, "file", 0, READ);
+        let file = made.handle.clone();
+        let stateid = delegations::delegation(&made).unwrap();
+        let claiming = |claim| OpenArgs4 { claim, ..opening("", "reader", READ, 0) };
+        let by_delegation = claiming(OpenClaim::DelegCurFh(stateid));
+        let by_handle = claiming(OpenClaim::Fh);
+        assert_eq!(holder.open(&file, &by_handle).unwrap_err(), NfsStat4::Access, "as anybody else");
+        assert!(holder.open(&file, &by_delegation).is_ok());
+        holder.uid.set(1001);
+        assert_eq!(holder.open(&file, &by_delegation).unwrap_err(), NfsStat4::Access, "he is no owner");
+        holder.uid.set(1000);
+        if lost_by == LostBy::Revocation {
+            assert_eq!(delegations::set_mode(&other, &file, 0), NfsStat4::Delay, "it is recalled");
+            assert!(holder.open(&file, &by_delegation).is_ok());
+        }
+        for _ in 0..91 {
+            time.advance(Duration::from_secs(1));
+            other.run(&|_| {});
+            if lost_by == LostBy::Revocation {
+                holder.run(&|_| {});
+            }
+            server.service.expire_leases();
+        }
+        assert_eq!(delegations::set_mode(&other, &file, 0), NfsStat4::Ok, "{lost_by:?}");
+        let (holder, expected) = match lost_by {
+            LostBy::Revocation => (holder, NfsStat4::DelegRevoked),
+            LostBy::Expiry => (server.client("holder"), NfsStat4::BadStateid),
+        };
+        holder.uid.set(1000);
+        assert_eq!(holder.open(&file, &by_delegation).unwrap_err(), expected, "{lost_by:?}");
+        assert_eq!(holder.open(&file, &by_handle).unwrap_err(), NfsStat4::Access, "{lost_by:?}");
+        let reclaim = claiming(OpenClaim::Previous(DelegationType::None));
+        assert_eq!(holder.open(&file, &reclaim).unwrap_err(), NfsStat4::NoGrace, "{lost_by:?}");
+    }
 }
 
 #[test]
