@@ -288,9 +288,13 @@ fn locked(call: &mut NlmRequest<'_, '_>, arguments: &NlmLockArguments<'_>, monit
     if call.is_false_reclaim(reclaim) {
         return Err(NlmStat4::DeniedGracePeriod.into());
     }
+    // Here, because the grace period may end before the lock service looks, and delegations would
+    // not be recalled then.
+    if !reclaim && call.service().is_in_grace() {
+        return Err(NlmStat4::DeniedGracePeriod.into());
+    }
     // A client that has a delegation keeps its locks for reading to itself.
-    // In the grace period it is refused.
-    let change = if exclusive && !reclaim && !call.service().is_in_grace() {
+    let change = if exclusive && !reclaim {
         let wanted = WantedFromFile::Lock { svid: lock.svid, range };
         Some(call.begin_change(&target, ChangeKind::Data, lock.oh.bytes(), wanted)?)
     } else {

@@ -34,9 +34,11 @@ use crate::state::FileKey;
 const GRACE: Duration = Duration::from_secs(90);
 const NLM: u32 = nlm4::PROGRAM;
 
-/// Keeps calls until a test takes them, and runs jobs at once.
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Keeps calls until a test takes them, and runs jobs at once, each after those of the test.
 #[derive(Default)]
-struct Peers(Mutex<Vec<PeerCall>>);
+struct Peers(Mutex<Vec<PeerCall>>, Mutex<Vec<Job>>);
 
 impl LockPeers for Peers {
     fn call(&self, call: PeerCall) -> bool {
@@ -44,8 +46,9 @@ impl LockPeers for Peers {
         true
     }
 
-    fn run(&self, job: Box<dyn FnOnce() + Send>) {
-        job();
+    fn run(&self, job: Job) {
+        let before = std::mem::take(&mut *self.1.lock());
+        before.into_iter().chain([job]).for_each(|job| job());
     }
 
     fn watch(&self, _: IpAddr, _: bool) {}
@@ -849,6 +852,20 @@ fn after_a_restart_hosts_reclaim_before_others_lock() {
     server.service.forget_hosts_without_locks();
     drop(server);
     assert!(!Server::with(rules, Some(directory.path())).service.is_in_grace());
+}
+
+#[test]
+fn a_lock_that_was_requested_in_the_grace_period_is_denied_if_that_ends_meanwhile() {
+    let server = Server::new();
+    let part = |offset| Wanted { offset, length: 1, ..WHOLE };
+    server.lock_by(A, NlmProcedure::NmLock, part(0));
+    let grace = Arc::clone(server.service.locks.grace());
+    grace.begin_for_others(GRACE);
+    // Its first monitored lock has the host recorded.
+    server.peers.1.lock().push(Box::new(move || grace.end()));
+    assert_eq!(server.lock(A, part(1)), DeniedGracePeriod, "no delegation was recalled for it");
+    server.service.locks.grace().end();
+    assert_eq!(server.lock(A, part(1)), Granted);
 }
 
 #[test]
