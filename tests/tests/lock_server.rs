@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use curt_tests::curt::{self, CurtMount, CurtServe};
 use curt_tests::kernel::KernelNumber;
 use curt_tests::linux_locker::LinuxLocker;
+use curt_tests::lock_scenarios::try_pairs;
 use curt_tests::locker::{self, tell};
 use curt_tests::network::{ADDRESS, Network};
 use curt_tests::other_machine::{self, OTHER_ADDRESS, Portmapper};
@@ -104,6 +105,13 @@ fn mounts_and_a_linux_client_exclude_each_other_and_are_called_back() -> Result<
     let waited: f64 = waited.context("no time")?.parse()?;
     ensure!(waited < 20.0, "the Linux client polled: {waited} s");
     Ok(())
+}
+
+// SEMANTICS: lock-16.
+#[test]
+fn pairs_of_locks_conflict_as_those_at_a_linux_server() -> Result<()> {
+    let locking = Locking::new(&[])?;
+    try_pairs(&locking.network, [&locking.mount("one")?, &locking.mount("other")?])
 }
 
 // SEMANTICS: lockd-4, lockd-5.
