@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 
 use crate::curt::{self, CurtMount};
 use crate::kernel::{ClientJob, KernelNumber};
-use crate::lock_scripts::{DATABASE, MANY, is_full, number_behind};
+use crate::lock_scripts::{DATABASE, MANY, PAIRS, PairClients, check_pairs, is_full, number_behind};
 use crate::network::Network;
 use crate::process::{self, RunningProcess};
 
@@ -83,6 +83,21 @@ pub fn write_database(
         }
         let found = sql("pragma integrity_check; select count(*) from rows")?;
         ensure!(found.trim() == format!("ok\n{expected}"), "{found}, {expected} rows");
+    }
+    Ok(())
+}
+
+/// Locks of all kinds conflict as in the table of SEMANTICS.md: on one mount, and on two.
+///
+/// # Errors
+/// A pair does not.
+pub fn try_pairs(network: &Network, mounts: [&CurtMount; 2]) -> Result<()> {
+    let [one, other] = mounts.map(CurtMount::directory);
+    for (wanting, clients) in [(one, PairClients::One), (other, PairClients::Two)] {
+        let mut running = script(network, PAIRS, one, &[&wanting.display().to_string()])?;
+        running.wait_for("END", MINUTES)?;
+        running.wait(MINUTE)?;
+        check_pairs(&running.output(), clients)?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Programs of many processes that lock, and what they print.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 /// Many processes that take turns, each holding the lock for a while; each checks that no other is
 /// inside.
@@ -166,17 +166,26 @@ wrong = sum(os.wait()[1] != 0 for number in range(count))
 print("ENDED", count, "WRONG", wrong, flush=True)
 "#;
 
+/// The clients of the two directories of [`PAIRS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PairClients {
+    /// Both directories are of one mount.
+    One,
+    /// Each is of a mount of its own, to which the other's processes are of another client.
+    Two,
+}
+
 /// The table of SEMANTICS.md: a lock conflicts with one of another owner, whatever their kinds,
-/// unless both are for reading. fcntl(2) locks of a process have one owner.
-#[must_use]
-pub fn expected_pairs() -> Vec<String> {
+/// unless both are for reading. fcntl(2) locks of a process have one owner at each client.
+fn expected_pairs(clients: PairClients) -> Vec<String> {
     let kinds = ["fcntl", "ofd", "flock"];
     let locks: Vec<_> = kinds.iter().flat_map(|kind| ["read", "write"].map(|mode| (*kind, mode))).collect();
     let mut lines = Vec::new();
     for held in &locks {
         for wanted in &locks {
             for place in ["held_by_this", "held_by_another"] {
-                let is_own = place == "held_by_this" && held.0 == "fcntl" && wanted.0 == "fcntl";
+                let is_own_client = clients == PairClients::One && place == "held_by_this";
+                let is_own = is_own_client && held.0 == "fcntl" && wanted.0 == "fcntl";
                 let is_shared = held.1 == "read" && wanted.1 == "read";
                 let result = if is_own || is_shared { "granted" } else { "EAGAIN" };
                 lines.push(format!("PAIR {place} {} {} {} {} {result}", held.0, held.1, wanted.0, wanted.1));
@@ -184,6 +193,16 @@ pub fn expected_pairs() -> Vec<String> {
         }
     }
     lines
+}
+
+/// The pairs in the output of [`PAIRS`].
+///
+/// # Errors
+/// They are not those of the table.
+pub fn check_pairs(output: &str, clients: PairClients) -> Result<()> {
+    let found: Vec<_> = output.lines().filter(|line| line.starts_with("PAIR")).collect();
+    ensure!(found == expected_pairs(clients), "{clients:?}: {found:#?}");
+    Ok(())
 }
 
 /// Whether the long runs are wanted.

@@ -1,6 +1,7 @@
 //! Locks of `curt serve` over NFSv3: mounts of its own host, Linux clients, and restarts of both
 //! sides.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use curt_tests::curt::{self, CurtMount, CurtServe};
 use curt_tests::kernel::KernelNumber;
 use curt_tests::linux_locker::LinuxLocker;
+use curt_tests::lock_scenarios::try_pairs;
 use curt_tests::locker::{self, tell};
 use curt_tests::network::{ADDRESS, Network};
 use curt_tests::other_machine::{self, OTHER_ADDRESS, Portmapper};
@@ -104,6 +106,13 @@ fn mounts_and_a_linux_client_exclude_each_other_and_are_called_back() -> Result<
     let waited: f64 = waited.context("no time")?.parse()?;
     ensure!(waited < 20.0, "the Linux client polled: {waited} s");
     Ok(())
+}
+
+// SEMANTICS: lock-16.
+#[test]
+fn pairs_of_locks_conflict_as_those_at_a_linux_server() -> Result<()> {
+    let locking = Locking::new(&[])?;
+    try_pairs(&locking.network, [&locking.mount("one")?, &locking.mount("other")?])
 }
 
 // SEMANTICS: lockd-4, lockd-5.
@@ -280,6 +289,61 @@ fn a_mount_that_locks_before_the_portmapper_runs_is_called_back_once_it_does() -
     tell(&mut holder, "unlock")?;
     waits.wait_for("locked", MINUTE)?;
     ensure!(curt::counter(&network, Some(&other), "lock_cb_wakeup")? > 0, "the mount polled");
+    Ok(())
+}
+
+/// Waits until the lock manager and the status monitor are registered at these ports alone.
+fn wait_for_ports(network: &Network, lock_manager: &str, monitor: &str) -> Result<()> {
+    let expected = [("100021", lock_manager), ("100024", monitor)]
+        .into_iter()
+        .flat_map(|(program, port)| ["tcp", "udp"].map(|transport| format!("{program} {transport} {port}")));
+    let expected: BTreeSet<String> = expected.collect();
+    process::until(&format!("the ports are {lock_manager} and {monitor}"), MINUTE, || {
+        let registered = network.shell("rpcinfo -p", MINUTE)?;
+        let words = registered.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let found = words.filter_map(|words| match words[..] {
+            [program @ ("100021" | "100024"), _, transport, port, ..] => {
+                Some(format!("{program} {transport} {port}"))
+            }
+            _ => None,
+        });
+        Ok((found.collect::<BTreeSet<_>>() == expected).then_some(()))
+    })
+}
+
+// SEMANTICS: lock-21.
+#[test]
+fn servers_call_at_the_ports_of_the_mount_that_receives_callbacks() -> Result<()> {
+    let network = Network::new()?;
+    let _rpcbind = network.rpcbind()?;
+    let export = network.make_directory("export")?;
+    std::fs::write(export.join("file"), "old")?;
+    let server = CurtServe::start(&network, &export, &["--no-rpcbind"])?;
+    let mount = |name: &str, ports: &str| {
+        let options = format!("{},lockport={},{ports}", server.ports(), CurtServe::PORT);
+        CurtMount::start(&network, name, &server.source(), &options)
+    };
+    let mut one = mount("one", "lockcallbackport=4045,statdport=4046")?;
+    let holder = locker::start(&network, &file(&one), "fcntl-write first=0 length=1")?;
+    holder.wait_for("locked", MINUTE)?;
+    wait_for_ports(&network, "4045", "4046")?;
+    let (other, third) = (mount("other", "lockcallbackport=4047")?, mount("third", "lockcallbackport=4047")?);
+    for mount in [&other, &third] {
+        locker::start(&network, &file(mount), "fcntl-read first=9 length=1")?.wait_for("locked", MINUTE)?;
+    }
+    one.process().signal(Signal::KILL)?;
+    one.process().wait(MINUTE)?;
+    // Both programs are at one port by default.
+    wait_for_ports(&network, "4047", "4047")?;
+    let mut holder = locker::start(&network, &file(&other), "fcntl-write first=20 length=1")?;
+    holder.wait_for("locked", MINUTE)?;
+    let waits = locker::start(&network, &file(&third), "fcntl-write first=20 length=1")?;
+    process::until("the third mount waits", MINUTE, || {
+        Ok((curt::counter(&network, None, "locks_blocked")? > 0).then_some(()))
+    })?;
+    tell(&mut holder, "unlock")?;
+    waits.wait_for("locked", MINUTE)?;
+    ensure!(curt::counter(&network, Some(&third), "lock_cb_wakeup")? > 0, "it polled");
     Ok(())
 }
 

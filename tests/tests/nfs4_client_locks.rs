@@ -8,7 +8,8 @@ use anyhow::{Result, ensure};
 use curt_tests::curt::{self, CurtMount, CurtServe};
 use curt_tests::ganesha::Ganesha;
 use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
-use curt_tests::lock_scripts::{DATABASE, PAIRS, TURNS, expected_pairs, number_behind};
+use curt_tests::lock_scenarios::try_pairs;
+use curt_tests::lock_scripts::{DATABASE, TURNS, number_behind};
 use curt_tests::locker::{self, tell};
 use curt_tests::network::Network;
 use curt_tests::process::{self, RunningProcess};
@@ -29,7 +30,7 @@ struct Mounts<'n> {
 
 impl<'n> Mounts<'n> {
     fn new(network: &'n Network, source: &str, options: &str) -> Result<Self> {
-        for (name, text) in [("turns", TURNS), ("pairs", PAIRS), ("database", DATABASE)] {
+        for (name, text) in [("turns", TURNS), ("database", DATABASE)] {
             std::fs::write(network.directory().join(name).with_extension("py"), text)?;
         }
         let mount = |name| CurtMount::start(network, name, source, options);
@@ -101,18 +102,7 @@ impl<'n> Mounts<'n> {
         ensure!(self.is_refused(other, "fcntl-read first=19 length=0")?, "byte 19 is locked");
         ensure!(!self.is_refused(other, "fcntl-write first=20 length=0")?, "byte 20 is not");
         drop(part);
-        self.pairs()
-    }
-
-    fn pairs(&self) -> Result<()> {
-        let directory = self.one.directory();
-        let mut running = self.script("pairs", directory, &[&directory.display().to_string()])?;
-        running.wait_for("END", MINUTES)?;
-        running.wait(MINUTE)?;
-        let output = running.output();
-        let found: Vec<_> = output.lines().filter(|line| line.starts_with("PAIR")).collect();
-        ensure!(found == expected_pairs(), "{found:#?}");
-        Ok(())
+        try_pairs(self.network, [&self.one, &self.other])
     }
 
     /// Waiters behind a lock of this mount and of the other are interrupted and killed.

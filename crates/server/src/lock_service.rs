@@ -320,15 +320,14 @@ impl LockService {
     /// CANCEL: takes a waiting request out of the queue, or its unanswered grant back.
     pub(crate) fn cancel(
         &self,
-        target: &VerifiedHandle<'_>,
+        file: &LockFile,
         owner: &LockOwner<'_>,
         lock_type: LockType,
         range: ByteRange,
         now: Instant,
     ) -> CancelOutcome {
-        let file = target.file_key();
-        self.run(self.shard(&file), |table, callbacks| {
-            table.cancel(&file, owner, lock_type, range, now, callbacks)
+        self.run(self.shard(file), |table, callbacks| {
+            table.cancel(file, owner, lock_type, range, now, callbacks)
         })
     }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use curt_tests::curt::{self, CurtMount};
 use curt_tests::kernel::{ClientJob, KernelNumber, Knfsd, KnfsdOptions};
-use curt_tests::lock_scenarios::{restart_under_locks, write_database};
-use curt_tests::lock_scripts::{PAIRS, TURNS, expected_pairs, is_full, number_behind};
+use curt_tests::lock_scenarios::{restart_under_locks, try_pairs, write_database};
+use curt_tests::lock_scripts::{PAIRS, PairClients, TURNS, check_pairs, is_full, number_behind};
 use curt_tests::locker::{LOCKER, tell};
 use curt_tests::network::Network;
 use curt_tests::process::{self, RunningProcess};
@@ -518,35 +518,14 @@ fn another_mount_receives_callbacks_when_the_first_one_is_killed() -> Result<()>
 fn pairs_of_locks_conflict_as_those_of_a_linux_client() -> Result<()> {
     let locking = Locking::new()?;
     let (one, other) = (locking.mount("one", "")?, locking.mount("other", "")?);
-    let pairs = |directory: &Path| -> Result<String> {
-        let mut running = locking.script("pairs", one.directory(), &[&directory.display().to_string()])?;
-        running.wait_for("END", MINUTES)?;
-        running.wait(MINUTE)?;
-        Ok(running.output())
-    };
     let script = format!(
         "mount -t nfs -o vers=3 10.77.0.2:/export /mnt/nfs && python3 {} /mnt/nfs /mnt/nfs",
         locking.network.directory().join("pairs.py").display()
     );
     let linux = ClientJob::start(&locking.network, KernelNumber(1), MINUTES, &script)?;
     linux.wait_for("END")?;
-    let linux = linux.finish()?.output;
-    let lines = |output: &str| -> Vec<String> {
-        output.lines().filter(|line| line.starts_with("PAIR")).map(str::to_owned).collect()
-    };
-    let expected = expected_pairs();
-    for (name, found) in [("a Linux client", lines(&linux)), ("one mount", lines(&pairs(one.directory())?))] {
-        ensure!(found == expected, "{name}: {found:#?}");
-    }
-    // To the other mount all processes are others.
-    let found = lines(&pairs(other.directory())?);
-    let is_expected = |(found, expected): (&String, &String)| {
-        let by_another = expected.replace("held_by_this fcntl", "held_by_another fcntl");
-        let is_shared = expected.matches("read").count() == 2;
-        found == expected || by_another != *expected && found.ends_with("EAGAIN") && !is_shared
-    };
-    ensure!(found.len() == expected.len() && found.iter().zip(&expected).all(is_expected), "{found:#?}");
-    Ok(())
+    check_pairs(&linux.finish()?.output, PairClients::One)?;
+    try_pairs(&locking.network, [&one, &other])
 }
 
 // SEMANTICS: lock-17.

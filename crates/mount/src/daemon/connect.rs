@@ -225,7 +225,7 @@ fn lock_manager(export: &ExportSource, settings: &Settings) -> Option<NlmClient>
         host_name: rustix::system::uname().nodename().to_bytes().to_vec(),
         timeout: QUESTION_MAX,
     };
-    Some(NlmClient::new(options, LockHost::new(server_addresses(export), settings.locks.lock_port)))
+    Some(NlmClient::new(options, LockHost::new(server_addresses(export), settings.locks)))
 }
 
 /// The addresses that callbacks of the server may come from.

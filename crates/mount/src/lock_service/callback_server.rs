@@ -1,6 +1,7 @@
 //! The service that servers call, registered with this machine's portmapper, and the monitor that
 //! reports restarted servers.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::thread;
@@ -9,7 +10,9 @@ use std::time::{Duration, Instant};
 use curt_proto::nsm::{self, MonArguments, MonResult, MonitorCallback, MonitorId, NsmProcedure};
 use curt_proto::{nlm4, portmap};
 use curt_rpc::message::ProcedureId;
-use curt_rpc::server::{DatagramServer, DatagramServerHandle, Limits, RpcServer, RpcServerHandle};
+use curt_rpc::server::{
+    DatagramServer, DatagramServerHandle, Limits, RpcServer, RpcServerHandle, RpcService,
+};
 use curt_xdr::Opaque;
 use parking_lot::Mutex;
 use tracing::{debug, warn};
@@ -17,6 +20,7 @@ use tracing::{debug, warn};
 use super::host_service::HostLockService;
 use super::programs::{CallbackPrograms, MONITOR_CALLBACK, may_wait, record_of};
 use super::registration::{self, LocalPortmapper};
+use crate::options::CallbackPorts;
 
 /// The limits of connections and threads. Servers call seldom, and any host can connect.
 const CONNECTIONS_MAX: usize = 64;
@@ -39,11 +43,19 @@ pub struct ServerPorts {
 pub(super) struct NlmCallbackServer {
     portmapper: LocalPortmapper,
     ports: [u16; 2],
-    own_monitor: u16,
+    /// The ports of NSM, which may be the same; `None`: the one of `statdport=` is not free.
+    monitor_ports: Option<[u16; 2]>,
     /// A server serves and registers them.
     is_of_server: bool,
-    servers: Option<(RpcServerHandle, DatagramServerHandle)>,
+    servers: Option<(RpcServerHandle, Vec<DatagramServerHandle>)>,
     monitor: Option<SystemMonitor>,
+}
+
+/// The sockets of a program.
+struct ProgramSockets {
+    tcp: TcpListener,
+    udp: UdpSocket,
+    ports: [u16; 2],
 }
 
 /// Why a status monitor does not watch a host.
@@ -86,30 +98,52 @@ impl LastRefusal {
     }
 }
 
+impl ProgramSockets {
+    /// Binds them to the port that an option gives, or else to any.
+    fn bind(option: &'static str, port: Option<u16>) -> io::Result<Self> {
+        let bind = || {
+            let address = (Ipv4Addr::UNSPECIFIED, port.unwrap_or(0));
+            let (tcp, udp) = (TcpListener::bind(address)?, UdpSocket::bind(address)?);
+            let ports = [tcp.local_addr()?.port(), udp.local_addr()?.port()];
+            Ok(Self { tcp, udp, ports })
+        };
+        bind().inspect_err(|error| match port {
+            Some(port) => warn!(%error, "servers cannot call {option}={port}"),
+            None => warn!(%error, "servers cannot call: no port"),
+        })
+    }
+}
+
 impl NlmCallbackServer {
     /// Registers the programs and serves them.
-    pub(super) fn start(service: &Arc<HostLockService>) -> Result<Self, NotServed> {
+    pub(super) fn start(service: &Arc<HostLockService>, wanted: CallbackPorts) -> Result<Self, NotServed> {
         let portmapper = LocalPortmapper::find().ok_or(NotServed::NotHere)?;
         if portmapper.is_served(nlm4::PROGRAM, nlm4::VERSION) {
             return Err(NotServed::NotHere);
         }
-        Self::start_at(portmapper, service).ok_or(NotServed::Refused)
+        Self::start_at(portmapper, service, wanted).ok_or(NotServed::Refused)
     }
 
-    fn start_at(portmapper: LocalPortmapper, service: &Arc<HostLockService>) -> Option<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-        let ports = [listener.local_addr().ok()?.port(), socket.local_addr().ok()?.port()];
-        // Calls wait at the sockets until they are served.
-        let mut started = Self {
-            portmapper,
-            ports,
-            own_monitor: ports[0],
-            is_of_server: false,
-            servers: None,
-            monitor: None,
+    fn start_at(
+        portmapper: LocalPortmapper,
+        service: &Arc<HostLockService>,
+        wanted: CallbackPorts,
+    ) -> Option<Self> {
+        let CallbackPorts { lock_manager, status_monitor } = wanted;
+        let mut sockets = vec![ProgramSockets::bind("lockcallbackport", lock_manager).ok()?];
+        let ports = sockets[0].ports;
+        let monitor_ports = if status_monitor.is_none() || status_monitor == lock_manager {
+            Some(ports)
+        } else {
+            // The system's monitor may have it.
+            let own = ProgramSockets::bind("statdport", status_monitor).ok();
+            sockets.extend(own);
+            sockets.get(1).map(|own| own.ports)
         };
-        let is_served = started.register() && started.serve(listener, socket, service).is_some();
+        let (is_of_server, servers, monitor) = (false, None, None);
+        // Calls wait at the sockets until they are served.
+        let mut started = Self { portmapper, ports, monitor_ports, is_of_server, servers, monitor };
+        let is_served = started.register() && started.serve(sockets, service).is_some();
         if !is_served {
             started.end();
             return None;
@@ -118,29 +152,31 @@ impl NlmCallbackServer {
     }
 
     /// Begins to serve the programs. `None`: a socket or thread is missing.
-    fn serve(
-        &mut self,
-        listener: TcpListener,
-        socket: UdpSocket,
-        service: &Arc<HostLockService>,
-    ) -> Option<()> {
-        let [tcp, udp] = CallbackPrograms::for_both_transports(service).ok()?.map(Arc::new);
+    fn serve(&mut self, sockets: Vec<ProgramSockets>, service: &Arc<HostLockService>) -> Option<()> {
+        let [tcp, udp] = CallbackPrograms::for_both_transports(service).ok()?;
+        let (tcp, udp): (Arc<dyn RpcService>, Arc<dyn RpcService>) = (Arc::new(tcp), Arc::new(udp));
         let limits = Limits {
             connections: CONNECTIONS_MAX,
             threads: THREADS_MAX,
             threads_per_client: THREADS_PER_CLIENT_MAX,
             ..Limits::default()
         };
-        let server = RpcServer::new(vec![listener], tcp, limits).ok()?;
-        let datagrams = DatagramServer::new(socket, udp, may_wait).ok()?;
-        self.servers = Some((server.handle(), datagrams.handle()));
+        let (listeners, sockets): (Vec<_>, Vec<_>) =
+            sockets.into_iter().map(|sockets| (sockets.tcp, sockets.udp)).unzip();
+        let server = RpcServer::new(listeners, tcp, limits).ok()?;
+        let datagrams =
+            sockets.into_iter().map(|socket| DatagramServer::new(socket, Arc::clone(&udp), may_wait));
+        let datagrams = datagrams.collect::<Result<Vec<_>, _>>().ok()?;
+        self.servers = Some((server.handle(), datagrams.iter().map(DatagramServer::handle).collect()));
         thread::Builder::new().name("curt-locks-tcp".into()).spawn(move || server.run()).ok()?;
-        let serve_datagrams = move || {
-            if let Err(error) = datagrams.run() {
-                warn!(%error, "calls of servers over UDP are not received any more");
-            }
-        };
-        thread::Builder::new().name("curt-locks-udp".into()).spawn(serve_datagrams).ok().map(drop)
+        datagrams.into_iter().try_for_each(|datagrams| {
+            let serve = move || {
+                if let Err(error) = datagrams.run() {
+                    warn!(%error, "calls of servers over UDP are not received any more");
+                }
+            };
+            thread::Builder::new().name("curt-locks-udp".into()).spawn(serve).ok().map(drop)
+        })
     }
 
     /// The programs of a server. `None` if they are not registered, and other hosts cannot call it.
@@ -152,7 +188,8 @@ impl NlmCallbackServer {
         is_registered.then_some(Self {
             portmapper,
             ports,
-            own_monitor,
+            // Its server registers it.
+            monitor_ports: Some([own_monitor, 0]),
             is_of_server: true,
             servers: None,
             monitor,
@@ -167,20 +204,21 @@ impl NlmCallbackServer {
     /// them, and finds the monitor that has been started or has ended meanwhile.
     pub(super) fn keep_registered(&mut self) -> bool {
         if self.is_of_server {
-            self.monitor = SystemMonitor::find_other_than(&self.portmapper, self.own_monitor);
+            let own = self.monitor_ports.map_or(0, |[tcp, _]| tcp);
+            self.monitor = SystemMonitor::find_other_than(&self.portmapper, own);
             return self.portmapper.is_registered_at(nlm4::PROGRAM, nlm4::VERSION, self.ports);
         }
-        self.keep(nlm4::PROGRAM, nlm4::VERSION) && self.keep_monitor()
+        self.keep(nlm4::PROGRAM, nlm4::VERSION, self.ports) && self.keep_monitor()
     }
 
-    fn keep(&self, program: u32, version: u32) -> bool {
-        self.portmapper.is_registered_at(program, version, self.ports)
-            || self.portmapper.register(program, version, self.ports)
+    fn keep(&self, program: u32, version: u32, ports: [u16; 2]) -> bool {
+        self.portmapper.is_registered_at(program, version, ports)
+            || self.portmapper.register(program, version, ports)
     }
 
     /// Is the host's monitor, or finds the system's. Whether there is one.
     fn keep_monitor(&mut self) -> bool {
-        if self.keep(nsm::PROGRAM, nsm::VERSION) {
+        if self.monitor_ports.is_some_and(|ports| self.keep(nsm::PROGRAM, nsm::VERSION, ports)) {
             self.monitor = None;
             return true;
         }
@@ -204,10 +242,12 @@ impl NlmCallbackServer {
             return;
         }
         self.portmapper.unregister(nlm4::PROGRAM, nlm4::VERSION, self.ports);
-        self.portmapper.unregister(nsm::PROGRAM, nsm::VERSION, self.ports);
+        if let Some(ports) = self.monitor_ports {
+            self.portmapper.unregister(nsm::PROGRAM, nsm::VERSION, ports);
+        }
         if let Some((server, datagrams)) = self.servers {
             server.shutdown();
-            datagrams.shutdown();
+            datagrams.iter().for_each(DatagramServerHandle::shutdown);
         }
     }
 }

@@ -25,8 +25,8 @@ use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use curt_client::protocol::LockCallbackId;
 use curt_client::protocol::v3::nlm;
-use curt_client::protocol::{LOCK_OWNERS_MAX, LockCallbackId, LockEvents, WireLock, WireOwner};
 use curt_types::{ByteRange, LockType};
 use parking_lot::{Condvar, Mutex};
 use tracing::{debug, info};
@@ -35,6 +35,7 @@ use super::callback_server::{LastRefusal, NlmCallbackServer, ServerPorts, System
 use super::host_state::HostState;
 use super::programs::{CallbackReceiver, Grant, GrantReply};
 use super::record::{self, hexadecimal, network_namespace, parse_handle};
+use super::registered_mount::RegisteredMount;
 use crate::locked_file::{create_directory, open_locked};
 
 /// How long the service waits for a mount's answer to a grant.
@@ -71,83 +72,6 @@ const LINE_MAX: u64 = 1024;
 
 /// Mounts at one time.
 const MOUNTS_MAX: usize = 4096;
-
-/// A mount that receives callbacks.
-#[derive(Debug)]
-pub(super) struct RegisteredMount {
-    first_svid: i32,
-    /// The address that its requests go to, and others that its server may call from.
-    pub(super) servers: Vec<IpAddr>,
-    pub(super) events: Mutex<Option<Weak<dyn LockEvents>>>,
-    pub(super) can_be_called: AtomicBool,
-    /// A service has registered it: no notice of an earlier restart of this host will reach its
-    /// server any more, and free its locks.
-    pub(super) is_registered: AtomicBool,
-    pub(super) state: AtomicI32,
-    has_ended: AtomicBool,
-    /// Its connection to the service, if that is another process.
-    connection: Mutex<Option<UnixStream>>,
-}
-
-impl RegisteredMount {
-    pub(super) fn new(first_svid: i32, servers: Vec<IpAddr>) -> Self {
-        Self {
-            first_svid,
-            servers,
-            events: Mutex::default(),
-            can_be_called: AtomicBool::new(false),
-            is_registered: AtomicBool::new(false),
-            state: AtomicI32::new(0),
-            has_ended: AtomicBool::new(false),
-            connection: Mutex::default(),
-        }
-    }
-
-    fn events(&self) -> Option<Arc<dyn LockEvents>> {
-        self.events.lock().as_ref().and_then(Weak::upgrade)
-    }
-
-    fn owns(&self, svid: i32) -> bool {
-        i64::from(svid) - i64::from(self.first_svid) < i64::from(LOCK_OWNERS_MAX) && svid >= self.first_svid
-    }
-
-    fn granted(&self, grant: &Grant) -> bool {
-        let Grant { svid, file, range, lock_type, callback } = grant;
-        let owner = WireOwner((svid - self.first_svid).cast_unsigned());
-        let lock = WireLock { owner, range: *range, lock_type: *lock_type };
-        self.events().is_some_and(|events| events.granted(file, &lock, *callback))
-    }
-
-    fn restarted(&self) {
-        if let Some(events) = self.events() {
-            events.server_restarted();
-        }
-    }
-
-    fn registered(&self, can_be_called: bool, state: i32) {
-        self.state.store(state, Relaxed);
-        self.can_be_called.store(can_be_called, Relaxed);
-        self.is_registered.store(true, Relaxed);
-        // Earlier calls were not delivered.
-        if let Some(events) = self.events() {
-            events.callbacks_lost();
-        }
-    }
-
-    /// The mount ends: it leaves the service, or stops to serve.
-    pub(super) fn end(&self) {
-        self.has_ended.store(true, Relaxed);
-        if let Some(connection) = &*self.connection.lock() {
-            let _ = connection.shutdown(Shutdown::Both);
-        }
-        // A service in this process may wait.
-        ServicePaths::here().wake();
-    }
-
-    fn has_ended(&self) -> bool {
-        self.has_ended.load(Relaxed)
-    }
-}
 
 /// The files of the service of this network namespace.
 pub(super) struct ServicePaths {
@@ -418,7 +342,9 @@ impl HostLockService {
     /// The programs, if they can be registered, or are registered by their server.
     fn callbacks(self: &Arc<Self>) -> Option<NlmCallbackServer> {
         match &self.owner {
-            ServiceOwner::Mount(_) => self.last_refusal.unless_recent(|| NlmCallbackServer::start(self)),
+            ServiceOwner::Mount(own) => {
+                self.last_refusal.unless_recent(|| NlmCallbackServer::start(self, own.callback_ports))
+            }
             ServiceOwner::Server(_) => self.server.lock().and_then(NlmCallbackServer::of_server),
         }
     }
@@ -783,6 +709,7 @@ fn boot_state() -> i32 {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
+    use curt_client::protocol::LOCK_OWNERS_MAX;
     use curt_types::FileHandle;
 
     use super::*;

@@ -7,6 +7,7 @@ mod host_service;
 mod host_state;
 mod programs;
 mod record;
+mod registered_mount;
 mod registration;
 mod server;
 
@@ -29,9 +30,12 @@ pub use programs::{
 };
 pub use server::ServerLockService;
 
-use host_service::RegisteredMount;
+use host_service::ServicePaths;
 use host_state::HostState;
 use record::{LockRecord, RecordedServer};
+use registered_mount::RegisteredMount;
+
+use crate::options::{CallbackPorts, LockSettings};
 
 /// How long the first lock waits for the service. It goes on without, unless a notice of this
 /// host's restart might follow it to the server.
@@ -43,6 +47,7 @@ pub(crate) struct LockHost {
     /// The addresses of the server's name, which it may call from.
     others: Vec<IpAddr>,
     lock_port: Option<u16>,
+    callback_ports: CallbackPorts,
     events: Mutex<Option<Weak<dyn LockEvents>>>,
     /// Made with the first lock: most mounts never lock.
     joined: OnceLock<LockServiceRegistration>,
@@ -58,15 +63,14 @@ struct LockServiceRegistration {
 
 impl LockHost {
     /// A mount of a server whose name has these addresses.
-    ///
-    /// `lock_port`: that of the server's lock manager, if it is given.
-    pub(crate) fn new(others: Vec<IpAddr>, lock_port: Option<u16>) -> Arc<Self> {
+    pub(crate) fn new(others: Vec<IpAddr>, settings: LockSettings) -> Arc<Self> {
         if record::directory().read_dir().is_ok_and(|mut records| records.next().is_some()) {
             record::begin_to_unlock_abandoned();
         }
         Arc::new(Self {
             others,
-            lock_port,
+            lock_port: settings.lock_port,
+            callback_ports: settings.callback_ports,
             events: Mutex::default(),
             joined: OnceLock::new(),
             joining: Mutex::default(),
@@ -79,7 +83,8 @@ impl LockHost {
         let record = LockRecord::reserve(&record::directory(), recorded)?;
         let mut servers = vec![server];
         servers.extend(self.others.iter().filter(|other| **other != server));
-        let mount = RegisteredMount::new(record.first_svid(), servers);
+        let mut mount = RegisteredMount::new(record.first_svid(), servers);
+        mount.callback_ports = self.callback_ports;
         *mount.events.lock() = self.events.lock().clone();
         let mount = Arc::new(mount);
         let (kept, (joined, decided)) = (Arc::downgrade(&mount), mpsc::channel());
@@ -157,6 +162,7 @@ impl Drop for LockHost {
     fn drop(&mut self) {
         if let Some(host) = self.joined.get_mut() {
             host.mount.end();
+            ServicePaths::here().wake();
         }
     }
 }

@@ -148,12 +148,14 @@ impl OptionString {
         };
         self.value("sec", flavour);
         self.value("local_lock", word_of(&settings.local_locks, LOCAL_LOCKS));
-        let LockSettings { order, handoffs, lock_port } = settings.locks;
+        let LockSettings { order, handoffs, lock_port, callback_ports } = settings.locks;
         if order == LockOrder::ServerFirst {
             self.value("locks", "server-first");
         }
         self.optional("lockhandoff", handoffs);
         self.optional("lockport", lock_port);
+        self.optional("lockcallbackport", callback_ports.lock_manager);
+        self.optional("statdport", callback_ports.status_monitor);
     }
 
     fn cache(&mut self, settings: &Settings) {
@@ -210,7 +212,7 @@ mod tests {
             "vers=4.1,nodelegations",
             "kernelnames=0.125",
             "ring=operation",
-            "locks=server-first,lockhandoff=16,lockport=4045",
+            "locks=server-first,lockhandoff=16,lockport=4045,lockcallbackport=4046,statdport=4047",
             "mountstats=60,metrics=unix:/run/figures.socket",
         ] {
             let settings = parse(options).unwrap().settings;

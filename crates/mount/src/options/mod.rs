@@ -19,8 +19,8 @@ pub use parse::{
 };
 pub use remount::remounted;
 pub use settings::{
-    AllowedUsers, Atime, FigureSettings, GenericSettings, LocalLocks, LockSettings, MemorySettings,
-    NfsVersion, SecurityFlavor, ServerSettings, Settings, TransportSettings,
+    AllowedUsers, Atime, CallbackPorts, FigureSettings, GenericSettings, LocalLocks, LockSettings,
+    MemorySettings, NfsVersion, SecurityFlavor, ServerSettings, Settings, TransportSettings,
 };
 pub use source::{MountSource, MountSourceError};
 pub use table::{OptionArity, OptionRow, OptionTreatment, TABLE, own};

@@ -167,6 +167,17 @@ pub struct LockSettings {
     pub handoffs: Option<u32>,
     /// `lockport=`: the port of the server's lock manager; `None`: from its portmapper.
     pub lock_port: Option<u16>,
+    /// The ports at which servers call this machine, if this mount receives their calls.
+    pub callback_ports: CallbackPorts,
+}
+
+/// The ports at which servers call the programs of locks on this machine, over TCP and UDP.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CallbackPorts {
+    /// `lockcallbackport=`: that of NLM; `None`: any that is free.
+    pub lock_manager: Option<u16>,
+    /// `statdport=`: that of NSM; `None`: the one of NLM.
+    pub status_monitor: Option<u16>,
 }
 
 /// Authentication flavor (RFC 5531 section 8).

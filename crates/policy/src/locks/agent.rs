@@ -519,11 +519,9 @@ impl LockAgent {
         if !table.waiters.iter().rev().any(waits) {
             return;
         }
-        for owner in awaited {
-            for file in self.waits.get(owner).into_iter().flatten() {
-                self.changed.push_back((*file, ByteRange::WHOLE));
-            }
-        }
+        let files = awaited.iter().filter_map(|owner| self.waits.get(owner)).flatten();
+        let files: BTreeSet<_> = files.copied().collect();
+        self.changed.extend(files.into_iter().map(|file| (file, ByteRange::WHOLE)));
     }
 
     /// An owner has a new lock. If it also waits for others, that may have closed a cycle: as in
@@ -578,7 +576,7 @@ impl LockAgent {
                 return false;
             }
             if conflict(request, other.owner, other.lock_type) {
-                return !self.graph().awaited(other, WaitEdges::LocksAndWaiters).contains(&request.owner);
+                return !self.graph().awaits(other, WaitEdges::LocksAndWaiters, request.owner);
             }
             earlier.denials > 0 && other.range.common(request.range) == Some(other.range)
         })

@@ -1,17 +1,18 @@
 //! The wait-for graph of all files of a mount.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use curt_types::{ByteRange, LockType};
 
 use super::{
     events::{LocalLockOwner, LocalLockRequest, LockFileId},
-    table::{FileLockTable, OwnedLock, conflict},
+    table::{FileLockTable, conflict},
 };
 
-/// Owners that are looked at in one search. A longer chain counts as no deadlock, as in Linux
-/// (fs/locks.c, `MAX_DEADLK_ITERATIONS`).
-pub(super) const OWNERS_MAX: usize = 256;
+/// Owners that wait themselves whose requests are followed in one search. What lies behind more of
+/// them counts as no deadlock, as in Linux (fs/locks.c, `MAX_DEADLK_ITERATIONS`). Any number of
+/// owners may be waited for.
+pub(super) const FOLLOWED_MAX: usize = 256;
 
 /// The owners that a waiter waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,52 +35,58 @@ impl WaitGraph<'_> {
     /// The owners that a request waits for, and those that they wait for, and so on.
     pub(super) fn awaited(&self, request: &LocalLockRequest, edges: WaitEdges) -> BTreeSet<LocalLockOwner> {
         let mut found = BTreeSet::new();
-        self.add_blockers(request, edges, &mut found);
-        let mut next: Vec<_> = found.iter().copied().collect();
-        while let Some(owner) = next.pop() {
-            if found.len() > OWNERS_MAX {
-                break;
+        let mut next = VecDeque::new();
+        let mut add = |blocker, next: &mut VecDeque<_>| {
+            if found.insert(blocker) && self.waits.contains_key(&blocker) {
+                next.push_back(blocker);
             }
+        };
+        self.visit_blockers(request, edges, &mut |blocker| add(blocker, &mut next));
+        for _ in 0..FOLLOWED_MAX {
+            let Some(owner) = next.pop_front() else { break };
             for request in self.requests(owner) {
-                let mut blockers = BTreeSet::new();
-                self.add_blockers(request, edges, &mut blockers);
-                next.extend(blockers.into_iter().filter(|blocker| found.insert(*blocker)));
+                self.visit_blockers(request, edges, &mut |blocker| add(blocker, &mut next));
             }
         }
         found
     }
 
+    /// Whether a request waits for an owner, as [`Self::awaited`].
+    pub(super) fn awaits(&self, request: &LocalLockRequest, edges: WaitEdges, owner: LocalLockOwner) -> bool {
+        self.awaits_lock_of(request, owner) || self.awaited(request, edges).contains(&owner)
+    }
+
+    /// Whether an owner itself has a lock that a request waits for.
+    pub(super) fn awaits_lock_of(&self, request: &LocalLockRequest, owner: LocalLockOwner) -> bool {
+        let holder = self.files.get(&request.file).and_then(|table| table.holders.get(&owner));
+        let mut locks = holder.into_iter().flat_map(|holder| holder.ranges.overlapping(request.range));
+        locks.any(|(_, lock_type)| conflict(request, owner, lock_type))
+    }
+
     /// The waiting requests of an owner.
     fn requests(&self, owner: LocalLockOwner) -> impl Iterator<Item = &LocalLockRequest> {
-        let files = self.waits.get(&owner).into_iter().flatten().filter_map(|file| self.files.get(file));
-        let waiters = files.flat_map(|table| &table.waiters);
+        let files: BTreeSet<_> = self.waits.get(&owner).into_iter().flatten().collect();
+        let tables = files.into_iter().filter_map(|file| self.files.get(file));
+        let waiters = tables.flat_map(|table| &table.waiters);
         waiters.map(|waiter| &waiter.request).filter(move |request| request.owner == owner)
     }
 
-    fn add_blockers(
+    /// Calls `visit` for the owners that a request itself waits for; some of them more than once.
+    fn visit_blockers(
         &self,
         request: &LocalLockRequest,
         edges: WaitEdges,
-        found: &mut BTreeSet<LocalLockOwner>,
+        visit: &mut dyn FnMut(LocalLockOwner),
     ) {
         let Some(table) = self.files.get(&request.file) else { return };
-        for OwnedLock { owner, .. } in table.conflicts(request) {
-            if found.len() > OWNERS_MAX {
-                return;
-            }
-            found.insert(owner);
-        }
+        table.conflicts(request).for_each(|lock| visit(lock.owner));
         if edges == WaitEdges::Locks {
             return;
         }
         let earlier = table.waiters.iter().take_while(|waiter| waiter.request.id != request.id);
-        for waiter in earlier {
-            if found.len() > OWNERS_MAX {
-                return;
-            }
-            let other = &waiter.request;
+        for other in earlier.map(|waiter| &waiter.request) {
             if other.range.overlaps(request.range) && conflict(request, other.owner, other.lock_type) {
-                found.insert(other.owner);
+                visit(other.owner);
             }
         }
     }
@@ -103,7 +110,8 @@ impl QueuedBefore {
     /// Whether a later request that waits keeps waiting for this one.
     pub(super) fn precedes(&mut self, later: &LocalLockRequest, graph: &WaitGraph<'_>) -> bool {
         let first = &self.request;
-        later.wait && first.range.overlaps(later.range) && conflict(later, first.owner, first.lock_type) && {
+        let conflicts = first.range.overlaps(later.range) && conflict(later, first.owner, first.lock_type);
+        later.wait && conflicts && !graph.awaits_lock_of(first, later.owner) && {
             let awaited = || graph.awaited(first, WaitEdges::LocksAndWaiters);
             !self.awaited.get_or_insert_with(awaited).contains(&later.owner)
         }

@@ -1,6 +1,7 @@
 //! The lock agent, event by event.
 
 mod callbacks;
+mod deadlocks;
 
 use core::time::Duration;
 

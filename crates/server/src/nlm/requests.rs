@@ -124,6 +124,18 @@ impl<'r, 'c> NlmRequest<'r, 'c> {
         Ok(self.request.resolve(handle.bytes())?)
     }
 
+    /// A file that may not exist any more, nor its export, so that what is left of it is released.
+    fn resolve_known(&mut self, handle: NetObj<'_>) -> Result<FileKey, LockRefusal> {
+        match self.resolve(handle) {
+            Ok(target) => Ok(target.file_key()),
+            Err(LockRefusal::Status(NlmStat4::StaleFh)) => {
+                let HandleContents { file_system, node, .. } = self.service().key.verify(handle.bytes())?;
+                Ok(FileKey { file_system, node })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Refuses files that the caller could not open: for reading (read locks), or for writing. The
     /// owner may have opened it before its mode changed. (knfsd: `NFSD_MAY_LOCK`)
     fn check_access(&mut self, target: &VerifiedHandle<'_>, asked: Access) -> Result<(), LockRefusal> {
@@ -288,9 +300,13 @@ fn locked(call: &mut NlmRequest<'_, '_>, arguments: &NlmLockArguments<'_>, monit
     if call.is_false_reclaim(reclaim) {
         return Err(NlmStat4::DeniedGracePeriod.into());
     }
+    // Here, because the grace period may end before the lock service looks, and delegations would
+    // not be recalled then.
+    if !reclaim && call.service().is_in_grace() {
+        return Err(NlmStat4::DeniedGracePeriod.into());
+    }
     // A client that has a delegation keeps its locks for reading to itself.
-    // In the grace period it is refused.
-    let change = if exclusive && !reclaim && !call.service().is_in_grace() {
+    let change = if exclusive && !reclaim {
         let wanted = WantedFromFile::Lock { svid: lock.svid, range };
         Some(call.begin_change(&target, ChangeKind::Data, lock.oh.bytes(), wanted)?)
     } else {
@@ -325,7 +341,8 @@ fn locked(call: &mut NlmRequest<'_, '_>, arguments: &NlmLockArguments<'_>, monit
     drop(change);
     // UNLOCK leaves a request in the queue.
     if matches!(outcome, LockOutcome::Blocked(_)) && is_given_up() {
-        let _ = service.locks.cancel(&target, &request.owner, lock_type, range, service.clock.now());
+        let _ =
+            service.locks.cancel(&target.file_key(), &request.owner, lock_type, range, service.clock.now());
         return Err(NlmStat4::DeniedGracePeriod.into());
     }
     Ok(match outcome {
@@ -367,16 +384,17 @@ pub(super) fn cancel(
     finish(call, arguments.cookie, Some(&arguments.lock), done, results)
 }
 
+/// Needs no right, as [`unlocked`].
 fn cancelled(call: &mut NlmRequest<'_, '_>, arguments: &NlmCancelArguments<'_>) -> Done {
     let lock = &arguments.lock;
-    let target = call.resolve(lock.fh)?;
+    let file = call.resolve_known(lock.fh)?;
     let range = lock.range().ok_or(Fault::Fbig)?;
     let (owner, lock_type) = (call.owner(lock), lock_type(arguments.exclusive));
     let service = call.service();
     let wanted = WantedFromFile::Lock { svid: lock.svid, range };
-    let has_ended = call.end_deferred(lock.oh.bytes(), &target.file_key(), wanted);
+    let has_ended = call.end_deferred(lock.oh.bytes(), &file, wanted);
     // It may be in the queue as well: it is executed again, or was sent twice.
-    match service.locks.cancel(&target, &owner, lock_type, range, service.clock.now()) {
+    match service.locks.cancel(&file, &owner, lock_type, range, service.clock.now()) {
         CancelOutcome::NotWaiting if !has_ended => Ok(NlmStat4::Denied),
         CancelOutcome::Cancelled | CancelOutcome::NotWaiting => Ok(NlmStat4::Granted),
     }
@@ -396,14 +414,7 @@ pub(super) fn unlock(
 fn unlocked(call: &mut NlmRequest<'_, '_>, arguments: &NlmUnlockArguments<'_>) -> Done {
     let lock = &arguments.lock;
     let service = call.service();
-    let file = match call.resolve(lock.fh) {
-        Ok(target) => target.file_key(),
-        Err(LockRefusal::Status(NlmStat4::StaleFh)) => {
-            let HandleContents { file_system, node, .. } = service.key.verify(lock.fh.bytes())?;
-            FileKey { file_system, node }
-        }
-        Err(error) => return Err(error),
-    };
+    let file = call.resolve_known(lock.fh)?;
     let range = lock.range().ok_or(Fault::Fbig)?;
     call.end_deferred(lock.oh.bytes(), &file, WantedFromFile::Lock { svid: lock.svid, range });
     service.locks.unlock(&file, &call.owner(lock), range, service.clock.now())?;
@@ -469,8 +480,8 @@ pub(super) fn unshare(
 }
 
 fn unshared(call: &mut NlmRequest<'_, '_>, arguments: &NlmShareArguments<'_>) -> Done {
-    let target = call.resolve(arguments.share.fh)?;
-    let (service, file, owner) = (call.service(), target.file_key(), arguments.share.oh.bytes());
+    let file = call.resolve_known(arguments.share.fh)?;
+    let (service, owner) = (call.service(), arguments.share.oh.bytes());
     call.end_deferred(owner, &file, WantedFromFile::Share);
     let mut shares = service.lock_manager.shares.lock();
     shares.unshare(&service.held.shares, &file, call.host(), owner);

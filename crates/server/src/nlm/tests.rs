@@ -34,9 +34,11 @@ use crate::state::FileKey;
 const GRACE: Duration = Duration::from_secs(90);
 const NLM: u32 = nlm4::PROGRAM;
 
-/// Keeps calls until a test takes them, and runs jobs at once.
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Keeps calls until a test takes them, and runs jobs at once, each after those of the test.
 #[derive(Default)]
-struct Peers(Mutex<Vec<PeerCall>>);
+struct Peers(Mutex<Vec<PeerCall>>, Mutex<Vec<Job>>);
 
 impl LockPeers for Peers {
     fn call(&self, call: PeerCall) -> bool {
@@ -44,8 +46,9 @@ impl LockPeers for Peers {
         true
     }
 
-    fn run(&self, job: Box<dyn FnOnce() + Send>) {
-        job();
+    fn run(&self, job: Job) {
+        let before = std::mem::take(&mut *self.1.lock());
+        before.into_iter().chain([job]).for_each(|job| job());
     }
 
     fn watch(&self, _: IpAddr, _: bool) {}
@@ -270,6 +273,17 @@ impl Server {
 
     fn answer(&self, from: From, granted: &GrantedLock, outcome: GrantedCallOutcome) {
         self.service.grant_answered(from.ip(), granted.id, outcome, Duration::from_millis(1));
+    }
+
+    /// A request for the whole file that waits for a delegation.
+    fn deferred(&self, from: From, wanted: Wanted<'_>) -> Arc<DeferredRequest> {
+        let HandleContents { file_system, node, .. } = self.service.key.verify(&self.file).unwrap();
+        let (file, lock) = (
+            FileKey { file_system, node },
+            WantedFromFile::Lock { svid: wanted.svid, range: ByteRange::WHOLE },
+        );
+        let request = DeferredRequest::new(from.ip(), wanted.oh, file, lock);
+        self.service.lock_manager.deferred.insert(request)
     }
 
     fn notify(&self, from: From, state: i32) {
@@ -522,15 +536,26 @@ fn stale_handles_directories_and_read_only_exports_have_their_statuses() {
 }
 
 #[test]
-fn a_lock_whose_export_was_removed_is_unlocked_by_its_owner_alone() {
+fn what_is_left_of_a_removed_export_is_released_by_its_owner_alone() {
     let server = Server::new();
+    let wait = Wanted { block: true, ..WHOLE };
     assert_eq!(server.lock(A, WHOLE), Granted);
+    assert_eq!(server.lock(B, wait), Blocked);
+    let reserves = (NlmShareAccess::Read, ShareDeny::None);
+    assert_eq!(server.share(A, NlmProcedure::Share, reserves), Granted);
+    // Another request waits for a delegation.
+    let deferred = server.deferred(B, Wanted { svid: 2, ..wait });
     server.service.replace_exports(Vec::new()).unwrap();
     assert_eq!(server.lock(A, WHOLE), StaleFh);
-    assert_eq!(server.unlock(B, WHOLE), Granted, "it has none");
-    assert_eq!(server.service.locks.counts().locks, 1);
-    assert_eq!(server.unlock(A, WHOLE), Granted);
-    assert_eq!(server.service.locks.counts().locks, 0);
+    let held = || (server.service.locks.counts().locks, server.service.locks.counts().waiters);
+    assert_eq!(server.cancel(A, wait), Denied, "it does not wait");
+    assert_eq!((server.cancel(B, wait), held()), (Granted, (1, 0)));
+    assert!(!deferred.has_ended());
+    assert_eq!((server.cancel(B, Wanted { svid: 2, ..wait }), deferred.has_ended()), (Granted, true));
+    assert_eq!((server.unlock(B, WHOLE), held()), (Granted, (1, 0)), "it has none");
+    assert_eq!((server.unlock(A, WHOLE), held()), (Granted, (0, 0)));
+    assert_eq!(server.share(A, NlmProcedure::Unshare, reserves), Granted);
+    assert!(!server.service.lock_manager.shares.lock().has_host(A.ip()));
 }
 
 #[test]
@@ -610,13 +635,7 @@ fn a_cancelled_waiter_is_not_called() {
         let wait = Wanted { block: true, ..WHOLE };
         assert_eq!(server.lock(B, wait), Blocked);
         // The retransmission waits for a delegation.
-        let deferred = is_sent_twice.then(|| {
-            let HandleContents { file_system, node, .. } = server.service.key.verify(&server.file).unwrap();
-            let wanted = WantedFromFile::Lock { svid: wait.svid, range: ByteRange::WHOLE };
-            let file = FileKey { file_system, node };
-            let request = DeferredRequest::new(B.ip(), wait.oh, file, wanted);
-            server.service.lock_manager.deferred.insert(request)
-        });
+        let deferred = is_sent_twice.then(|| server.deferred(B, wait));
         if !is_sent_twice {
             assert_eq!(server.cancel(B, Wanted { offset: 1, ..wait }), Denied, "another range");
         }
@@ -849,6 +868,20 @@ fn after_a_restart_hosts_reclaim_before_others_lock() {
     server.service.forget_hosts_without_locks();
     drop(server);
     assert!(!Server::with(rules, Some(directory.path())).service.is_in_grace());
+}
+
+#[test]
+fn a_lock_that_was_requested_in_the_grace_period_is_denied_if_that_ends_meanwhile() {
+    let server = Server::new();
+    let part = |offset| Wanted { offset, length: 1, ..WHOLE };
+    server.lock_by(A, NlmProcedure::NmLock, part(0));
+    let grace = Arc::clone(server.service.locks.grace());
+    grace.begin_for_others(GRACE);
+    // Its first monitored lock has the host recorded.
+    server.peers.1.lock().push(Box::new(move || grace.end()));
+    assert_eq!(server.lock(A, part(1)), DeniedGracePeriod, "no delegation was recalled for it");
+    server.service.locks.grace().end();
+    assert_eq!(server.lock(A, part(1)), Granted);
 }
 
 #[test]

@@ -268,6 +268,8 @@ fn progress(turns: &[Acquisition]) -> Vec<(f64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Args as _;
+
     use super::*;
 
     const MS: u64 = 1_000_000;
@@ -340,6 +342,17 @@ mod tests {
         assert_eq!(most_ahead(&taken, 1000 * MS, &(0..3)), 2, "the third is behind both");
         let run = LockRun::new("local", 3, &plan(), &Acquisitions { turns: taken, is_stopped: false }, None);
         assert_eq!((run.ahead, run.client_ahead), (2, vec![0, 0, 0]));
+    }
+
+    #[test]
+    fn the_help_names_each_figure_of_a_run() {
+        let run = LockRun::new("local", 3, &plan(), &turns(&[(0, 0, 0), (1, 0, 100)]), None);
+        let figures = serde_json::to_value(&run).expect("JSON");
+        let command = super::super::BenchLockArguments::augment_args(clap::Command::new("lock"));
+        let help = command.get_after_help().expect("a help").to_string();
+        for figure in figures.as_object().expect("an object").keys() {
+            assert!(help.contains(&format!("\"{figure}\"")), "{figure}");
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ const SERVER_FIRST_PROCESSES: u32 = 200;
 #[command(
     after_help = "Runs are interleaved: mount, local, mount, local; with --floor and --server-first: mount, local, floor, server-first, mount. A lock granted after --seconds have passed counts as part of the drain.\n\
                   JSON: {\"server\",\"vers\",\"options\",\"clients\",\"hold\",\"rest\",\"seconds\",\"runs\":[{\"place\":\"local|mount|floor|server-first\",\"processes\",\"grabs\",\"ideal_grabs\",\n\
-                  \"client_grabs\":[n],\"drain_grabs\",\"drain_seconds\",\"ideal_drain_seconds\",\"jain\",\"fifo_jain\",\"ahead\",\"wait_p50\",\"wait_p99\",\"wait_max\",\"wrong\",\"stopped\",\n\
+                  \"client_grabs\":[n],\"drain_grabs\",\"drain_seconds\",\"ideal_drain_seconds\",\"jain\",\"fifo_jain\",\"ahead\",\"client_ahead\":[n],\"wait_p50\",\"wait_p99\",\"wait_max\",\"wrong\",\"stopped\",\n\
                   \"turn\":{\"beyond_hold\",\"LOCK\",\"UNLOCK\",\"GRANTED\",\"rest\"},\"cost\":{\"requests\":{\"LOCK\",\"UNLOCK\",\"CANCEL\",\"TEST\",\"GRANTED\"},\"denied\",\"client_cpu\",\"server_cpu\"}}]}; times are in seconds\n\
                   turn: the mean time of a turn beyond the hold. Of it LOCK, UNLOCK and GRANTED (waits for the callback of a blocked LOCK) are the server's and the network's,\n\
                   as the mounts measured them; rest is that of the mount, the kernel and the processes. Of several clients there is no rest: their requests overlap the turns.\n\

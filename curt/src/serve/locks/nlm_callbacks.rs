@@ -151,7 +151,7 @@ enum Expectation {
 #[derive(Debug)]
 struct Failure {
     error: CallError,
-    /// Whether the host may have received the call.
+    /// Whether the host's lock manager may have received the call.
     is_sent: bool,
 }
 
@@ -485,18 +485,26 @@ impl HostState {
                 empty.insert(connected.map_err(Failure::not_sent)?)
             }
         };
-        let reply = call(connection);
-        if let Err(
-            CallError::Closed
-            | CallError::Unreachable(_)
-            | CallError::TimedOut { .. }
-            | CallError::Malformed(_),
-        ) = &reply
-        {
-            self.connection = None;
-        }
-        // A datagram that no socket was there for was not received.
-        reply.map_err(|error| Failure { is_sent: !matches!(error, CallError::Unreachable(_)), error })
+        call(connection).map_err(|error| {
+            let (is_sent, is_kept) = match &error {
+                CallError::Closed | CallError::TimedOut { .. } | CallError::Malformed(_) => (true, false),
+                // A datagram that no socket was there for was not received.
+                CallError::Unreachable(_)
+                // Another program has the port since the portmapper was asked, or one that takes
+                // no calls of this host: RPC refuses the call before the lock manager gets it.
+                | CallError::ProgramUnavailable
+                | CallError::ProgramMismatch(_)
+                | CallError::RpcMismatch(_)
+                | CallError::Denied(_) => (false, false),
+                CallError::ProcedureUnavailable | CallError::GarbageArguments => (false, true),
+                // It may have been executed: SYSTEM_ERR.
+                _ => (true, true),
+            };
+            if !is_kept {
+                self.connection = None;
+            }
+            Failure { error, is_sent }
+        })
     }
 
     fn note_failure(&mut self, failure: Option<&CallError>, now: Instant) {
@@ -723,6 +731,58 @@ mod tests {
         // Until the pause is over the host is not called.
         let next = host.call(address.ip(), None, NlmProcedure::Granted, &[0; 8]);
         assert!(matches!(next, Err(Failure { is_sent: false, .. })), "{next:?}");
+    }
+
+    /// A host whose lock manager answers each of `calls` calls with these words behind the xid.
+    fn answering(answer: &'static [u32], calls: usize) -> (HostState, IpAddr, thread::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let address = listener.local_addr().expect("its address");
+        let local = LocalAddress { ip: None, is_port_reserved: false };
+        let connection = SingleCalls::tcp(local, address, TIMEOUT).expect("a connection");
+        let peer = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("the connection");
+            for _ in 0..calls {
+                let mut call = [0; 4 + 40];
+                stream.read_exact(&mut call).expect("the call");
+                let length = u32::try_from(4 + 4 * answer.len()).expect("short");
+                let mut reply = (1 << 31 | length).to_be_bytes().to_vec();
+                reply.extend_from_slice(&call[4..8]);
+                reply.extend(answer.iter().flat_map(|word| word.to_be_bytes()));
+                stream.write_all(&reply).expect("the reply");
+            }
+        });
+        (HostState { connection: Some(connection), ..HostState::default() }, address.ip(), peer)
+    }
+
+    // SEMANTICS: lockd-11.
+    #[test]
+    fn a_grant_that_rpc_refuses_has_not_reached_the_lock_manager() {
+        // Behind the xid: REPLY, accepted or denied, and why (RFC 5531, section 9).
+        let refusals: [(&[u32], usize, bool); 7] = [
+            // PROG_UNAVAIL, PROG_MISMATCH: the port has another program.
+            (&[1, 0, 0, 0, 1], 1, false),
+            (&[1, 0, 0, 0, 2, 1, 3], 1, false),
+            // RPC_MISMATCH, AUTH_TOOWEAK.
+            (&[1, 1, 0, 2, 2], 1, false),
+            (&[1, 1, 1, 5], 1, false),
+            // PROC_UNAVAIL, of GRANTED and of GRANTED_MSG.
+            (&[1, 0, 0, 0, 3], 2, true),
+            // GARBAGE_ARGS; SYSTEM_ERR may come after the call was executed.
+            (&[1, 0, 0, 0, 4], 1, true),
+            (&[1, 0, 0, 0, 5], 1, true),
+        ];
+        for (answer, calls, is_connected) in refusals {
+            let (mut host, address, peer) = answering(answer, calls);
+            let PeerCallKind::Granted(granted) = granted(1, 1).kind else { panic!("a GRANTED") };
+            let outcome = host.grant(address, None, &granted);
+            let is_unknown = answer == [1, 0, 0, 0, 5];
+            let expected =
+                if is_unknown { GrantedCallOutcome::Unanswered } else { GrantedCallOutcome::Undelivered };
+            assert_eq!(outcome, Some(expected), "{answer:?}");
+            assert_eq!(host.connection.is_some(), is_connected, "{answer:?}: the portmapper is asked again");
+            assert_eq!((host.failures, host.retry_at), (0, None));
+            peer.join().expect("the peer");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use curt_policy::locks::LockOrder;
 use curt_policy::{AccessMode, FillMode, ListingMode, RacyGuard};
 
 use super::super::value_syntax::{number, one_of, port, seconds, short_time, size};
-use super::row::{OptionRow, flag, refused, set, valued_own};
+use super::row::{OptionRow, flag, set, valued_own};
 
 /// Consecutive hand-offs of a lock: beyond it other machines would wait too long.
 pub(crate) const HANDOFFS_MAX: u32 = 16;
@@ -49,8 +49,6 @@ pub(super) const ROWS: &[OptionRow] = &[
     valued_own("locks", "local-first|server-first", |s, v| set(&mut s.locks.order, one_of(v, LOCK_ORDERS)?)),
     valued_own("lockhandoff", "N", |s, v| set(&mut s.locks.handoffs, Some(number(v, 0..=HANDOFFS_MAX, "")?))),
     valued_own("lockport", "N", |s, v| set(&mut s.locks.lock_port, port(v)?)),
-    refused(
-        "statdport",
-        "servers find the status monitor of a client by its portmapper alone: run rpcbind, and rpc.statd with --port",
-    ),
+    valued_own("lockcallbackport", "N", |s, v| set(&mut s.locks.callback_ports.lock_manager, port(v)?)),
+    valued_own("statdport", "N", |s, v| set(&mut s.locks.callback_ports.status_monitor, port(v)?)),
 ];

@@ -172,3 +172,28 @@ fn a_lock_that_was_sent_twice_is_unlocked_once_more_when_no_copy_is_on_its_way()
     assert_eq!(waits.asked_after_timers(LockReply::Granted), 1);
     assert!(waits.agent.is_idle());
 }
+
+#[test]
+fn a_lock_that_was_sent_twice_is_not_undone_while_its_owner_has_locked_the_bytes_otherwise() {
+    // The type that was sent twice, and the one that the owner has.
+    for (sent, held) in [(WRITE, READ), (READ, WRITE)] {
+        let mut mount = mount();
+        let id = LockCallId { file: FILE, request: LockRequestId(70), owner: process(1) };
+        mount.lock(1, process(1), sent, bytes(0, 9));
+        let actions = mount.agent.sent_again(id, bytes(0, 9), sent);
+        mount.act(actions);
+        mount.serve();
+        mount.lock(2, process(1), held, bytes(0, 4));
+        mount.serve();
+        assert_eq!(mount.answers(), [(1, OK), (2, OK)]);
+        mount.fire();
+        assert_eq!(mount.asked(), [], "neither unlocked nor locked again");
+        assert_eq!(mount.timers.last().map(|(_, after)| *after), Some(Duration::from_secs(60)));
+        mount.unlock(3, process(1), bytes(0, 9));
+        mount.serve();
+        mount.fire();
+        assert_eq!(mount.asked(), [(process(1), bytes(0, 9), LockProcedure::Unlock)]);
+        mount.serve();
+        assert!(mount.agent.is_idle());
+    }
+}

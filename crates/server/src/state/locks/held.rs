@@ -121,6 +121,11 @@ impl HeldLocks {
         own.iter().any(|index| self.node(*index).lock_type.conflicts(lock_type))
     }
 
+    /// The locks of `owner` that have bytes in the range.
+    pub(super) fn parts_of(&self, owner: OwnerId, range: ByteRange) -> Vec<HeldPart> {
+        self.of_owner(owner, range).into_iter().map(|index| self.node(index).part()).collect()
+    }
+
     /// Whether `owner` holds any lock.
     pub(super) fn holds(&self, owner: OwnerId) -> bool {
         let mut at = self.owners;

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use curt_types::ByteRange;
 
 use super::callbacks::ANSWER_MAX;
-use super::held::{Change, HeldPart};
+use super::held::{Change, HeldLocks, HeldPart};
 use super::queue::{
-    ClientQueue, LocalPoll, PendingGrant, Transmission, WaitQueue, Waiter, WaiterState, exclude,
+    ClientQueue, LocalPoll, PendingGrant, Transmission, WaitQueue, Waiter, WaiterState, WantedRanges,
+    count_visit, exclude,
 };
 use super::ranges::{Barrier, RangeSet};
 use super::requests::{CallbackStyle, LockCallback};
@@ -36,15 +37,29 @@ struct PromotionScan {
     may_pass: Option<bool>,
     /// The waiters so far that still wait.
     in_front: Vec<HeldPart>,
-    /// The ranges that became less locked meanwhile.
+    /// The ranges of all waiters, when they are needed. Those of waiters that leave meanwhile stay.
+    wanted: Option<WantedRanges>,
+    /// The ranges that became less locked meanwhile, or whose waiters may pass others now.
     weakened: RangeSet,
 }
 
 impl PromotionScan {
     /// Whether a waiter so far that still wants the same bytes is not passed.
-    fn is_behind(&self, wanted: &HeldPart, passed: &RangeSet) -> bool {
+    fn is_behind(&mut self, queue: &WaitQueue, held: &HeldLocks, wanted: &HeldPart) -> bool {
+        if !self.barrier.conflicts(wanted.lock_type, wanted.range) {
+            return false;
+        }
         // The barrier also has the bytes of waiters of the same owner, and of those passed.
-        let mut in_front = self.in_front.iter().filter(|other| exclude(other, wanted));
+        let in_front = self.in_front.iter().inspect(|_| count_visit());
+        let mut in_front = in_front.filter(|other| exclude(other, wanted)).peekable();
+        if in_front.peek().is_none() {
+            return false;
+        }
+        let ranges = self.wanted.get_or_insert_with(|| queue.wanted_ranges());
+        if !ranges.may_pass(held, wanted) {
+            return true;
+        }
+        let passed = queue.passed_by(held, wanted.owner);
         in_front.any(|other| !passed.overlaps(other.range))
     }
 }
@@ -75,7 +90,7 @@ impl LockTable {
         }
     }
 
-    /// One pass over the queue. Returns what became less locked by the grants themselves.
+    /// One pass over the queue. Returns what has to be looked at again because of the grants.
     fn promote_in(
         &mut self,
         slot: FileSlot,
@@ -93,16 +108,14 @@ impl LockTable {
             turns.retain_mut(|turn| {
                 let Some(waiter) = queue.clients[turn.at].waiters.get(turn.next) else { return false };
                 let wanted = waiter.wanted;
+                count_visit();
                 if self.is_over(slot, &mut pass, queue, freed) {
                     return true;
                 }
-                let held = &self.files[slot.0 as usize].held;
-                let is_behind = pass.barrier.conflicts(wanted.lock_type, wanted.range);
-                let may_pass = is_behind && held.holds(wanted.owner);
-                let passed = if may_pass { queue.passed_by(held, wanted.owner) } else { RangeSet::default() };
+                let is_next = self.is_next(slot, queue, waiter, freed, &mut pass, now);
                 let ClientQueue { client, waiters } = &mut queue.clients[turn.at];
                 let waiter = &mut waiters[turn.next];
-                match self.consider(slot, waiter, &passed, freed, &mut pass, now, callbacks) {
+                match self.consider(slot, waiter, is_next, &mut pass, now, callbacks) {
                     PromotionOutcome::Stays => turn.next += 1,
                     PromotionOutcome::Reserved => {
                         served.push(*client);
@@ -117,6 +130,10 @@ impl LockTable {
                         let is_older = |other: &HeldPart| other.owner == owner && other.range.overlaps(range);
                         self.confirm_in(queue, &is_older);
                         queue.grants.push(grant);
+                        if self.owners.waits(owner) {
+                            // See `let_owner_pass`.
+                            pass.weakened.extend(queue.wanted_by(owner));
+                        }
                     }
                     PromotionOutcome::Leaves => {
                         queue.len -= 1;
@@ -156,28 +173,40 @@ impl LockTable {
         found
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the waiter, and what the pass has found so far")]
+    /// Whether it is a waiter's turn, and nothing that clients hold is in its way.
+    fn is_next(
+        &self,
+        slot: FileSlot,
+        queue: &WaitQueue,
+        waiter: &Waiter,
+        freed: &RangeSet,
+        pass: &mut PromotionScan,
+        now: Instant,
+    ) -> bool {
+        let HeldPart { owner, lock_type, range } = waiter.wanted;
+        let held = &self.files[slot.0 as usize].held;
+        waiter.state == WaiterState::Waiting
+            && waiter.poll.is_none_or(|poll| poll.at <= now)
+            && freed.overlaps(range)
+            && held.conflict(Some(owner), lock_type, range).is_none()
+            // Takes the most time: it may look at all waiters.
+            && !pass.is_behind(queue, held, &waiter.wanted)
+    }
+
     fn consider(
         &mut self,
         slot: FileSlot,
         waiter: &mut Waiter,
-        passed: &RangeSet,
-        freed: &RangeSet,
+        is_next: bool,
         pass: &mut PromotionScan,
         now: Instant,
         callbacks: &mut Vec<LockCallback>,
     ) -> PromotionOutcome {
         let wanted = waiter.wanted;
-        let HeldPart { owner, lock_type, range } = wanted;
-        let entry = &self.files[slot.0 as usize];
+        let HeldPart { lock_type, range, .. } = wanted;
         if !waiter.precedes_waiters(now) {
             return PromotionOutcome::Stays;
         }
-        let is_next = waiter.state == WaiterState::Waiting
-            && waiter.poll.is_none_or(|poll| poll.at <= now)
-            && freed.overlaps(range)
-            && entry.held.conflict(Some(owner), lock_type, range).is_none()
-            && (!pass.barrier.conflicts(lock_type, range) || !pass.is_behind(&wanted, passed));
         pass.barrier.add(lock_type, range);
         if !is_next {
             pass.in_front.push(wanted);
@@ -193,7 +222,7 @@ impl LockTable {
                 Err(NotGranted::Local(_)) => true,
             },
             Some(CallbackStyle::Notified) | None => {
-                let local = entry.local.as_deref();
+                let local = self.files[slot.0 as usize].local.as_deref();
                 local.and_then(|local| local_holder(local, lock_type, range)).is_some()
             }
         };

@@ -12,7 +12,7 @@ use curt_types::{ByteRange, FileHandle, LockType};
 
 use super::held::{HeldLocks, HeldPart};
 use super::owners::OwnerId;
-use super::ranges::RangeSet;
+use super::ranges::{Barrier, RangeSet};
 use super::requests::{CallbackId, CallbackStyle, LockCallback, LockClient, LockFile, LockHolder};
 
 /// A request that is repeated keeps its place, or a range, for this number of the client's
@@ -185,7 +185,7 @@ impl WaitQueue {
 
     /// All waiters, those of one client after those of the other.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Waiter> {
-        self.clients.iter().flat_map(|queue| &queue.waiters)
+        self.clients.iter().flat_map(|queue| &queue.waiters).inspect(|_| count_visit())
     }
 
     pub(super) fn find(&mut self, is_wanted: impl Fn(&Waiter) -> bool) -> Option<&mut Waiter> {
@@ -261,6 +261,59 @@ impl WaitQueue {
         passed.extend(dependent.filter_map(|wanted| all.around(wanted.range)));
         passed
     }
+
+    /// The ranges that an owner waits for.
+    pub(super) fn wanted_by(&self, owner: OwnerId) -> impl Iterator<Item = ByteRange> {
+        self.iter()
+            .map(|waiter| waiter.wanted)
+            .filter(move |wanted| wanted.owner == owner)
+            .map(|wanted| wanted.range)
+    }
+
+    /// The ranges of all waiters.
+    pub(super) fn wanted_ranges(&self) -> WantedRanges {
+        let mut ranges = WantedRanges::default();
+        for HeldPart { lock_type, range, .. } in self.iter().map(|waiter| waiter.wanted) {
+            ranges.all.add(range);
+            ranges.by_type.add(lock_type, range);
+        }
+        ranges
+    }
+}
+
+/// The ranges of the waiters of a queue.
+#[derive(Debug, Default)]
+pub(super) struct WantedRanges {
+    all: RangeSet,
+    by_type: Barrier,
+}
+
+impl WantedRanges {
+    /// The bytes around those of a waiter, as far as the ranges of waiters touch.
+    pub(super) fn around(&self, wanted: &HeldPart) -> Option<ByteRange> {
+        self.all.around(wanted.range)
+    }
+
+    /// Whether a waiter may pass others that want its bytes, see [`WaitQueue::passed_by`]: its
+    /// owner has locks near them for which others may wait. The ranges of its owner's own waiters
+    /// are among those that are compared, so `true` is no answer.
+    pub(super) fn may_pass(&self, held: &HeldLocks, wanted: &HeldPart) -> bool {
+        let Some(near) = self.around(wanted) else { return false };
+        let own = held.parts_of(wanted.owner, near);
+        own.iter().any(|part| self.by_type.conflicts(part.lock_type, part.range))
+    }
+}
+
+/// Counts the visit of a waiter, for tests of how many a request makes.
+pub(super) fn count_visit() {
+    #[cfg(test)]
+    VISITS.with(|visits| visits.set(visits.get() + 1));
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The number of waiters visited by this thread.
+    pub(super) static VISITS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 impl WaitQueue {

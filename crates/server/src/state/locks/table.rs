@@ -185,10 +185,7 @@ impl LockTable {
                     self.end_wait(slot, &wanted);
                 }
                 self.promote(slot, weakened(&change, Some(lock_type)), now, callbacks);
-                if matches!(wait, LockWait::No) {
-                    // Waiters may wait for the new lock now.
-                    self.pass_waiters(slot, now, callbacks);
-                }
+                self.let_owner_pass(slot, owner, now, callbacks);
                 LockOutcome::Granted
             }
             Err(NotGranted::Limit) => LockOutcome::Denied(LockDenial::NoLocks),
@@ -255,7 +252,7 @@ impl LockTable {
             timer: None,
         };
         if self.enqueue(file, slot, waiter, now) {
-            self.pass_waiters(slot, now, callbacks);
+            self.let_holders_pass(slot, &wanted, now, callbacks);
             return LockOutcome::Blocked(holder);
         }
         LockOutcome::Denied(match style {
@@ -288,12 +285,44 @@ impl LockTable {
         true
     }
 
-    /// A waiter may wait for the locks of an owner that waits itself, since one of them is new:
-    /// that owner then passes others.
-    fn pass_waiters(&mut self, slot: FileSlot, now: Instant, callbacks: &mut Vec<LockCallback>) {
+    /// An owner has a new lock. If the owner waits, waiters may wait for that lock: the owner then
+    /// passes others.
+    fn let_owner_pass(
+        &mut self,
+        slot: FileSlot,
+        owner: OwnerId,
+        now: Instant,
+        callbacks: &mut Vec<LockCallback>,
+    ) {
+        if !self.owners.waits(owner) {
+            return;
+        }
         let Some(queue) = self.files[slot.0 as usize].queue.as_deref() else { return };
-        if queue.len > 1 && self.any_holder_waits(slot, queue) {
-            self.promote(slot, RangeSet::of(ByteRange::WHOLE), now, callbacks);
+        let mut wanted = RangeSet::default();
+        wanted.extend(queue.wanted_by(owner));
+        self.promote(slot, wanted, now, callbacks);
+    }
+
+    /// A request is queued. If it, or one that its range touches, waits for a lock of an owner that
+    /// waits itself, that owner may pass others now.
+    fn let_holders_pass(
+        &mut self,
+        slot: FileSlot,
+        queued: &HeldPart,
+        now: Instant,
+        callbacks: &mut Vec<LockCallback>,
+    ) {
+        let FileLocks { held, queue, .. } = &self.files[slot.0 as usize];
+        let Some(queue) = queue.as_deref() else { return };
+        if queue.len < 2 || !self.any_holder_waits(slot, queue) {
+            return;
+        }
+        // All who wait for one another are within this range, and the locks that they wait for.
+        let Some(near) = queue.wanted_ranges().around(queued) else { return };
+        let mut found = false;
+        held.visit(near, &mut |part| found = found || self.owners.waits(part.owner));
+        if found {
+            self.promote(slot, RangeSet::of(near), now, callbacks);
         }
     }
 

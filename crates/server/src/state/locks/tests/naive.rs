@@ -89,10 +89,6 @@ impl Naive {
         self.held.keys().any(|holder| *holder != wanted.who && self.blocks(*holder, wanted))
     }
 
-    fn holds(&self, who: Who) -> bool {
-        self.held.get(&who).is_some_and(|held| held.iter().any(Option::is_some))
-    }
-
     fn covers(&self, wanted: &Wanted) -> bool {
         let is_enough = |held: Option<LockType>| held.is_some_and(|held| held >= wanted.lock_type);
         self.held.get(&wanted.who).is_some_and(|held| wanted.cells.iter().all(|cell| is_enough(held[cell])))
@@ -166,9 +162,7 @@ impl Naive {
                 self.leave(&wanted);
             }
             let mut granted = self.promote(weaker);
-            if !waits {
-                granted.extend(self.pass());
-            }
+            granted.extend(self.promote(self.wanted_by(wanted.who)));
             return (Answer::Granted, granted);
         }
         if !waits {
@@ -188,14 +182,44 @@ impl Naive {
             Some((_, queue)) => queue.push(wanted),
             None => self.queues.insert(self.queues.len() - before, (client, vec![wanted])),
         }
-        (Answer::Blocked, self.pass())
+        (Answer::Blocked, self.promote(self.near(&wanted)))
     }
 
-    /// Owners that wait may pass others from now on.
-    fn pass(&mut self) -> Vec<Wanted> {
-        let waiters = self.waiters();
-        let promote = waiters.len() > 1 && waiters.iter().any(|waiter| self.holds(waiter.who));
-        if promote { self.promote([true; CELLS]) } else { Vec::new() }
+    /// The parts that an owner waits for: it may pass others when it has a new lock.
+    fn wanted_by(&self, who: Who) -> [bool; CELLS] {
+        let mut cells = [false; CELLS];
+        for waiter in self.waiters().iter().filter(|waiter| waiter.who == who) {
+            waiter.cells.iter().for_each(|cell| cells[cell] = true);
+        }
+        cells
+    }
+
+    /// The parts around those of a new waiter, as far as waiters touch, if an owner that waits
+    /// holds any of them.
+    fn near(&self, queued: &Wanted) -> [bool; CELLS] {
+        let (mut near, mut rest) = (vec![*queued], self.waiters());
+        while let Some(at) =
+            rest.iter().position(|waiter| near.iter().any(|other| other.cells.touches(waiter.cells)))
+        {
+            near.push(rest.remove(at));
+        }
+        let mut cells = [false; CELLS];
+        near.iter().flat_map(|waiter| waiter.cells.iter()).for_each(|cell| cells[cell] = true);
+        let holds_near = |waiter: &Wanted| {
+            let held = self.held.get(&waiter.who).copied().unwrap_or_default();
+            (0..CELLS).any(|cell| cells[cell] && held[cell].is_some())
+        };
+        if self.waiters().iter().any(holds_near) { cells } else { [false; CELLS] }
+    }
+
+    /// Each waiter that could pass all others that want its bytes, and waits for no lock, has it.
+    fn assert_passed(&self) {
+        for waiter in self.waiters() {
+            let (others, passed) = (self.waiters(), self.passed(waiter.who));
+            let mut others = others.iter().filter(|other| other.excludes(&waiter)).peekable();
+            let waits = others.peek().is_none() || others.any(|other| !passed.contains(other));
+            assert!(waits || self.conflicts(&waiter), "{waiter:?} has not passed others");
+        }
     }
 
     fn unlock(&mut self, who: Who, cells: Cells) -> Vec<Wanted> {
@@ -260,6 +284,8 @@ impl Naive {
                 self.grants.push(Grant { wanted, before });
                 let queue = self.queues.iter_mut().find(|queue| queue.0 == wanted.who.client).unwrap();
                 queue.1.retain(|waiter| *waiter != wanted);
+                let passing = self.wanted_by(wanted.who);
+                (0..CELLS).for_each(|cell| weaker[cell] |= passing[cell]);
                 served.push(wanted);
             }
             for wanted in &served {
@@ -428,6 +454,7 @@ impl Both {
     }
 
     fn compare(&self) {
+        self.naive.assert_passed();
         for (who, held) in &self.naive.held {
             for (cell, lock_type) in held.iter().enumerate().filter_map(|(cell, held)| Some((cell, (*held)?)))
             {

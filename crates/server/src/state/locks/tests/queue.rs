@@ -1,6 +1,6 @@
 //! Who waits, whose turn it is, and what callbacks and their answers do.
 
-use super::super::queue::REPEAT_MIN;
+use super::super::queue::{REPEAT_MIN, VISITS};
 use super::*;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -120,6 +120,52 @@ fn a_waiter_that_gets_another_lock_meanwhile_passes_those_that_now_wait_for_it()
     fixture.unlock(second, WHOLE);
     fixture.unlock(holder, WHOLE);
     assert_eq!(fixture.called_and_accepted(), [first]);
+}
+
+/// The largest number of waiters that a request visits, if this number of owners each hold a byte
+/// and wait for another one: all for the same, or each for one of its own behind a writer.
+fn visits_of_a_request(owners: u32, behind_writer: bool) -> u64 {
+    let mut fixture = Fixture::new();
+    let mut visited = 0;
+    let mut count = |fixture: &mut Fixture, request: &dyn Fn(&mut Fixture)| {
+        let before = VISITS.get();
+        request(fixture);
+        visited = visited.max(VISITS.get() - before);
+    };
+    let (holder, writer, other) = (who(1, 0), who(2, 0), who(3, 0));
+    let byte = |number: u32| bytes(number.into(), number.into());
+    fixture.take(holder, WRITE, bytes(0, owners.into()));
+    if behind_writer {
+        fixture.queue(writer, WRITE, bytes(0, owners.into()), Waits::Granted);
+    }
+    for number in 0..owners {
+        fixture.take(who(4, number), WRITE, byte(10_000 + number));
+    }
+    for number in 0..owners {
+        let wanted = byte(if behind_writer { number } else { 0 });
+        count(&mut fixture, &|fixture| fixture.queue(who(4, number), WRITE, wanted, Waits::Granted));
+    }
+    // Locks of one that does not wait, and of one that waits; a wait for that of another waiter.
+    count(&mut fixture, &|fixture| fixture.take(other, WRITE, byte(20_000)));
+    count(&mut fixture, &|fixture| fixture.take(who(4, 1), WRITE, byte(20_001)));
+    count(&mut fixture, &|fixture| fixture.queue(other, WRITE, byte(10_000), Waits::Granted));
+    // The writer still waits for the last byte.
+    count(&mut fixture, &|fixture| fixture.unlock(holder, bytes(1, u64::from(owners) - 1)));
+    assert_eq!(fixture.called(), []);
+    count(&mut fixture, &|fixture| fixture.unlock(holder, WHOLE));
+    let next = if behind_writer { writer } else { who(4, 0) };
+    assert_eq!(fixture.called_and_accepted(), [next]);
+    visited
+}
+
+#[test]
+fn a_request_visits_each_waiter_a_few_times_also_if_all_of_them_hold_locks() {
+    for behind_writer in [false, true] {
+        for owners in [200, 2_000] {
+            let visits = visits_of_a_request(owners, behind_writer);
+            assert!(visits < 10 * u64::from(owners), "{visits} of {owners} owners, {behind_writer}");
+        }
+    }
 }
 
 #[test]
