@@ -2,6 +2,7 @@
 //! mount of its own host with NFSv3 and NLM.
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -22,7 +23,39 @@ const CALLED_BACK: f64 = 15.0;
 const APPEND: &str = "(for n in $(seq 150); do echo $n >>/mnt/nfs/log || touch /run/failed; sleep 0.02; done; \
     touch /run/appended) >/dev/null 2>&1 &";
 const APPENDED: &str = "until [[ -e /run/appended ]]; do sleep 0.1; done; \
-    [[ ! -e /run/failed && $(wc -l </mnt/nfs/log) == 150 ]]";
+    [[ ! -e /run/failed ]] && seq 150 | cmp - /mnt/nfs/log";
+
+/// Increments a number in a file, each time with the file locked, until it is stopped. It asks for
+/// the lock again and again: a process that waits is called back, and asks for nothing in the grace
+/// period. While it is held up, it has the lock and has read the number. Without the page cache,
+/// because two changes within a tick of the server's clock may look like one.
+const COUNTER: &str = r#"
+import fcntl, os, time
+file = os.open("/mnt/nfs/counter", os.O_RDWR | os.O_DIRECT)
+count = 0
+while not os.path.exists("/run/stop"):
+    time.sleep(0.02)
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        continue
+    number = int(os.pread(file, 20, 0))
+    while os.path.exists("/run/hold"):
+        open("/run/holds", "w").close()
+        time.sleep(0.02)
+    os.pwrite(file, b"%10d" % (number + 1), 0)
+    fcntl.lockf(file, fcntl.LOCK_UN)
+    count += 1
+print("COUNTED", count)
+"#;
+/// Has the counter stop where it has the lock.
+const HOLD: &str = "touch /run/hold; until [[ -e /run/holds ]]; do sleep 0.02; done";
+/// Waits until the client has sent a LOCK. Those that reclaim are sent before `stat -f` returns.
+const ASKS: &str = "locks() { sed -n 's/^.*\\bLOCK: \\([0-9]*\\) .*/\\1/p' /proc/self/mountstats; }; \
+    before=$(locks); until (( $(locks) > before )); do sleep 0.05; done";
+/// Ends the counter, and prints how often it has counted.
+const COUNTED: &str = "touch /run/stop; until [[ -s /run/counted ]]; do sleep 0.1; done; \
+    cat /run/counted; grep -q COUNTED /run/counted";
 
 /// A counter of the server.
 fn counter(network: &Network, name: &str) -> Result<u64> {
@@ -33,6 +66,31 @@ fn wait_for(network: &Network, name: &str, least: u64) -> Result<()> {
     process::until(&format!("{name} is {least}"), MINUTE, || {
         Ok((counter(network, name)? >= least).then_some(()))
     })
+}
+
+/// Has two clients count. The second stops where it has the lock.
+fn start_counting(network: &Network, number: &Path, clients: [&mut LinuxLocker<'_>; 2]) -> Result<()> {
+    fs::write(number, format!("{:10}", 0))?;
+    let script = network.make_directory("commands")?.join("counter.py");
+    fs::write(&script, COUNTER)?;
+    let [first, second] = clients;
+    first.run(&format!("python3 {} >/run/counted 2>&1 &", script.display()))?;
+    second.run(&format!("python3 {} >/run/counted 2>&1 &", script.display()))?;
+    second.run(HOLD)
+}
+
+/// Checks that the number is what the clients have counted, and that each has.
+fn check_sum(number: &Path, counts: [u64; 2]) -> Result<()> {
+    let counter = fs::read_to_string(number)?;
+    let is_sum = counter.trim().parse() == Ok(counts.iter().sum::<u64>());
+    ensure!(is_sum && !counts.contains(&0), "{counts:?} make {counter}");
+    Ok(())
+}
+
+/// How often a client has counted, by its output.
+fn counted(output: &str) -> Result<u64> {
+    let rest = output.split("COUNTED ").nth(1).context("no count")?;
+    Ok(rest.split_whitespace().next().context("no count")?.parse()?)
 }
 
 /// How long a lock took, by the client's output.
@@ -87,13 +145,16 @@ fn linux_clients_of_all_versions_exclude_each_other_and_reclaim_after_a_kill() -
 
     // One holds 13, two 11 and 20 to 24, old 12, the mount 30 and 31.
     one.run(APPEND)?;
+    let number = export.join("counter");
+    start_counting(&network, &number, [&mut one, &mut two])?;
     process::until("lines are appended", MINUTE, || Ok(export.join("log").exists().then_some(())))?;
     server.kill()?;
     server.restart(&network)?;
     let restarted = Instant::now();
-    for client in [&mut one, &mut two] {
-        client.run("stat -f /mnt/nfs >/dev/null")?;
-    }
+    one.run("stat -f /mnt/nfs >/dev/null")?;
+    // Two has the counter locked, and has not reclaimed that yet.
+    one.run(ASKS)?;
+    two.run("stat -f /mnt/nfs >/dev/null && rm /run/hold")?;
     // What nobody had is granted after the grace period only.
     two.ask("lock 90 1", "lock 90 done")?;
     let grace = restarted.elapsed();
@@ -113,7 +174,10 @@ fn linux_clients_of_all_versions_exclude_each_other_and_reclaim_after_a_kill() -
     old.ask("unlock 12 1", "unlock 12 done")?;
     one.ask("try 0 0", "try 0 done")?;
     one.run(APPENDED)?;
+    one.run(COUNTED)?;
+    two.run(COUNTED)?;
     let (of_one, of_two, _) = (one.end()?, two.end()?, old.end()?);
+    check_sum(&number, [counted(&of_one)?, counted(&of_two)?])?;
     let times = [waited(&of_one, "13")?, waited(&of_two, "11")?];
     ensure!(times.iter().all(|time| *time < CALLED_BACK), "the Linux clients polled: {times:?} s");
     Ok(())

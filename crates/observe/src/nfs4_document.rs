@@ -62,6 +62,7 @@ fn markdown() -> String {
         };
         let supported = match operation {
             Nfs4Operation::Illegal => "stands in the reply for unknown operations".into(),
+            Nfs4Operation::SetSsv => "answered; no client can have SP4_SSV".into(),
             _ => supported(properties.unsupported),
         };
         let number = operation.number();

@@ -343,8 +343,7 @@ impl LockService {
         self.run(self.shard_of(id), |table, callbacks| table.answered(client, id, answer, now, callbacks));
     }
 
-    /// Releases all locks of a client and takes its requests out of the queues: it has restarted,
-    /// or its lease has expired.
+    /// Releases all locks of a host and takes its requests out of the queues: it has restarted.
     pub(crate) fn release_client(&self, client: LockClient, now: Instant) {
         self.release_owners(client, &|_, _| true, now);
     }
@@ -590,10 +589,6 @@ impl ClientLocks for NfsLocks {
         let (client, now) = (LockClient::Clientid(client.0), self.clock.now());
         let shard = self.service.shard(file);
         self.service.run(shard, |table, callbacks| table.cancel_based_on(file, client, open, now, callbacks));
-    }
-
-    fn release_client(&self, client: Clientid) {
-        self.service.release_client(LockClient::Clientid(client.0), self.clock.now());
     }
 
     fn clients_waited_for(&self) -> HashSet<Clientid> {

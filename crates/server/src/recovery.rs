@@ -1,10 +1,15 @@
 //! Recovery of NFSv4 clients: the list of those that have state, the grace period, and the end of
 //! leases.
 //!
-//! Invariants: a client is on the list before it gets its first state; it is off the list before
-//! another client gets what it loses, and loses nothing if it cannot be removed from the list; the
-//! list is that of this run before the first state is granted after the grace period. So whatever
-//! a client may reclaim after a restart is still its own (RFC 8881 section 8.4.3).
+//! Invariants: a client is on the list before it gets its first new state; it is off the list
+//! before another client gets what it loses, and loses nothing if it cannot be removed from the
+//! list; the list is that of this run before the first state is granted after the grace period. So
+//! whatever a client may reclaim after a restart is still its own (RFC 8881 section 8.4.3).
+//!
+//! A client that reclaims is on the list of the last run. It comes on that of this run when it
+//! completes its reclaims. If the grace period ends before, the client is on no list and keeps what
+//! it has reclaimed; after another restart it may reclaim nothing, for others may have had, and
+//! given up, what it had not reclaimed yet.
 //!
 //! The grace period lasts as long as the lease before the restart, because that is the lease that
 //! the clients know: each of them sends a request within it. It goes on while they reclaim.
@@ -401,6 +406,34 @@ mod tests {
         let run = Run::start(directory.path());
         assert_eq!(run.open(&run.client(b"absent"), 1, true).err(), Some(StateFault::ReclaimBad));
         assert!(run.open(&run.client(b"third"), 1, true).is_ok());
+    }
+
+    // SEMANTICS: stateful-8.
+    #[test]
+    fn a_client_that_has_not_completed_its_reclaims_does_not_reclaim_after_the_next_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = Run::start(directory.path());
+        assert!(run.open(&run.new_client(b"one"), 1, false).is_ok());
+        drop(run);
+        let run = Run::start(directory.path());
+        let one = run.client(b"one");
+        assert!(run.open(&one, 1, true).is_ok());
+        run.advance(89);
+        run.service.expire_leases();
+        assert!(run.service.is_in_grace());
+        run.advance(2);
+        run.service.expire_leases();
+        assert!(!run.service.is_in_grace());
+        // It keeps what it has, and others may have had the rest.
+        assert!(one.has_states());
+        let two = run.new_client(b"two");
+        assert!(run.open(&two, 2, false).is_ok());
+        assert!(run.service.expire_client(two.id.0));
+        drop(run);
+        let run = Run::start(directory.path());
+        assert!(!run.service.is_in_grace(), "nobody may reclaim");
+        assert!(run.open(&run.new_client(b"three"), 1, false).is_ok());
+        assert_eq!(run.open(&run.client(b"one"), 1, true).err(), Some(StateFault::NoGrace));
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! A change of a file begins with a [`FileChange`]. It begins only if no other client has a
 //! delegation; otherwise those are recalled, and the change has to be tried again. As long as it
 //! lasts, no delegation of the file is granted. So no change goes unnoticed by a holder, whichever
-//! comes first.
+//! comes first. A WRITE with an open recalls nothing, because others have no delegation of a file
+//! that is open for writing. It is a change as well, for its open may end before it does.
 //!
 //! A delegation whose recall is not answered for the time of a lease is overdue, and is revoked; if
 //! a process of this machine waits for it, before the kernel lets that process go on. A file whose
@@ -344,6 +345,14 @@ impl DelegationTable {
         Err(conflict)
     }
 
+    /// Begins a WRITE with an open of the file, which is to be examined afterwards: as long as the
+    /// open exists, others have no delegation.
+    pub(crate) fn begin_write(&self, file: &FileKey) -> FileChange<'_> {
+        let changes = &self.changes[self.place(file) % PLACES];
+        changes.fetch_add(1, Ordering::SeqCst);
+        FileChange(changes)
+    }
+
     /// Begins a change of `file` that is made by the client `by`, unless others have a delegation:
     /// these are not recalled.
     pub(crate) fn begin_change_unless_held(
@@ -411,6 +420,8 @@ impl DelegationTable {
         if !self.is_open_to(place, present, client, is_reclaim, now)
             || !is_told_of_local_changes
             || is_wanted_for_writing()
+            // A WRITE began before its open was examined. If the open has ended since, it is seen.
+            || self.is_changed(place)
         {
             self.count.fetch_sub(1, Ordering::SeqCst);
             return false;
@@ -453,10 +464,15 @@ impl DelegationTable {
         if is_any_changed {
             self.track_changes(now + TRACKED_FOR);
         }
-        let is_changed = is_any_changed || self.changes[place % PLACES].load(Ordering::SeqCst) > 0;
-        !is_changed
+        !is_any_changed
+            && !self.is_changed(place)
             && (is_reclaim || !self.was_recalled(place, now))
             && present.is_none_or(|delegations| takes_holder(&delegations.holders, client))
+    }
+
+    /// Whether somebody changes a file with this place.
+    fn is_changed(&self, place: usize) -> bool {
+        self.changes[place % PLACES].load(Ordering::SeqCst) > 0
     }
 
     /// Whether delegations of files with this place were recalled lately.

@@ -31,9 +31,6 @@ pub(crate) trait ClientLocks: Send + Sync {
     /// Takes the requests of a client that are based on an open of a file out of the queue.
     fn cancel_based_on(&self, file: &FileKey, client: Clientid, open: u64);
 
-    /// Releases the locks of a client in all files, and takes its requests out of the queues.
-    fn release_client(&self, client: Clientid);
-
     /// The clients with locks for which others wait. Of several whose locks are in the way of one
     /// waiter, there may be one only.
     fn clients_waited_for(&self) -> HashSet<Clientid>;

@@ -50,7 +50,8 @@ pub(crate) use self::limits::StateLimits;
 pub(crate) use self::lock_states::{ClientLocks, LockBasis, LockStateOutcome, LockStateRequest, lock_owner};
 pub(crate) use self::opens::{DelegationRefusal, DelegationRequest, OpenGranted, OpenRequest};
 pub(crate) use self::sessions::{
-    CallbackRoute, CallbackRouting, CallbackSecurity, ChannelLimits, CreateSession, Session,
+    CallbackRoute, CallbackRouting, CallbackSecurity, CallbackSlotOutcome, ChannelLimits, CreateSession,
+    SentCallback, Session,
 };
 pub use self::shares::FileKey;
 pub(crate) use self::shares::{IoDirection, ShareBits, ShareHolder, ShareMode, ShareTable, WantedAccess};

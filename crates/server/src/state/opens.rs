@@ -15,7 +15,7 @@ use curt_proto::nfs4::{SequenceStatusFlags, Stateid};
 use curt_types::FileHandle;
 
 use super::delegations::NewDelegation;
-use super::lock_states::LockState;
+use super::lock_states::{LockState, lock_owner};
 use super::shares::FilePin;
 use super::{
     Client, FileKey, GrantingCall, IoDirection, LocalChanges, ServerState, ShareBits, ShareHolder, ShareMode,
@@ -312,23 +312,37 @@ impl ClientStates {
         open.mode
     }
 
-    /// Ends all states. Returns the number of states, and the opens and delegations to remove
-    /// from the tables of their files.
-    fn release(&mut self) -> (usize, Vec<(FileKey, ShareMode)>, Vec<FileKey>) {
+    /// Ends all states. Returns what has to be removed from the tables of files.
+    fn release(&mut self) -> ReleasedStates {
         self.is_gone = true;
         self.opens.clear();
         self.owners.clear();
-        self.lock_states.clear();
         let states = std::mem::take(&mut self.states);
         let count = states.len();
-        let in_force = states.into_values().filter(|record| record.revoked.is_none());
-        let opens = in_force.filter_map(|record| match record.kind {
-            StateKind::Open(open) => Some((open.file, open.mode)),
+        let in_force = states.into_iter().filter(|(_, record)| record.revoked.is_none());
+        let opens = in_force.filter_map(|(number, record)| match record.kind {
+            StateKind::Open(open) => Some((number, open)),
             StateKind::Locks(_) | StateKind::Delegation(_) => None,
         });
-        let delegations = std::mem::take(&mut self.delegations).into_keys().collect();
-        (count, opens.collect(), delegations)
+        ReleasedStates {
+            count,
+            opens: opens.collect(),
+            delegations: std::mem::take(&mut self.delegations).into_keys().collect(),
+            locks: std::mem::take(&mut self.lock_states).into_keys().collect(),
+        }
     }
+}
+
+/// The states of a client that has ended.
+struct ReleasedStates {
+    /// Number of all states.
+    count: usize,
+    /// The opens, by their numbers.
+    opens: Vec<(u64, OpenState)>,
+    /// The files of the delegations.
+    delegations: Vec<FileKey>,
+    /// The owners of locks, and the files that they may have locked.
+    locks: Vec<(Arc<[u8]>, FileKey)>,
 }
 
 #[cfg(test)]
@@ -856,18 +870,29 @@ impl ServerState {
         revoked.len() + delegations.len()
     }
 
-    /// Ends all states of a client that was removed; nothing more if it was called before.
+    /// Ends all states of a client that was removed; nothing more if it was called before. It looks
+    /// at no states of others.
     pub(super) fn release_states(&self, client: &Client) {
-        let (count, opens, delegations) = client.states.lock().release();
-        self.uncount_states(client, count);
-        for (file, mode) in opens {
-            self.shares.end(ShareHolder::Nfs4, &file, mode);
-        }
-        for file in delegations {
-            self.uncount_delegation(client, &file);
-        }
+        // Dropped after the guard, which is newer.
+        let mut pins = Vec::new();
+        // Locked to the end: another thread that releases the same client waits for this one.
+        let states = &mut *client.states.lock();
+        let released = states.release();
+        self.uncount_states(client, released.count);
         if let Some(locks) = &self.locks {
-            locks.release_client(client.id);
+            // Its own requests get nothing of what it releases.
+            for (number, open) in released.opens.iter().filter(|(_, open)| open.may_have_waiters) {
+                locks.cancel_based_on(&open.file, client.id, *number);
+            }
+            for (owner, file) in &released.locks {
+                locks.release_owner(file, &lock_owner(client.id, owner));
+            }
+        }
+        for (_, open) in released.opens {
+            pins.extend(self.shares.end(ShareHolder::Nfs4, &open.file, open.mode));
+        }
+        for file in released.delegations {
+            self.uncount_delegation(client, &file);
         }
     }
 }

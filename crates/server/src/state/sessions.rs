@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use curt_proto::nfs4::{Clientid, SequenceId, SequenceStatusFlags, SessionId, SlotId};
+use curt_proto::nfs4::{CallbackOperation, Clientid, SequenceId, SequenceStatusFlags, SessionId, SlotId};
 use curt_rpc::server::Backchannel;
 use parking_lot::{Mutex, RwLock};
 
@@ -170,11 +170,41 @@ struct CallbackPath {
 }
 
 /// A slot of the backchannel.
-#[derive(Clone, Copy)]
 struct CallbackSlot {
     /// The sequence id of its next callback.
     sequence: SequenceId,
     is_in_use: bool,
+    /// The callback that was sent with this sequence id, if it is not known whether the client has
+    /// executed it. There are as many of these as callbacks at once: one or two.
+    unsettled: Option<SentCallback>,
+}
+
+/// The call of a callback.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SentCallback {
+    /// The operation after CB_SEQUENCE.
+    pub(crate) operation: CallbackOperation,
+    /// The arguments of CB_COMPOUND.
+    pub(crate) arguments: Vec<u8>,
+    /// Where the operation begins in the arguments.
+    pub(crate) begin: usize,
+}
+
+impl SentCallback {
+    /// Whether both are the same callback, whatever their slots are.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.arguments.get(self.begin..) == other.arguments.get(other.begin..)
+    }
+}
+
+/// The outcome of a call for its slot.
+pub(crate) enum CallbackSlotOutcome {
+    /// The client has used the sequence id.
+    Used,
+    /// The client has not used the sequence id: it has refused the call, or there was none.
+    Unused,
+    /// The client may have executed this, or may execute it yet.
+    Unknown(SentCallback),
 }
 
 /// How to send a callback.
@@ -201,6 +231,9 @@ pub(crate) struct CallbackRoute {
     pub(crate) highest_slot: SlotId,
     /// The sequence id in the slot.
     pub(crate) sequence: SequenceId,
+    /// The callback that was sent with this sequence id before, and has to be sent again: no other
+    /// contents may follow it (RFC 8881 section 2.10.6.1).
+    pub(crate) unsettled: Option<SentCallback>,
 }
 
 impl CallbackPath {
@@ -253,16 +286,18 @@ impl Session {
         self.back.operations >= CALLBACK_OPERATIONS && callback.security.is_some() && callback.is_open()
     }
 
-    /// How to send a callback now.
+    /// How to send a callback now. A slot with an outcome that is not known comes first, so that
+    /// there are no more of these than callbacks at once.
     pub(crate) fn callback_route(&self) -> CallbackRouting {
         let callback = &mut *self.callback.lock();
         let connection = callback.connections.iter().rev().find(|connection| connection.is_open());
         let (Some(connection), Some(security)) = (connection, &callback.security) else {
             return CallbackRouting::Closed;
         };
-        let Some(free) = callback.slots.iter().position(|slot| !slot.is_in_use) else {
-            return CallbackRouting::Busy;
-        };
+        let mut slots = callback.slots.iter();
+        let unsettled = slots.position(|slot| !slot.is_in_use && slot.unsettled.is_some());
+        let free = unsettled.or_else(|| callback.slots.iter().position(|slot| !slot.is_in_use));
+        let Some(free) = free else { return CallbackRouting::Busy };
         callback.slots[free].is_in_use = true;
         let highest = callback.slots.iter().rposition(|slot| slot.is_in_use).unwrap_or(free);
         let number = |place: usize| SlotId(u32::try_from(place).expect("a limit of 32 bits"));
@@ -273,17 +308,20 @@ impl Session {
             slot: number(free),
             highest_slot: number(highest),
             sequence: callback.slots[free].sequence,
+            unsettled: callback.slots[free].unsettled.take(),
         })
     }
 
-    /// A callback has ended. If the client has executed it, its sequence id is used.
-    pub(crate) fn release_callback_slot(&self, route: &CallbackRoute, is_executed: bool) {
+    /// A call has ended.
+    pub(crate) fn release_callback_slot(&self, route: &CallbackRoute, outcome: CallbackSlotOutcome) {
         let mut callback = self.callback.lock();
         let place = usize::try_from(route.slot.0).unwrap_or(usize::MAX);
         if let Some(slot) = callback.slots.get_mut(place) {
             slot.is_in_use = false;
-            if is_executed {
-                slot.sequence = route.sequence.next();
+            match outcome {
+                CallbackSlotOutcome::Used => slot.sequence = route.sequence.next(),
+                CallbackSlotOutcome::Unused => {}
+                CallbackSlotOutcome::Unknown(sent) => slot.unsettled = Some(sent),
             }
         }
     }
@@ -479,7 +517,7 @@ impl ServerState {
                 connections: asked.backchannel.iter().cloned().collect(),
                 was_bound: asked.backchannel.is_some(),
                 slots: (0..back.slots)
-                    .map(|_| CallbackSlot { sequence: SequenceId(1), is_in_use: false })
+                    .map(|_| CallbackSlot { sequence: SequenceId(1), is_in_use: false, unsettled: None })
                     .collect(),
             }),
             minor_version: asked.minor_version,

@@ -20,6 +20,11 @@ pub(super) fn check_stateid<'r>(
     let stateid = compound.stateid(given)?;
     let slot = compound.slot()?;
     let (service, file) = (compound.request.service, target.file_key());
+    let is_special = matches!(stateid, Stateid::ANONYMOUS | Stateid::READ_BYPASS);
+    let is_write = io == IoDirection::Write;
+    // Others have no delegation of a file that is open for writing, and get none before the end of
+    // this, even if the open ends earlier.
+    let change = (is_write && !is_special).then(|| service.held.delegations.begin_write(&file));
     let check = || service.held.check_io(slot.client(), &stateid, &file, io);
     match check() {
         Err(StateFault::Locked) => {
@@ -28,10 +33,11 @@ pub(super) fn check_stateid<'r>(
         }
         outcome => outcome?,
     }
-    // Others have no delegation of a file that is open for writing.
-    let is_special = matches!(stateid, Stateid::ANONYMOUS | Stateid::READ_BYPASS);
-    let is_unannounced = io == IoDirection::Write && is_special;
-    Ok(if is_unannounced { Some(compound.request.begin_change(target, ChangeKind::Data)?) } else { None })
+    Ok(if is_write && is_special {
+        Some(compound.request.begin_change(target, ChangeKind::Data)?)
+    } else {
+        change
+    })
 }
 
 /// The status of I/O that failed, for an object with these attributes: where the kernel says

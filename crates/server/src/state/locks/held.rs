@@ -13,6 +13,18 @@ use curt_types::{ByteRange, LockType};
 
 use super::owners::OwnerId;
 
+#[cfg(test)]
+thread_local! {
+    /// The number of times that this thread has looked at a node.
+    static VISITS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// The number of times that this thread has looked at a lock.
+#[cfg(test)]
+pub(in crate::state) fn visits() -> u64 {
+    VISITS.get()
+}
+
 /// The index of no node.
 const NONE: u32 = u32::MAX;
 
@@ -479,6 +491,8 @@ impl HeldLocks {
     }
 
     fn node(&self, index: u32) -> &Node {
+        #[cfg(test)]
+        VISITS.set(VISITS.get() + 1);
         &self.nodes[index as usize]
     }
 

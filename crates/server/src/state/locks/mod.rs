@@ -33,6 +33,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(in crate::state) use held::visits;
 pub(crate) use owners::LockUsage;
 pub use owners::{ClientAccount, ClientLimits};
 pub use requests::{

@@ -1,6 +1,6 @@
 //! The table: files, their locks and queues, and the decisions about requests.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -435,7 +435,8 @@ impl LockTable {
         self.remove_if_unused(file, slot);
     }
 
-    /// Releases all locks of an owner in a file and takes its requests out of the queue.
+    /// Releases all locks of an owner in a file and takes its requests out of the queue. Looks at
+    /// no locks of others.
     pub fn release_owner(
         &mut self,
         file: &LockFile,
@@ -445,13 +446,12 @@ impl LockTable {
     ) {
         let owner = self.owners.find(owner);
         if let (Some(slot), Some(owner)) = (self.slots.get(file).copied(), owner) {
-            self.release_if(slot, &|_, of| of == owner, now, callbacks);
-            self.remove_if_unused(file, slot);
+            self.release_all_of(file, slot, &[owner], now, callbacks);
         }
     }
 
-    /// Releases the locks of those files and owners of a client for which `is_released` holds, and
-    /// takes their requests out of the queues.
+    /// Releases the locks of those files and owners of a host for which `is_released` holds, and
+    /// takes their requests out of the queues. Looks at all locks.
     pub fn release_owners(
         &mut self,
         client: LockClient,
@@ -462,56 +462,63 @@ impl LockTable {
         let files: Vec<LockFile> = self.slots.keys().copied().collect();
         for file in files {
             let slot = self.slots[&file];
-            let is_released = |owners: &Owners, of: OwnerId| {
-                owners.client(of) == client && is_released(&file, &owners.owner(of))
+            let entry = &self.files[slot.0 as usize];
+            let mut owners = BTreeSet::new();
+            let mut add = |of: OwnerId| {
+                if self.owners.client(of) == client && is_released(&file, &self.owners.owner(of)) {
+                    owners.insert(of);
+                }
             };
-            self.release_if(slot, &is_released, now, callbacks);
-            self.remove_if_unused(&file, slot);
+            if let Some(queue) = entry.queue.as_deref() {
+                queue.iter().for_each(|waiter| add(waiter.wanted.owner));
+                queue.grants.iter().for_each(|grant| add(grant.granted.owner));
+            }
+            entry.held.visit(ByteRange::WHOLE, &mut |part| add(part.owner));
+            let owners: Vec<OwnerId> = owners.into_iter().collect();
+            self.release_all_of(&file, slot, &owners, now, callbacks);
         }
     }
 
-    fn release_if(
+    fn release_all_of(
         &mut self,
+        file: &LockFile,
         slot: FileSlot,
-        is_released: &dyn Fn(&Owners, OwnerId) -> bool,
+        owners: &[OwnerId],
         now: Instant,
         callbacks: &mut Vec<LockCallback>,
     ) {
-        let entry = &mut self.files[slot.0 as usize];
         let mut freed = RangeSet::default();
-        let mut waiters = Vec::new();
-        if let Some(queue) = entry.queue.as_deref() {
-            let leaving = queue.iter().filter(|waiter| is_released(&self.owners, waiter.wanted.owner));
-            for waiter in leaving {
-                freed.add(waiter.wanted.range);
-                waiters.push(waiter.id);
+        for owner in owners {
+            self.release_waiters(slot, *owner, &mut freed);
+            let change = self.files[slot.0 as usize].held.change(*owner, None, ByteRange::WHOLE);
+            if change.growth() != 0 {
+                self.apply(slot, *owner, &change);
+                freed.extend(change.replaced.iter().map(|part| part.range));
             }
-        }
-        let mut parts = Vec::new();
-        entry.held.visit(ByteRange::WHOLE, &mut |part| {
-            if is_released(&self.owners, part.owner) {
-                parts.push(part);
-            }
-        });
-        for waiter in waiters {
-            self.remove_waiter(slot, waiter);
-        }
-        if let Some(mut queue) = self.files[slot.0 as usize].queue.take() {
-            let released: Vec<OwnerId> = queue.grants.iter().map(|grant| grant.granted.owner).collect();
-            let released: Vec<OwnerId> =
-                released.into_iter().filter(|owner| is_released(&self.owners, *owner)).collect();
-            self.confirm_in(&mut queue, &|grant| released.contains(&grant.owner));
-            self.files[slot.0 as usize].queue = Some(queue);
-        }
-        for part in parts {
-            freed.add(part.range);
-            let change = self.files[slot.0 as usize].held.change(part.owner, None, part.range);
-            self.apply(slot, part.owner, &change);
         }
         for range in freed.ranges() {
             self.release_local(slot, *range);
         }
         self.promote(slot, freed, now, callbacks);
+        self.remove_if_unused(file, slot);
+    }
+
+    /// Takes an owner's requests out of the queue, and forgets its unanswered grants.
+    fn release_waiters(&mut self, slot: FileSlot, owner: OwnerId, freed: &mut RangeSet) {
+        let (client, waits) = (self.owners.client(owner), self.owners.waits(owner));
+        let Some(mut queue) = self.files[slot.0 as usize].queue.take() else { return };
+        let mut waiters = Vec::new();
+        if waits && let Some(own) = queue.clients.iter().find(|own| own.client == client) {
+            for waiter in own.waiters.iter().filter(|waiter| waiter.wanted.owner == owner) {
+                freed.add(waiter.wanted.range);
+                waiters.push(waiter.id);
+            }
+        }
+        self.confirm_in(&mut queue, &|grant| grant.owner == owner);
+        self.files[slot.0 as usize].queue = Some(queue);
+        for waiter in waiters {
+            self.remove_waiter(slot, waiter);
+        }
     }
 
     /// Whether the owner holds a lock in the file.

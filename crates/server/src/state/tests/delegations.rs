@@ -12,8 +12,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use curt_types::LockType;
 use curt_vfs::FileLease;
 
+use super::super::delegations::NewDelegation;
 use super::super::{
-    ChangeKind, DelegationRequest, GrantingCall, LocalChanges, LockBasis, LockStateOutcome, LockStateRequest,
+    ChangeKind, DelegationRequest, DelegationTable, GrantingCall, LocalChanges, LockBasis, LockStateOutcome,
+    LockStateRequest,
 };
 use super::exploration;
 use super::lock_table::{TableOfLocks, with_lock_table};
@@ -412,6 +414,26 @@ fn a_delegation_is_not_refused_again_because_of_changes_of_other_files() {
     assert!(table.begin_change_of_any(at(1)).is_none());
     drop(first);
     assert!(delegate());
+}
+
+#[test]
+fn a_write_whose_open_ends_while_a_delegation_is_decided_is_seen() {
+    let table = DelegationTable::default();
+    let new = || NewDelegation {
+        client: Clientid(1),
+        stateid: Stateid::default(),
+        handle: curt_types::FileHandle::new(b"handle").unwrap(),
+        granted_by: GrantingCall { session: SessionId([0; 16]), slot: SlotId(0), sequence: SequenceId(1) },
+        is_reclaim: false,
+    };
+    let mut begun = None;
+    let is_written = || {
+        begun = Some(table.begin_write(&file(1)));
+        false
+    };
+    assert!(!table.grant(&file(1), new(), &mut LocalChanges::Ignored, at(0), is_written));
+    drop(begun);
+    assert!(table.grant(&file(1), new(), &mut LocalChanges::Ignored, at(0), || false));
 }
 
 /// Counts the drops of leases, and those with a lock.

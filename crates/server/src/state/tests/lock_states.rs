@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use curt_types::{ByteRange, LockType};
 use parking_lot::Mutex;
 
-use super::super::locks::{LockClient, LockDenial, LockHolder, LockOutcome, LockOwner};
+use super::super::locks::{LockClient, LockDenial, LockHolder, LockOutcome, LockOwner, visits};
 use super::super::{ClientLocks, LockBasis, LockStateOutcome, LockStateRequest};
+use super::lock_table::with_lock_table;
 use super::*;
 
 /// Keeps what is released.
 #[derive(Default)]
 struct Released {
     owners: Mutex<Vec<(FileKey, Vec<u8>)>>,
-    clients: Mutex<Vec<Clientid>>,
     holds: AtomicBool,
 }
 
@@ -32,10 +32,6 @@ impl ClientLocks for Arc<Released> {
     }
 
     fn cancel_based_on(&self, _: &FileKey, _: Clientid, _: u64) {}
-
-    fn release_client(&self, client: Clientid) {
-        self.clients.lock().push(client);
-    }
 
     fn clients_waited_for(&self) -> HashSet<Clientid> {
         HashSet::new()
@@ -139,9 +135,13 @@ fn locks_are_released_with_the_last_state_of_their_owner() {
     state.close(&client, &two, &file(1)).unwrap();
     assert_eq!(released.owners(), [(file(1), b"l".to_vec())]);
     assert_eq!(state.states.load(Ordering::Relaxed), 0);
+    let opened = open(&state, &client, "o", file(1), mode(3, 0)).unwrap();
+    let last = lock(&state, &client, of(opened, b"n")).unwrap();
     expire_client(&state, client.id);
-    assert_eq!(*released.clients.lock(), [client.id]);
-    assert_eq!(state.test_stateid(&client, &second), Err(StateFault::BadStateid));
+    assert_eq!(released.owners(), [(file(1), b"n".to_vec())]);
+    for stateid in [second, last] {
+        assert_eq!(state.test_stateid(&client, &stateid), Err(StateFault::BadStateid));
+    }
 }
 
 #[test]
@@ -181,4 +181,45 @@ fn lock_states_count_as_opens_do_and_their_seqids_wrap_around() {
     let denied = state.unlock(&client, &newest, &file(1), |_| Err(LockDenial::NoLocks));
     assert_eq!(denied, Err(StateFault::TooManyLocks));
     assert_eq!(lock(&state, &client, of(locks, b"l")), Err(StateFault::BadStateid));
+}
+
+#[test]
+fn the_end_of_a_lock_state_or_of_a_client_looks_at_no_locks_of_others() {
+    let (state, table) = with_lock_table(false);
+    table.fill(&file(1), 100_000);
+    let lock_in = |owner: &str, number: u8| {
+        let (client, session) = client(&state, owner);
+        let opened = open(&state, &client, "o", file(number), mode(3, 0)).unwrap();
+        let basis = of(opened, b"l");
+        let asked =
+            LockStateRequest { basis, file: file(number), lock_type: LockType::Read, is_reclaim: false };
+        match state.lock(&client, &asked, |owner, _| table.lock(&asked, owner)) {
+            Ok(LockStateOutcome::Granted(stateid)) => (client, session, opened, stateid),
+            outcome => panic!("{outcome:?}"),
+        }
+    };
+    let (closing, session, opened, _) = lock_in("closes", 1);
+    let (freeing, _, _, locks) = lock_in("frees", 1);
+    let (leaving, ..) = lock_in("leaves", 2);
+    lock_in("revoked", 3);
+    let ends: [(&str, &dyn Fn()); 5] = [
+        ("CLOSE", &|| state.close(&closing, &opened, &file(1)).unwrap()),
+        ("DESTROY_CLIENTID", &|| {
+            state.destroy_session(&session, None).unwrap();
+            state.destroy_clientid(closing.id).unwrap();
+            release(&state);
+        }),
+        ("FREE_STATEID", &|| {
+            state.unlock(&freeing, &locks, &file(1), |owner| table.unlock(&file(1), owner)).unwrap();
+            state.free_stateid(&freeing, &Stateid { seqid: 0, ..locks }).unwrap();
+        }),
+        ("the end of a lease", &|| expire_client(&state, leaving.id)),
+        ("a revocation", &|| assert_eq!(state.revoke_opens(|of| *of == file(3)), 1)),
+    ];
+    for (what, end) in ends {
+        let before = visits();
+        end();
+        assert!(visits() - before < 5_000, "{what}: {}", visits() - before);
+    }
+    assert_eq!(table.len(), 100_000);
 }

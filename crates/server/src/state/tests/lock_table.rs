@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use curt_types::ByteRange;
+use curt_types::{ByteRange, LockType};
 use parking_lot::Mutex;
 
 use super::super::locks::{
@@ -40,6 +40,25 @@ impl TableOfLocks {
         self.table.lock().unlock(file, owner, ByteRange::WHOLE, self.now, &mut Vec::new())
     }
 
+    /// Locks so many ranges of a file for owners of another client, 100 each.
+    pub(super) fn fill(&self, file: &FileKey, count: u32) {
+        let client = LockClient::Clientid(0);
+        let account = Arc::new(ClientAccount::new(client, ClientLimits::CLIENT, None));
+        let table = &mut *self.table.lock();
+        for number in 0..count {
+            let (name, first) = ((number % (count / 100)).to_be_bytes(), u64::from(number) * 2);
+            let request = LockRequest {
+                owner: LockOwner { client, process: 0, name: &name },
+                lock_type: LockType::Read,
+                range: ByteRange::new(first, first).unwrap(),
+                wait: LockWait::No,
+                reclaim: false,
+            };
+            let outcome = table.lock(file, &request, &account, None, self.now, &mut Vec::new());
+            assert_eq!(outcome, LockOutcome::Granted);
+        }
+    }
+
     /// Number of locks.
     pub(super) fn len(&self) -> u64 {
         self.table.lock().counts().locks
@@ -62,11 +81,6 @@ impl ClientLocks for Arc<TableOfLocks> {
     }
 
     fn cancel_based_on(&self, _: &FileKey, _: Clientid, _: u64) {}
-
-    fn release_client(&self, client: Clientid) {
-        let client = LockClient::Clientid(client.0);
-        self.table.lock().release_owners(client, &|_, _| true, self.now, &mut Vec::new());
-    }
 
     fn clients_waited_for(&self) -> HashSet<Clientid> {
         HashSet::new()

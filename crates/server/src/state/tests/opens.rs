@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use curt_proto::nfs4::SequenceStatusFlags;
 
 use super::super::IoDirection::{Read, Write};
+use super::super::{RecordedClient, RecordedState};
 use super::*;
 
 // SEMANTICS: stateful-3.
@@ -126,6 +127,7 @@ fn seqids_wrap_around_without_zero() {
     assert_eq!(state.test_stateid(&client, &old), Err(StateFault::OldStateid));
 }
 
+// SEMANTICS: stateful-3.
 #[test]
 fn special_stateids_respect_denials_but_for_reads_that_bypass_them() {
     let state = state();
@@ -144,6 +146,16 @@ fn special_stateids_respect_denials_but_for_reads_that_bypass_them() {
     state.close(&client, &stateid, &file(1)).unwrap();
     assert_eq!((check(anonymous, Write), check(bypass, Write)), (Ok(()), Ok(())));
     assert!(!state.shares.denies_io(&file(1), None, Write));
+    let recorded = RecordedClient {
+        owner: b"recorded".as_slice().into(),
+        principal: Principal::Uid(0),
+        held: RecordedState { denies: true, ..RecordedState::default() },
+    };
+    state.grace.begin(vec![recorded], at(90), at(90));
+    assert_eq!(check(anonymous, Read), Err(StateFault::Grace));
+    assert_eq!(check(bypass, Write), Err(StateFault::Grace));
+    assert_eq!(check(bypass, Read), Ok(()));
+    state.grace.end();
     for wrong in [
         Stateid::CURRENT,
         Stateid::INVALID,

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use curt_proto::nfs4::SequenceStatusFlags;
+use curt_proto::nfs4::{CallbackOperation, SequenceStatusFlags};
 use curt_rpc::client::{CallError, CallReply, RpcRequest};
 use curt_rpc::server::Backchannel;
 
 use super::super::sessions::{fixed_memory, slot_memory};
 use super::super::slots::{FINGERPRINT_END, SAMPLE, SAMPLES};
-use super::super::{CallbackRoute, CallbackRouting, CallbackSecurity};
+use super::super::{CallbackRoute, CallbackRouting, CallbackSecurity, CallbackSlotOutcome, SentCallback};
 use super::*;
 
 /// A connection that is never called.
@@ -415,13 +415,24 @@ fn callbacks_use_the_slots_of_the_session_each_with_its_sequence() {
     assert_eq!((of(&first), of(&second)), ((0, 1, 0), (1, 1, 1)));
     assert!(matches!(session.callback_route(), CallbackRouting::Busy));
     // It was not executed: its sequence id is used again.
-    session.release_callback_slot(&first, false);
+    session.release_callback_slot(&first, CallbackSlotOutcome::Unused);
     let again = take();
-    assert_eq!(of(&again), (0, 1, 1));
-    session.release_callback_slot(&again, true);
+    assert_eq!((of(&again), again.unsettled.clone()), ((0, 1, 1), None));
+    session.release_callback_slot(&again, CallbackSlotOutcome::Used);
     assert_eq!(of(&take()), (0, 2, 1));
-    session.release_callback_slot(&second, true);
-    assert_eq!(of(&take()), (1, 2, 1));
+    // It may have been executed: it comes first, until that is known.
+    let sent =
+        SentCallback { operation: CallbackOperation::Recall, arguments: b"header, recall".into(), begin: 8 };
+    session.release_callback_slot(&second, CallbackSlotOutcome::Unknown(sent.clone()));
+    session.release_callback_slot(&again, CallbackSlotOutcome::Used);
+    let second = take();
+    assert_eq!((of(&second), second.unsettled.as_ref()), ((1, 1, 1), Some(&sent)));
+    assert!(sent.is_same(&SentCallback { arguments: b"recall".into(), begin: 0, ..sent.clone() }));
+    assert!(!sent.is_same(&SentCallback { arguments: b"header, RECALL".into(), ..sent.clone() }));
+    session.release_callback_slot(&second, CallbackSlotOutcome::Used);
+    assert_eq!(of(&take()), (0, 2, 0));
+    let second = take();
+    assert_eq!((of(&second), second.unsettled.clone()), ((1, 2, 1), None));
 }
 
 #[test]

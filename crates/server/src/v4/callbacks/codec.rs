@@ -9,7 +9,7 @@ use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential}
 use curt_types::FileHandle;
 use curt_xdr::{DecodeError, Decoder, Encode as _, VarArray};
 
-use crate::state::{CallbackRoute, CallbackSecurity, GrantingCall, Session};
+use crate::state::{CallbackRoute, CallbackSecurity, GrantingCall, SentCallback, Session};
 
 /// The operations of a callback.
 const OPERATIONS: u32 = 2;
@@ -42,7 +42,7 @@ pub(super) enum CallbackArguments<'a> {
 }
 
 impl CallbackArguments<'_> {
-    pub(super) const fn operation(&self) -> CallbackOperation {
+    const fn operation(&self) -> CallbackOperation {
         match self {
             Self::NotifyLock { .. } => CallbackOperation::NotifyLock,
             Self::RecallAny { .. } => CallbackOperation::RecallAny,
@@ -50,8 +50,8 @@ impl CallbackArguments<'_> {
         }
     }
 
-    /// The arguments of CB_COMPOUND.
-    pub(super) fn encoded(&self, session: &Session, route: &CallbackRoute) -> Vec<u8> {
+    /// The call, with the arguments of CB_COMPOUND.
+    pub(super) fn encoded(&self, session: &Session, route: &CallbackRoute) -> SentCallback {
         let mut out = Vec::new();
         CallbackHeader {
             minor_version: session.minor_version,
@@ -69,6 +69,7 @@ impl CallbackArguments<'_> {
             referring: self.referring(),
         }
         .encode(&mut out);
+        let begin = out.len();
         self.operation().encode(&mut out);
         match self {
             Self::NotifyLock { file, client, owner } => CbNotifyLockArgs4 {
@@ -87,7 +88,7 @@ impl CallbackArguments<'_> {
                     .encode(&mut out);
             }
         }
-        out
+        SentCallback { operation: self.operation(), arguments: out, begin }
     }
 
     /// The client waits for the reply to the request before it looks for the delegation (RFC 8881

@@ -25,7 +25,9 @@ use crate::lock_service::LockCallbacks;
 use crate::recalls::RecallSender;
 use crate::service::{NfsService, NfsServiceError};
 use crate::state::locks::{CallbackAnswer, LockCallback, LockClient};
-use crate::state::{CallbackRoute, CallbackRouting, Client, Recall, Session};
+use crate::state::{
+    CallbackRoute, CallbackRouting, CallbackSlotOutcome, Client, Recall, SentCallback, Session,
+};
 
 /// Time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -202,7 +204,8 @@ impl NfsService {
         Ok(has_answered)
     }
 
-    /// Sends a callback.
+    /// Sends a callback. What its slot has sent before without a known outcome is sent again first;
+    /// if that is the same callback, its answer is the answer to this one.
     fn call_client(
         &self,
         client: Clientid,
@@ -211,40 +214,49 @@ impl NfsService {
         let mut outcome = Delivery::Undelivered;
         for _ in 0..ATTEMPTS {
             let Some(session) = self.held.session_with_callbacks(client) else { break };
-            let route = match session.callback_route() {
+            let mut route = match session.callback_route() {
                 CallbackRouting::Route(route) => route,
                 CallbackRouting::Busy => return Err(SlotsInUse),
                 CallbackRouting::Closed => break,
             };
+            let own = callback.encoded(&session, &route);
+            let (sent, is_own) = match route.unsettled.take() {
+                Some(earlier) => {
+                    let is_own = earlier.is_same(&own);
+                    (earlier, is_own)
+                }
+                None if is_too_large(&session, &route, &own) => {
+                    session.release_callback_slot(&route, CallbackSlotOutcome::Unused);
+                    return Ok(Delivery::TooLarge);
+                }
+                None => (own, true),
+            };
             let begun = self.clock.now();
-            let sent = call(&session, &route, callback);
-            let is_executed = matches!(
-                &sent,
-                Ok(Some(
-                    CallbackResult::Executed(_)
-                    // An earlier reply was lost: the slot is further than it seemed.
-                    | CallbackResult::NoSlot(
-                        NfsStat4::SeqMisordered | NfsStat4::SeqFalseRetry | NfsStat4::RetryUncachedRep
-                    )
-                ))
-            );
-            session.release_callback_slot(&route, is_executed);
-            match sent {
-                Ok(None) => return Ok(Delivery::TooLarge),
-                Ok(Some(CallbackResult::Executed(status))) => {
+            let result = call(&session, &route, &sent);
+            session.release_callback_slot(&route, slot_outcome(&result, sent));
+            match result {
+                Ok(CallbackResult::Executed(status)) if is_own => {
                     let round_trip = self.clock.now().saturating_duration_since(begun);
                     return Ok(Delivery::Answered(status, round_trip));
                 }
-                Ok(Some(CallbackResult::NoSlot(_))) if is_executed => {}
-                Ok(Some(CallbackResult::NoSlot(NfsStat4::Delay))) => thread::sleep(PAUSE),
-                Ok(Some(CallbackResult::NoSlot(_))) | Err(_) => {
+                // The slot is free for this callback, or is further than it seemed.
+                Ok(
+                    CallbackResult::Executed(_)
+                    | CallbackResult::NoSlot(
+                        NfsStat4::SeqMisordered | NfsStat4::SeqFalseRetry | NfsStat4::RetryUncachedRep,
+                    ),
+                ) => {}
+                Ok(CallbackResult::NoSlot(NfsStat4::Delay)) => thread::sleep(PAUSE),
+                Ok(CallbackResult::NoSlot(_)) | Err(_) => {
                     session.callback_failed(&route.connection);
                     self.held.check_callback_path(client);
-                    // The call may have arrived, if there was no reply.
-                    outcome = Delivery::Unanswered;
+                    if is_own {
+                        // The call may have arrived, if there was no reply.
+                        outcome = Delivery::Unanswered;
+                    }
                     // The thread has waited long enough for this client. Its next callback tries
                     // another connection.
-                    if matches!(sent, Err(CallError::TimedOut { .. })) {
+                    if matches!(result, Err(CallError::TimedOut { .. })) {
                         break;
                     }
                 }
@@ -254,29 +266,48 @@ impl NfsService {
     }
 }
 
+/// Whether the client has used the sequence id of a call that ended so.
+fn slot_outcome(result: &Result<CallbackResult, CallError>, sent: SentCallback) -> CallbackSlotOutcome {
+    match result {
+        Ok(
+            CallbackResult::Executed(_)
+            // An earlier reply was lost: the slot is further than it seemed.
+            | CallbackResult::NoSlot(
+                NfsStat4::SeqMisordered | NfsStat4::SeqFalseRetry | NfsStat4::RetryUncachedRep,
+            ),
+        ) => CallbackSlotOutcome::Used,
+        // The client executes the same call later, or what it has executed is not known.
+        Ok(CallbackResult::NoSlot(NfsStat4::Delay | NfsStat4::Serverfault)) | Err(_) => {
+            CallbackSlotOutcome::Unknown(sent)
+        }
+        Ok(CallbackResult::NoSlot(_)) => CallbackSlotOutcome::Unused,
+    }
+}
+
 fn size(limit: u32) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// Calls the client; none if the call is larger than its limit.
+/// Whether a call is larger than the client's limit.
+fn is_too_large(session: &Session, route: &CallbackRoute, callback: &SentCallback) -> bool {
+    let credential = codec::credential_size(&codec::credential(&route.security));
+    CALL_HEADER + credential + callback.arguments.len() > size(session.back.request)
+}
+
+/// Calls the client.
 fn call(
     session: &Session,
     route: &CallbackRoute,
-    callback: &CallbackArguments<'_>,
-) -> Result<Option<CallbackResult>, CallError> {
-    let arguments = callback.encoded(session, route);
-    let credential = codec::credential(&route.security);
-    if CALL_HEADER + codec::credential_size(&credential) + arguments.len() > size(session.back.request) {
-        return Ok(None);
-    }
+    callback: &SentCallback,
+) -> Result<CallbackResult, CallError> {
     let request = RpcRequest {
         program: route.program,
         version: CALLBACK_VERSION,
         procedure: CB_COMPOUND,
-        credential: &credential,
-        arguments: &Encoded(&arguments),
+        credential: &codec::credential(&route.security),
+        arguments: &Encoded(&callback.arguments),
         results_max: RESULTS_MAX,
     };
     let reply = route.connection.call(&request, TIMEOUT)?;
-    Ok(Some(codec::answer(reply.results(), session.id, route, callback.operation())?))
+    Ok(codec::answer(reply.results(), session.id, route, callback.operation)?)
 }

@@ -9,16 +9,16 @@ use curt_proto::nfs3::{
     CreateArguments, CreateHow, DirOpArgs, Filename, NfsFh3, NfsProcedure, NfsStat3, Sattr,
 };
 use curt_proto::nfs4::*;
-use curt_types::Timestamp;
+use curt_types::{Stability, Timestamp};
 use curt_vfs::{
     CreatedNode, FsCred, MemoryOptions, MemoryVfs, NewNode, NodeHandle, ObjectPermit, RemovedKind,
-    RenameResult, Vfs, WccResult,
+    RenameResult, Vfs, WccResult, WriteResult,
 };
 use parking_lot::Mutex;
 
 use super::delegations::{
     LONG, NameChange, bind, bind_answering, component, create, delegated, delegated_directory, give_back, ok,
-    rename, v3,
+    rename, v3, write,
 };
 use super::test_client::{Server, TestClient, creating, opening, rules};
 use crate::{ExportDefinition, NfsService, NfsServiceConfig, PersistentState};
@@ -31,7 +31,7 @@ struct SlowTree {
     tree: MemoryVfs,
     /// A new name is visible, but its creation has not returned.
     made: Pause,
-    /// A name is about to be changed.
+    /// A name or the data of a file are about to be changed.
     before: Pause,
 }
 
@@ -114,6 +114,18 @@ impl Vfs for SlowTree {
         self.tree.rename_permitted(caller, from, from_name, to, to_name, permit)
     }
 
+    fn write(
+        &self,
+        caller: &FsCred<'_>,
+        node: &NodeHandle,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+    ) -> WccResult<WriteResult> {
+        pass(&self.before);
+        self.tree.write(caller, node, offset, data, stability)
+    }
+
     curt_loopback::forward_to_tree!(
         may_block,
         fetch,
@@ -128,7 +140,6 @@ impl Vfs for SlowTree {
         set_attributes,
         access,
         read_link,
-        write,
         commit,
         link,
         limits,
@@ -176,6 +187,29 @@ fn a_new_file_is_delegated_to_nobody_before_its_creator_has_it_open() {
         assert_eq!(creation.join().unwrap(), Ok(()), "the creator cannot wait");
         assert_eq!(delegated, [true, false]);
     });
+}
+
+// SEMANTICS: stateful-11.
+#[test]
+fn a_write_whose_open_has_ended_is_over_before_the_file_is_delegated() {
+    let tree = SlowTree::new(MemoryOptions::default());
+    let server = serving(&tree);
+    let (writer, reader) = (server.client("writer"), server.client("reader"));
+    bind_answering(&reader);
+    let opened = writer.open(&writer.files(), &creating("file", "o", ShareAccess4::BOTH, 0)).unwrap();
+    let clients = server.service.clients();
+    let id = clients.iter().find(|client| client.opens > 0).unwrap().id;
+    let (is_reached, go_on) = pause_at(&tree.before);
+    std::thread::scope(|scope| {
+        let written = scope.spawn(move || write(&writer, &opened.handle, opened.stateid));
+        is_reached.recv().unwrap();
+        assert!(server.service.expire_client(id));
+        let is_delegated_meanwhile = is_delegated(&reader, "file");
+        go_on.send(()).unwrap();
+        assert_eq!(written.join().unwrap(), NfsStat4::Ok);
+        assert!(!is_delegated_meanwhile);
+    });
+    assert!(is_delegated(&reader, "file"));
 }
 
 // SEMANTICS: stateful-11.

@@ -40,6 +40,8 @@ const fn silent() -> Result<NfsStat4, CallError> {
 pub(super) struct Recalled {
     pub(super) stateid: Stateid,
     object: FileHandle,
+    /// The slot and the sequence id.
+    place: (SlotId, SequenceId),
     /// The requests to which it refers.
     referring: Vec<ReferringCall>,
 }
@@ -63,7 +65,8 @@ impl Backchannel for Recalls {
         let CbRecallArgs4 { stateid, truncate, object } = decoder.get().unwrap();
         assert!(!truncate);
         let referring = sequence.referring.iter().flat_map(|list| list.calls.iter().copied()).collect();
-        let _ = self.calls.lock().send(Recalled { stateid, object: object.into(), referring });
+        let place = (sequence.slot, sequence.sequence);
+        let _ = self.calls.lock().send(Recalled { stateid, object: object.into(), place, referring });
         let status = (self.answer)()?;
         Ok(CallReply::from_results(executed(&sequence, CallbackOperation::Recall, status)))
     }
@@ -580,6 +583,29 @@ fn a_recall_that_was_not_answered_is_repeated_when_the_client_can_be_called_agai
         }
     };
     assert_eq!((repeated.stateid, repeated.object), (stateid, file));
+}
+
+// SEMANTICS: stateful-12.
+#[test]
+fn a_recall_does_not_take_the_sequence_id_of_another_that_was_not_answered() {
+    let (server, _) = server();
+    let (holder, other) = (server.client("holder"), server.client("other"));
+    let lost = bind(&holder, silent);
+    let files = ["one", "two"].map(|name| create(&holder, name));
+    let stateids = ["one", "two"].map(|name| delegated(&holder, name));
+    assert_eq!(set_mode(&other, &files[0], 0o600), NfsStat4::Delay);
+    let first = lost.recv_timeout(LONG).unwrap();
+    let session = server.service.held.session(&holder.session).unwrap();
+    while session.takes_callbacks() || server.service.held.delegations.unanswered().is_empty() {
+        std::thread::yield_now();
+    }
+    // The client has executed it: it would answer whatever else came in its place as it did that.
+    let calls = bind(&holder, ok);
+    assert_eq!(set_mode(&other, &files[1], 0o600), NfsStat4::Delay);
+    let again = calls.recv_timeout(LONG).unwrap();
+    assert_eq!((again.place, again.stateid, again.object), (first.place, stateids[0], first.object));
+    let second = calls.recv_timeout(LONG).unwrap();
+    assert_eq!((second.place, second.stateid), ((SlotId(0), SequenceId(2)), stateids[1]));
 }
 
 /// Runs of a server that are killed, over the same files.
