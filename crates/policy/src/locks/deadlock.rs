@@ -35,25 +35,46 @@ impl WaitGraph<'_> {
     /// The owners that a request waits for, and those that they wait for, and so on.
     pub(super) fn awaited(&self, request: &LocalLockRequest, edges: WaitEdges) -> BTreeSet<LocalLockOwner> {
         let mut found = BTreeSet::new();
-        let mut next = VecDeque::new();
-        let mut add = |blocker, next: &mut VecDeque<_>| {
-            if found.insert(blocker) && self.waits.contains_key(&blocker) {
-                next.push_back(blocker);
-            }
-        };
-        self.visit_blockers(request, edges, &mut |blocker| add(blocker, &mut next));
-        for _ in 0..FOLLOWED_MAX {
-            let Some(owner) = next.pop_front() else { break };
-            for request in self.requests(owner) {
-                self.visit_blockers(request, edges, &mut |blocker| add(blocker, &mut next));
-            }
-        }
+        self.any_awaited(request, edges, &mut |owner| {
+            found.insert(owner);
+            false
+        });
         found
     }
 
-    /// Whether a request waits for an owner, as [`Self::awaited`].
+    /// Whether an owner is among those of [`Self::awaited`].
     pub(super) fn awaits(&self, request: &LocalLockRequest, edges: WaitEdges, owner: LocalLockOwner) -> bool {
-        self.awaits_lock_of(request, owner) || self.awaited(request, edges).contains(&owner)
+        self.awaits_lock_of(request, owner) || self.any_awaited(request, edges, &mut |other| other == owner)
+    }
+
+    /// Whether `is_wanted` holds for one of the owners of [`Self::awaited`]. It is asked of some of
+    /// them more than once. Of owners that do not wait, which may be thousands, nothing is kept.
+    fn any_awaited(
+        &self,
+        request: &LocalLockRequest,
+        edges: WaitEdges,
+        is_wanted: &mut dyn FnMut(LocalLockOwner) -> bool,
+    ) -> bool {
+        let mut seen = BTreeSet::new();
+        let mut next = VecDeque::new();
+        let mut look = |request: &LocalLockRequest, next: &mut VecDeque<_>| {
+            self.any_blocker(request, edges, &mut |owner| {
+                if self.waits.contains_key(&owner) && seen.insert(owner) {
+                    next.push_back(owner);
+                }
+                is_wanted(owner)
+            })
+        };
+        if look(request, &mut next) {
+            return true;
+        }
+        for _ in 0..FOLLOWED_MAX {
+            let Some(owner) = next.pop_front() else { break };
+            if self.requests(owner).any(|request| look(request, &mut next)) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Whether an owner itself has a lock that a request waits for.
@@ -71,24 +92,26 @@ impl WaitGraph<'_> {
         waiters.map(|waiter| &waiter.request).filter(move |request| request.owner == owner)
     }
 
-    /// Calls `visit` for the owners that a request itself waits for; some of them more than once.
-    fn visit_blockers(
+    /// Whether `is_wanted` holds for one of the owners that a request itself waits for. It is asked
+    /// of some of them more than once.
+    fn any_blocker(
         &self,
         request: &LocalLockRequest,
         edges: WaitEdges,
-        visit: &mut dyn FnMut(LocalLockOwner),
-    ) {
-        let Some(table) = self.files.get(&request.file) else { return };
-        table.conflicts(request).for_each(|lock| visit(lock.owner));
+        is_wanted: &mut dyn FnMut(LocalLockOwner) -> bool,
+    ) -> bool {
+        let Some(table) = self.files.get(&request.file) else { return false };
+        if table.conflicts(request).any(|lock| is_wanted(lock.owner)) {
+            return true;
+        }
         if edges == WaitEdges::Locks {
-            return;
+            return false;
         }
         let earlier = table.waiters.iter().take_while(|waiter| waiter.request.id != request.id);
-        for other in earlier.map(|waiter| &waiter.request) {
-            if other.range.overlaps(request.range) && conflict(request, other.owner, other.lock_type) {
-                visit(other.owner);
-            }
-        }
+        let blockers = earlier.map(|waiter| &waiter.request).filter(|other| {
+            other.range.overlaps(request.range) && conflict(request, other.owner, other.lock_type)
+        });
+        blockers.map(|other| other.owner).any(is_wanted)
     }
 }
 
