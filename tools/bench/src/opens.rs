@@ -212,7 +212,11 @@ impl DirectClient {
 
     /// Locks bytes of the file that no other open has locked.
     fn lock(&mut self, number: u32, file: &FileHandle, open: Stateid) -> Result<Stateid> {
-        let owner = format!("{:08}@client.example", number % LOCK_OWNERS);
+        self.lock_as(&format!("{:08}@client.example", number % LOCK_OWNERS), number, file, open)
+    }
+
+    /// As [`Self::lock`], for this owner.
+    fn lock_as(&mut self, owner: &str, number: u32, file: &FileHandle, open: Stateid) -> Result<Stateid> {
         let owner = StateOwner { clientid: self.client, owner: OpaqueLimited::new(owner.as_bytes())? };
         let lock = LockArgs4 {
             kind: LockType4::Write,
@@ -421,7 +425,8 @@ fn measure(client: &mut DirectClient, opens: &mut [LockedOpen], rounds: u32) -> 
         client.unlock(number, own)?;
         timed(8);
         ensure!(is_found && is_replaced, "the map has a record of each number");
-        own.lock = client.lock(number, &own.file, own.open)?;
+        // The locks of an owner end with the last open that they are based on.
+        client.lock_as("closing@client.example", number, &own.file, own.open)?;
         begun = Instant::now();
         client.close(&own.file, own.open)?;
         times[9].push(begun.elapsed().as_secs_f64() * 1e9);

@@ -191,7 +191,7 @@ pub(crate) struct SentCallback {
 }
 
 impl SentCallback {
-    /// Whether both are the same callback, whatever their slots are.
+    /// Whether both have the same operation and arguments, whatever their slots are.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.arguments.get(self.begin..) == other.arguments.get(other.begin..)
     }

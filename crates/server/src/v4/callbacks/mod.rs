@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use curt_observe::events::handle_hash;
 use curt_observe::{ServerCounter, probe};
-use curt_proto::nfs4::{CALLBACK_VERSION, Clientid, NfsStat4};
+use curt_proto::nfs4::{CALLBACK_VERSION, CallbackOperation, Clientid, NfsStat4};
 use curt_rpc::client::{CallError, RpcRequest};
 use curt_rpc::server::client_network;
 use curt_types::Fault;
@@ -204,14 +204,16 @@ impl NfsService {
         Ok(has_answered)
     }
 
-    /// Sends a callback. What its slot has sent before without a known outcome is sent again first;
-    /// if that is the same callback, its answer is the answer to this one.
+    /// Sends a callback. What its slot has sent before without a known outcome is sent again first.
+    /// The answer to that is the answer to this callback if it was sent here, or is the recall of
+    /// the same delegation. An equal notification of a lock is another one.
     fn call_client(
         &self,
         client: Clientid,
         callback: &CallbackArguments<'_>,
     ) -> Result<Delivery, SlotsInUse> {
         let mut outcome = Delivery::Undelivered;
+        let mut sent_here = None;
         for _ in 0..ATTEMPTS {
             let Some(session) = self.held.session_with_callbacks(client) else { break };
             let mut route = match session.callback_route() {
@@ -222,7 +224,8 @@ impl NfsService {
             let own = callback.encoded(&session, &route);
             let (sent, is_own) = match route.unsettled.take() {
                 Some(earlier) => {
-                    let is_own = earlier.is_same(&own);
+                    let is_recall = own.operation == CallbackOperation::Recall && own.is_same(&earlier);
+                    let is_own = is_recall || sent_here.as_ref() == Some(&earlier);
                     (earlier, is_own)
                 }
                 None if is_too_large(&session, &route, &own) => {
@@ -233,6 +236,9 @@ impl NfsService {
             };
             let begun = self.clock.now();
             let result = call(&session, &route, &sent);
+            if is_own {
+                sent_here = Some(sent.clone());
+            }
             session.release_callback_slot(&route, slot_outcome(&result, sent));
             match result {
                 Ok(CallbackResult::Executed(status)) if is_own => {

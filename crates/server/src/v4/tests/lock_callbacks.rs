@@ -340,6 +340,33 @@ fn a_callback_without_an_answer_is_not_sent_over_another_connection() {
     }
 }
 
+/// The client may have asked for the lock in between, and would repeat its answer.
+#[test]
+fn a_notification_does_not_take_the_sequence_id_of_an_equal_one_that_was_not_answered() {
+    let server = Server::new();
+    server.service.serve_callbacks().unwrap();
+    let (one, two) = (server.client("one"), server.client("two"));
+    let root = one.files();
+    let held = one.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
+    let file = &held.handle;
+    let open = two.open(&root, &opening("file", "o", BOTH, 0)).unwrap().stateid;
+    let asked = locking(LockType4::Write, 0, 8, new_owner(held.stateid, b"a"));
+    let wait = locking(LockType4::WriteWait, 0, 8, new_owner(open, b"b"));
+    let lost = bind(&two, |_| Err(CallError::TimedOut { softerr: false }));
+    let stateid = lock(&one, file, &asked).unwrap();
+    assert!(is_denied(&lock(&two, file, &wait)));
+    unlock(&one, file, stateid, 0, REST).unwrap();
+    assert_eq!(call(&lost).0, 1);
+    while server.service.locks.counts().waiters > 0 {
+        std::thread::yield_now();
+    }
+    let stateid = lock(&one, file, &asked).unwrap();
+    let calls = bind(&two, |asked| Ok(accepted(asked)));
+    assert!(is_denied(&lock(&two, file, &wait)));
+    unlock(&one, file, stateid, 0, REST).unwrap();
+    assert_eq!([call(&calls).0, call(&calls).0], [1, 2]);
+}
+
 #[test]
 fn a_request_that_waits_leaves_the_queue_when_its_open_is_closed() {
     let server = Server::new();
