@@ -255,7 +255,7 @@ fn a_server_that_delays_a_client_or_its_session_is_awaited() {
 fn mounted_as(world: &World, server: &Arc<ScriptedServer>, is_soft: bool) -> BenchMount {
     match is_soft {
         false => mounted(world, server),
-        true => world.mount_v4_soft(Arc::<ScriptedServer>::clone(server)),
+        true => world.mount_v4_soft("one", Arc::<ScriptedServer>::clone(server)),
     }
 }
 
