@@ -6,6 +6,7 @@
 mod access;
 mod background;
 mod damaged_replies;
+mod delayed_operations;
 mod delegations;
 mod failures;
 mod forget;

@@ -30,11 +30,9 @@ use curt_xdr::{Decode, DecodeError, Opaque};
 
 use super::{
     NfsV4,
-    delegation::OpeningGuard,
-    open::{
-        AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, PiggybackedOperation, SentOpen, UsableOpen, wire,
-    },
-    piggybacked::PiggybackedKind,
+    delegation::{OpeningGuard, ReturnedDelegation},
+    open::{AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, SentOpen, UsableOpen, wire},
+    piggybacked::{ClosedOpens, PiggybackedKind, PiggybackedOperation},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{CompoundSink, fault, outcome},
     server_traits::{ServerFeature, ServerTraits},
@@ -549,15 +547,16 @@ impl NfsV4 {
         let room = slot.operations_max.saturating_sub(request.operations) / 2;
         let most = most.min(usize::try_from(room).unwrap_or(0));
         let (credential, now) = (request.caller.credential, self.rpc.now());
-        let returns = self.delegations.take_returns(credential, most);
+        let returns = self.delegations.take_returns(credential, now, most);
         for returned in &returns {
             // The open that the delegation kept is closed with it.
             self.opens.undelegated(&returned.key, now);
         }
-        let mut piggybacked: Vec<_> = returns.iter().map(PiggybackedOperation::returning).collect();
+        let mut piggybacked: Vec<_> = returns.iter().map(ReturnedDelegation::piggybacked).collect();
         piggybacked.extend(self.opens.take_piggybacked(
             credential,
-            Some(now),
+            now,
+            ClosedOpens::Due,
             most.saturating_sub(piggybacked.len()),
         ));
         if !returns.is_empty() && self.opens.unused_count() > 0 {
@@ -571,10 +570,11 @@ impl NfsV4 {
     fn requeue_piggybacked(&self, piggybacked: Vec<PiggybackedOperation>) {
         let (returns, others): (Vec<_>, Vec<_>) =
             piggybacked.into_iter().partition(|operation| operation.kind == PiggybackedKind::Return);
-        returns
-            .iter()
-            .filter_map(PiggybackedOperation::returned)
-            .for_each(|returned| self.delegations.put_back(returned));
+        if !returns.is_empty() {
+            let returns = returns.iter().filter_map(ReturnedDelegation::of);
+            returns.for_each(|returned| self.delegations.put_back(returned));
+            self.return_later();
+        }
         if !others.is_empty() {
             self.opens.put_back(others);
             self.close_soon();
@@ -586,9 +586,20 @@ impl NfsV4 {
         if let Err(status) = outcome {
             self.free_revoked(operation.stateid, status);
         }
-        match operation.returned() {
-            Some(returned) => self.delegations.returned(returned, outcome.map(|_| ())),
-            None => self.opens.piggybacked_done(operation, outcome),
+        let is_delayed = matches!(outcome, Err(NfsStat4::Delay | NfsStat4::Grace));
+        match ReturnedDelegation::of(operation) {
+            Some(returned) => {
+                self.delegations.returned(returned, outcome.map(|_| ()), self.rpc.now());
+                if is_delayed {
+                    self.return_later();
+                }
+            }
+            None => {
+                self.opens.piggybacked_done(operation, outcome, self.rpc.now());
+                if is_delayed {
+                    self.close_soon();
+                }
+            }
         }
     }
 
