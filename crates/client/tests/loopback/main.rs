@@ -10,6 +10,7 @@ mod delayed_operations;
 mod delegations;
 mod failures;
 mod forget;
+mod kept_replies;
 mod kernel_names;
 mod kernel_pages;
 mod last_close;

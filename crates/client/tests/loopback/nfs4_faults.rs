@@ -338,7 +338,7 @@ fn a_write_is_sent_again_if_the_server_answers_for_another_slot() {
 }
 
 /// A script that changes the session that the server offers.
-fn limit_session(
+pub(crate) fn limit_session(
     limits: &'static [(usize, u32)],
 ) -> impl Fn(&ScriptedRequest<'_>) -> Option<Result<Vec<u8>, CallError>> {
     move |asked| {

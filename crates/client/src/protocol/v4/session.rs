@@ -38,6 +38,18 @@ fn data_max(message_max: u32) -> u32 {
     message_max.saturating_sub(OVERHEAD).clamp(1024, 1 << 20)
 }
 
+/// Bytes of the reply to a change of a name or of attributes: SEQUENCE, piggybacked operations, a
+/// handle and two sets of attributes. A server that keeps less is not asked to keep the reply.
+const KEPT_REPLY: u32 = 1024;
+
+/// Bytes of the result of each operation beyond those of one change, on average.
+const KEPT_RESULT: u32 = 16;
+
+/// The size of a reply that the server has to keep, of a compound of this many operations.
+pub(super) fn kept_reply(operations: u32, usual: u32) -> u32 {
+    KEPT_REPLY.saturating_add(KEPT_RESULT.saturating_mul(operations.saturating_sub(usual)))
+}
+
 /// The most revoked states that wait for FREE_STATEID. Of more the server goes on saying that it
 /// has revoked some: nothing is served by delegations then.
 const FREED_MAX: usize = 1 << 16;
@@ -116,6 +128,8 @@ pub(super) struct SessionState {
     usable: usize,
     pub(super) request_max: u32,
     pub(super) response_max: u32,
+    /// The longest reply that the server keeps.
+    response_kept_max: u32,
     pub(super) operations_max: u32,
     lease: Duration,
     renewed_at: Option<Instant>,
@@ -201,6 +215,7 @@ impl Default for SessionMonitor {
             usable: 0,
             request_max: 0,
             response_max: 0,
+            response_kept_max: 0,
             operations_max: 0,
             lease: LEASE_DEFAULT,
             renewed_at: None,
@@ -232,14 +247,15 @@ impl SessionMonitor {
         self.state.lock()
     }
 
-    /// Waits for a free slot, the lowest first, and those in doubt last.
+    /// Waits for a free slot, the lowest first, and those in doubt last. The server is asked to
+    /// keep a reply of `kept` bytes, unless its limit is smaller.
     ///
     /// # Errors
     /// [`CallError::Interrupted`], or that of a recovery which has failed meanwhile for all.
     pub(super) fn take_slot(
         self: &Arc<Self>,
         purpose: CompoundPurpose,
-        cache_this: bool,
+        kept: Option<u32>,
         interrupt: &Interrupt,
     ) -> Result<SlotOrRecovery<'_>, CallError> {
         let mut state = self.state.lock();
@@ -260,7 +276,7 @@ impl SessionMonitor {
                 return Ok(SlotOrRecovery::Recover);
             }
             let may_send = purpose == CompoundPurpose::Recovery || state.need == RecoveryStep::None;
-            if may_send && let Some(guard) = self.free_slot(&mut state, cache_this) {
+            if may_send && let Some(guard) = self.free_slot(&mut state, kept) {
                 return Ok(SlotOrRecovery::Slot(guard));
             }
             if interrupt.is_raised() {
@@ -277,14 +293,15 @@ impl SessionMonitor {
         }
     }
 
-    fn free_slot<'a>(&'a self, state: &mut SessionState, cache_this: bool) -> Option<SlotGuard<'a>> {
+    fn free_slot<'a>(&'a self, state: &mut SessionState, kept: Option<u32>) -> Option<SlotGuard<'a>> {
         let mut slots = state.slots.iter().take(state.usable);
         let settled = slots.clone().position(|slot| !slot.is_busy && !slot.is_doubtful);
         let index = settled.or_else(|| slots.position(|slot| !slot.is_busy))?;
-        Some(self.guard(state, index, cache_this))
+        Some(self.guard(state, index, kept))
     }
 
-    fn guard<'a>(&'a self, state: &mut SessionState, index: usize, cache_this: bool) -> SlotGuard<'a> {
+    fn guard<'a>(&'a self, state: &mut SessionState, index: usize, kept: Option<u32>) -> SlotGuard<'a> {
+        let cache_this = kept.is_some_and(|bytes| bytes <= state.response_kept_max);
         let slot = &mut state.slots[index];
         slot.is_busy = true;
         let (sequence, is_doubtful) = (slot.sequence, slot.is_doubtful);
@@ -309,7 +326,7 @@ impl SessionMonitor {
     pub(super) fn take_doubtful(&self) -> Option<SlotGuard<'_>> {
         let state = &mut *self.state.lock();
         let index = state.slots.iter().position(|slot| slot.is_doubtful && !slot.is_busy)?;
-        (state.need == RecoveryStep::None).then(|| self.guard(state, index, false))
+        (state.need == RecoveryStep::None).then(|| self.guard(state, index, None))
     }
 
     /// The recovery thread has ended. If it has failed for all who wait for it, each of them would
@@ -399,6 +416,7 @@ impl SessionState {
         self.usable = count;
         self.request_max = ok.fore.request_max;
         self.response_max = ok.fore.response_max;
+        self.response_kept_max = ok.fore.response_cached_max;
         self.operations_max = ok.fore.operations_max;
         self.renewed_at = Some(now);
         self.bound_at = None;
@@ -668,7 +686,7 @@ mod tests {
     }
 
     fn slot(monitor: &Arc<SessionMonitor>) -> SlotGuard<'_> {
-        match monitor.take_slot(CompoundPurpose::Recovery, false, &Interrupt::never()) {
+        match monitor.take_slot(CompoundPurpose::Recovery, None, &Interrupt::never()) {
             Ok(SlotOrRecovery::Slot(guard)) => guard,
             _ => panic!("there is a free slot"),
         }
@@ -727,7 +745,7 @@ mod tests {
     #[test]
     fn a_recovery_that_fails_for_all_fails_all_who_wait_for_it() {
         let monitor = Arc::<SessionMonitor>::default();
-        let take = || monitor.take_slot(CompoundPurpose::Ordinary, false, &Interrupt::never()).map(drop);
+        let take = || monitor.take_slot(CompoundPurpose::Ordinary, None, &Interrupt::never()).map(drop);
         for (failure, expected) in
             [(Some(CallError::SystemError), Err(CallError::SystemError)), (None, Ok(()))]
         {
