@@ -528,10 +528,11 @@ impl SessionState {
         is_due
     }
 
-    /// A connection is bound for the server's calls.
+    /// A connection is bound for the server's calls. So the session has a backchannel, also if the
+    /// server has refused one in CREATE_SESSION.
     pub(super) const fn bound(&mut self) {
         self.bindings += 1;
-        self.is_unbound = false;
+        (self.is_unbound, self.has_backchannel) = (false, true);
     }
 
     /// Judges the connection for the server's calls by the flags of a reply. A reply to a request
@@ -838,5 +839,19 @@ mod tests {
         assert!(answered(down, 2), "another connection was made");
         assert!(!answered(0, 2));
         assert!(monitor.lock().has_callbacks(), "the server says so");
+    }
+
+    // SEMANTICS: sessions-13.
+    #[test]
+    fn a_session_that_was_created_without_a_backchannel_gets_it_with_a_connection() {
+        let (monitor, origin) = (Arc::<SessionMonitor>::default(), Instant::now());
+        let created = CreateSessionOk4 { flags: CreateSessionFlags::default(), ..session() };
+        monitor.lock().created(&created, origin);
+        assert!(!monitor.lock().has_callbacks());
+        monitor.lock().bound();
+        assert!(monitor.lock().has_callbacks());
+        assert!(monitor.lock().must_bind(origin, 1), "the connection is replaced");
+        monitor.lock().created(&created, origin);
+        assert!(!monitor.lock().has_callbacks(), "another session");
     }
 }
