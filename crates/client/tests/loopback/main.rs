@@ -26,6 +26,7 @@ mod nfs4_faults;
 mod open_file_rights;
 mod open_unlink;
 mod opens;
+mod recalled_slots;
 mod restarts;
 mod retransmitted;
 mod revoked_states;

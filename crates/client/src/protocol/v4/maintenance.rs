@@ -206,6 +206,10 @@ impl NfsV4 {
                 return false;
             }
         }
+        let must_tell = self.session.lock().must_tell_of_slots();
+        if must_tell && self.send(&alone(RpcCaller { credential: &self.machine, interrupt })).is_err() {
+            return false;
+        }
         !self.session.lock().has_doubtful()
     }
 

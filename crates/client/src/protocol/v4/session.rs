@@ -126,6 +126,8 @@ pub(super) struct SessionState {
     slots: Vec<Slot>,
     /// How many of them the server wants to be used.
     usable: usize,
+    /// How often slots were taken.
+    taken: u64,
     pub(super) request_max: u32,
     pub(super) response_max: u32,
     /// The longest reply that the server keeps.
@@ -161,8 +163,33 @@ struct Slot {
     /// The number of its next request.
     sequence: SequenceId,
     is_busy: bool,
-    /// The server may have executed a request with this number.
-    is_doubtful: bool,
+    doubt: SlotDoubt,
+}
+
+/// Whether the server may have executed a request with a slot's number, or may still execute it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotDoubt {
+    /// Neither.
+    None,
+    /// Both are possible. The number of slots that had been taken when the doubt began.
+    Since(u64),
+    /// The former is possible. The server was told later that the slot is not used, as it had asked
+    /// for (section 2.10.6.1), and might refuse a SEQUENCE in it.
+    Past,
+}
+
+impl Slot {
+    const fn new(sequence: SequenceId) -> Self {
+        Self { sequence, is_busy: false, doubt: SlotDoubt::None }
+    }
+
+    const fn is_doubtful(&self) -> bool {
+        !matches!(self.doubt, SlotDoubt::None)
+    }
+
+    const fn may_be_executed(&self) -> bool {
+        matches!(self.doubt, SlotDoubt::Since(_))
+    }
 }
 
 /// The slot of a request. Dropping it leaves the slot in doubt.
@@ -176,6 +203,8 @@ pub(super) struct SlotGuard<'a> {
     pub(super) operations_max: u32,
     /// The slot is in doubt.
     pub(super) is_doubtful: bool,
+    /// [`SessionState::taken`] with it.
+    number: u64,
     is_settled: bool,
     /// [`SessionState::lease_doubts`] and [`SessionState::bindings`] when it was taken.
     lease_doubts: u64,
@@ -213,6 +242,7 @@ impl Default for SessionMonitor {
             at_server: None,
             slots: Vec::new(),
             usable: 0,
+            taken: 0,
             request_max: 0,
             response_max: 0,
             response_kept_max: 0,
@@ -295,16 +325,17 @@ impl SessionMonitor {
 
     fn free_slot<'a>(&'a self, state: &mut SessionState, kept: Option<u32>) -> Option<SlotGuard<'a>> {
         let mut slots = state.slots.iter().take(state.usable);
-        let settled = slots.clone().position(|slot| !slot.is_busy && !slot.is_doubtful);
+        let settled = slots.clone().position(|slot| !slot.is_busy && !slot.is_doubtful());
         let index = settled.or_else(|| slots.position(|slot| !slot.is_busy))?;
         Some(self.guard(state, index, kept))
     }
 
     fn guard<'a>(&'a self, state: &mut SessionState, index: usize, kept: Option<u32>) -> SlotGuard<'a> {
         let cache_this = kept.is_some_and(|bytes| bytes <= state.response_kept_max);
+        state.taken += 1;
         let slot = &mut state.slots[index];
         slot.is_busy = true;
-        let (sequence, is_doubtful) = (slot.sequence, slot.is_doubtful);
+        let (sequence, is_doubtful) = (slot.sequence, slot.is_doubtful());
         let highest = state.slots.iter().rposition(|slot| slot.is_busy).unwrap_or(index);
         let id = |index: usize| SlotId(u32::try_from(index).unwrap_or(u32::MAX));
         let (session, slot, highest_slot) = (state.session, id(index), id(highest));
@@ -315,6 +346,7 @@ impl SessionMonitor {
             arguments: SequenceArgs4 { session, sequence, slot, highest_slot, cache_this },
             operations_max: state.operations_max,
             is_doubtful,
+            number: state.taken,
             is_settled: false,
             lease_doubts: state.lease_doubts,
             reclaims: state.reclaims,
@@ -322,10 +354,12 @@ impl SessionMonitor {
         }
     }
 
-    /// A free slot in doubt, if requests can be sent.
+    /// A free slot in doubt, if requests can be sent. Those that the server wants not to be used
+    /// are settled by telling it ([`SessionState::must_tell_of_slots`]).
     pub(super) fn take_doubtful(&self) -> Option<SlotGuard<'_>> {
         let state = &mut *self.state.lock();
-        let index = state.slots.iter().position(|slot| slot.is_doubtful && !slot.is_busy)?;
+        let mut slots = state.slots.iter().take(state.usable);
+        let index = slots.position(|slot| slot.may_be_executed() && !slot.is_busy)?;
         (state.need == RecoveryStep::None).then(|| self.guard(state, index, None))
     }
 
@@ -411,8 +445,7 @@ impl SessionState {
         let replaced = self.at_server.replace(ok.session).filter(|former| *former != ok.session);
         self.create_sequence = self.create_sequence.next();
         let count = usize::try_from(ok.fore.requests_max.clamp(1, SLOTS_MAX)).unwrap_or(1);
-        let slot = Slot { sequence: SequenceId(1), is_busy: false, is_doubtful: false };
-        self.slots = vec![slot; count];
+        self.slots = vec![Slot::new(SequenceId(1)); count];
         self.usable = count;
         self.request_max = ok.fore.request_max;
         self.response_max = ok.fore.response_max;
@@ -572,7 +605,26 @@ impl SessionState {
 
     /// Whether the outcome of a request that nobody waits for is unknown.
     pub(super) fn has_doubtful(&self) -> bool {
-        self.slots.iter().any(|slot| slot.is_doubtful)
+        self.slots.iter().any(Slot::may_be_executed)
+    }
+
+    /// Whether requests can be sent, and one in a slot that the server wants not to be used is in
+    /// doubt until it is told that the slot is not used.
+    pub(super) fn must_tell_of_slots(&self) -> bool {
+        let mut unused = self.slots.iter().skip(self.usable);
+        self.need == RecoveryStep::None && unused.any(|slot| slot.may_be_executed() && !slot.is_busy)
+    }
+
+    /// The server was told of the highest slot in use, and wants no more to be used than these: it
+    /// does not execute requests in higher ones any more.
+    fn told_of_slots(&mut self, guard: &SlotGuard<'_>) {
+        let told = usize::try_from(guard.arguments.highest_slot.0).unwrap_or(usize::MAX);
+        let first = self.usable.max(told.saturating_add(1));
+        for slot in self.slots.iter_mut().skip(first).filter(|slot| !slot.is_busy) {
+            if matches!(slot.doubt, SlotDoubt::Since(taken) if taken < guard.number) {
+                slot.doubt = SlotDoubt::Past;
+            }
+        }
     }
 
     fn slot(&mut self, guard: &SlotGuard<'_>) -> Option<&mut Slot> {
@@ -599,10 +651,11 @@ impl SlotGuard<'_> {
         let monitor = self.monitor;
         let mut state = monitor.state.lock();
         if let Some(slot) = state.slot(&self) {
-            *slot = Slot { sequence: slot.sequence.next(), is_busy: false, is_doubtful: false };
+            *slot = Slot::new(slot.sequence.next());
             // The request may reach the server long after it is sent: the lease counts from before.
             state.renewed_at = state.renewed_at.max(Some(sent_at));
             state.limit_slots(ok.target_highest_slot);
+            state.told_of_slots(&self);
             let flags = ok.status_flags.0;
             state.judge_binding(flags, &self);
             state.judge_lease(flags, sent_at, self.lease_doubts);
@@ -642,7 +695,7 @@ impl SlotGuard<'_> {
         if let Some(slot) = monitor.state.lock().slot(&self) {
             slot.is_busy = false;
             if is_used_up {
-                *slot = Slot { sequence: slot.sequence.next(), is_busy: false, is_doubtful: false };
+                *slot = Slot::new(slot.sequence.next());
             }
         }
         monitor.changed.notify_all();
@@ -655,10 +708,12 @@ impl Drop for SlotGuard<'_> {
         if self.is_settled {
             return;
         }
-        if let Some(slot) = self.monitor.state.lock().slot(self) {
-            slot.is_busy = false;
-            slot.is_doubtful = true;
+        let mut state = self.monitor.state.lock();
+        let taken = state.taken;
+        if let Some(slot) = state.slot(self) {
+            (slot.is_busy, slot.doubt) = (false, SlotDoubt::Since(taken));
         }
+        drop(state);
         self.monitor.changed.notify_all();
     }
 }
@@ -740,6 +795,34 @@ mod tests {
         taken.into_iter().for_each(SlotGuard::refused);
         monitor.lock().limit_slots(SlotId(1));
         assert_eq!([slot(&monitor), slot(&monitor)].each_ref().map(index), [1, 0]);
+    }
+
+    // SEMANTICS: sessions-6.
+    #[test]
+    fn a_doubt_about_a_slot_that_was_recalled_ends_when_the_server_knows_that_it_is_unused() {
+        let (monitor, origin) = (monitor(Instant::now()), Instant::now());
+        monitor.lock().satisfied(RecoveryStep::Reclaim);
+        let executed = |guard: SlotGuard<'_>| {
+            let reply = SequenceOk4 { target_highest_slot: SlotId(0), ..reply(&guard, 0) };
+            guard.executed(&reply, origin);
+        };
+        let (early, interrupted, late) = (slot(&monitor), slot(&monitor), slot(&monitor));
+        drop(interrupted);
+        executed(early);
+        assert!(monitor.lock().has_doubtful(), "that was sent before");
+        assert!(monitor.take_doubtful().is_none(), "a SEQUENCE in it would be refused");
+        assert!(monitor.lock().must_tell_of_slots());
+        let next = slot(&monitor);
+        assert_eq!((next.arguments.slot, next.arguments.highest_slot), (SlotId(0), SlotId(2)));
+        executed(next);
+        assert!(monitor.lock().has_doubtful(), "a higher slot is in use");
+        executed(late);
+        executed(slot(&monitor));
+        assert!(!monitor.lock().has_doubtful() && !monitor.lock().must_tell_of_slots());
+        // If the server wants it to be used again, it is used last, and settled first.
+        monitor.lock().limit_slots(SlotId(1));
+        let taken = [slot(&monitor), slot(&monitor)];
+        assert_eq!(taken.each_ref().map(|guard| guard.is_doubtful), [false, true]);
     }
 
     // SEMANTICS: sessions-2.
