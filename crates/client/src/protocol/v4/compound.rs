@@ -802,9 +802,9 @@ impl NfsV4 {
                 | NfsStat4::AdminRevoked,
                 Some(open),
             ) if open.stateid != Stateid::ANONYMOUS && request.lock.is_none() => {
-                self.free_revoked(open.stateid, status);
                 // A server that does not know the current stateid gets that of the OPEN next.
-                self.doubt_open(open.key, open.stateid);
+                let _ = self.doubt_open(open.key, open.stateid, status);
+                self.free_revoked(open.stateid, status);
                 Some(Attempt::Again)
             }
             (NfsStat4::Openmode, Some(open))

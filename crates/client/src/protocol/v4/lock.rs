@@ -30,7 +30,8 @@ use super::{
     open::{OpenKey, UsableOpen},
     put_fh, question,
     recovery::{RECOVERY_PAUSE, RecoveryError},
-    results::{CompoundResultReader, fault, outcome},
+    results::{CompoundResultReader, fault, is_revoked, outcome},
+    session::FreeOrder,
 };
 use crate::protocol::{
     LockAnswer, LockEvents, LockMode, LockOperations, LockTestReply, OpenCaller, RemoteLock, RpcCaller,
@@ -409,9 +410,18 @@ impl NfsV4 {
         }
     }
 
-    /// An open is lost, and with it what was locked through it.
-    pub(super) fn lose_locks_of(&self, open: &OpenKey) {
-        self.locks.lose_open(open).into_iter().for_each(|lost| self.report_lost(lost));
+    /// An open is lost, because the server refuses it with this status, and with it what was locked
+    /// through it. Returns whether lock states are to be freed.
+    pub(super) fn lose_locks_of(&self, open: &OpenKey, status: NfsStat4) -> bool {
+        let mut has_revoked = false;
+        for lost in self.locks.lose_open(open) {
+            if let Some(stateid) = lost.stateid.filter(|_| is_revoked(status)) {
+                self.session.free(FreeOrder::Locks, stateid);
+                has_revoked = true;
+            }
+            self.report_lost(lost);
+        }
+        has_revoked
     }
 
     /// Removes the unused lock states of a file.

@@ -136,6 +136,8 @@ pub(super) struct LostLocks {
     pub(super) file: FileHandle,
     pub(super) owner: Option<WireOwner>,
     pub(super) ranges: LockRanges,
+    /// The stateid of the locks, if it was known.
+    pub(super) stateid: Option<Stateid>,
 }
 
 /// Locks to be reclaimed.
@@ -176,8 +178,8 @@ impl ClientLockState {
     fn lose(&mut self, file: &FileHandle) -> LostLocks {
         let ranges = std::mem::take(&mut self.held);
         self.perhaps_held = LockRanges::default();
-        (self.stateid, self.is_forgotten) = (None, false);
-        let lost = LostLocks { file: file.clone(), owner: self.user, ranges };
+        self.is_forgotten = false;
+        let lost = LostLocks { file: file.clone(), owner: self.user, ranges, stateid: self.stateid.take() };
         self.free_if_unused();
         lost
     }
@@ -375,8 +377,7 @@ impl LockStateTable {
         let states = &mut *self.states.lock();
         let of_file = states.files.get_mut(&open.file).into_iter().flatten();
         let based = of_file.filter(|state| state.open == open.owner);
-        let lost = based.map(|state| state.lose(&open.file)).filter(|lost| !lost.ranges.is_empty());
-        lost.collect()
+        based.map(|state| state.lose(&open.file)).collect()
     }
 
     /// The server has forgotten this client: locks that it had granted have to be reclaimed.

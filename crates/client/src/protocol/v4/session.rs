@@ -150,11 +150,19 @@ pub(super) struct SessionState {
     /// All states are to be tested.
     must_test: bool,
     /// Revoked states that this client has dropped, and the server keeps until it hears of that.
-    to_free: BTreeMap<[u8; 12], Stateid>,
+    to_free: BTreeMap<(FreeOrder, [u8; 12]), Stateid>,
     /// Until when delegations are valid.
     pub(super) lease_end: Arc<LeaseEnd>,
     /// How often replies have made delegations doubtful.
     lease_doubts: u64,
+}
+
+/// The order in which revoked states are freed: an open is not before its locks (RFC 8881 section
+/// 18.38.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum FreeOrder {
+    Locks,
+    Others,
 }
 
 /// A slot of the session.
@@ -376,11 +384,11 @@ impl SessionMonitor {
     }
 
     /// The server has revoked a state that this client has dropped.
-    pub(super) fn free(&self, stateid: Stateid) {
+    pub(super) fn free(&self, order: FreeOrder, stateid: Stateid) {
         let mut state = self.state.lock();
         if state.to_free.len() < FREED_MAX {
             // Whatever its newest sequence number is.
-            state.to_free.entry(stateid.other).or_insert(Stateid { seqid: 0, ..stateid });
+            state.to_free.entry((order, stateid.other)).or_insert(Stateid { seqid: 0, ..stateid });
             state.need = state.need.max(RecoveryStep::TestStates);
         }
         drop(state);
@@ -502,14 +510,16 @@ impl SessionState {
         self.need = RecoveryStep::Client;
     }
 
-    /// A revoked state that the server is to be told of, until that is done ([`Self::freed`]).
-    pub(super) fn next_to_free(&self) -> Option<Stateid> {
-        self.to_free.first_key_value().map(|(_, stateid)| *stateid)
+    /// The revoked states that the server is to be told of, until that is done ([`Self::freed`]).
+    pub(super) fn to_free(&self) -> Vec<Stateid> {
+        self.to_free.values().copied().collect()
     }
 
     /// The server has been told of a revoked state.
     pub(super) fn freed(&mut self, stateid: Stateid) {
-        self.to_free.remove(&stateid.other);
+        for order in [FreeOrder::Locks, FreeOrder::Others] {
+            self.to_free.remove(&(order, stateid.other));
+        }
     }
 
     /// Whether all states are to be tested.
@@ -853,16 +863,18 @@ mod tests {
         let monitor = monitor(Instant::now());
         let state = |number| Stateid { seqid: 0, other: [number; 12] };
         assert_eq!(monitor.lock().need(), RecoveryStep::Reclaim);
-        monitor.free(state(1));
+        monitor.free(FreeOrder::Others, state(1));
         monitor.lock().satisfied(RecoveryStep::Reclaim);
         assert_eq!(monitor.lock().need(), RecoveryStep::TestStates);
-        assert_eq!(monitor.lock().next_to_free(), Some(state(1)));
-        assert_eq!(monitor.lock().next_to_free(), Some(state(1)), "until it is freed");
-        monitor.free(state(2));
+        assert_eq!(monitor.lock().to_free(), [state(1)]);
+        assert_eq!(monitor.lock().to_free(), [state(1)], "until it is freed");
+        monitor.free(FreeOrder::Others, state(2));
+        monitor.free(FreeOrder::Locks, state(3));
         monitor.lock().freed(state(1));
         monitor.lock().satisfied(RecoveryStep::TestStates);
         assert_eq!(monitor.lock().need(), RecoveryStep::TestStates);
-        assert_eq!(monitor.lock().next_to_free(), Some(state(2)));
+        assert_eq!(monitor.lock().to_free(), [state(3), state(2)]);
+        monitor.lock().freed(state(3));
         monitor.lock().freed(state(2));
         monitor.lock().satisfied(RecoveryStep::TestStates);
         assert_eq!(monitor.lock().need(), RecoveryStep::None);

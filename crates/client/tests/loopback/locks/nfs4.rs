@@ -355,6 +355,55 @@ fn a_lock_whose_stateid_is_being_replaced_is_not_taken_for_revoked() {
     assert_eq!(one.write(b"locked"), Ok(()));
 }
 
+// SEMANTICS: sessions-6, sessions-10.
+#[test]
+fn the_lock_states_of_a_revoked_open_are_freed_before_it() {
+    const ADMIN_REVOKED: u32 = 10_047;
+    const LOCKS_HELD: u32 = 10_037;
+    // A server may count locks that the client does not know.
+    for has_others in [false, true] {
+        let world = World::new();
+        let server = ScriptedServer::new(&world);
+        let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server));
+        let locked = Arc::<Mutex<Vec<u32>>>::default();
+        let state = Arc::clone(&locked);
+        let last_words = |reply: &[u8]| {
+            let words = reply[reply.len() - 12..].chunks(4);
+            words.map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect()
+        };
+        server.script(move |asked| {
+            (asked.main() == op::LOCK)
+                .then(|| asked.execute().inspect(|reply| *state.lock() = last_words(reply)))
+        });
+        assert_eq!(one.try_lock(1, range(0, 3), W), Ok(()));
+        let freed = Arc::<Mutex<Vec<&str>>>::default();
+        let (is_first, state, order) =
+            (crate::nfs4_faults::times(1), Arc::clone(&locked), Arc::clone(&freed));
+        server.script(move |asked| match asked.words.get(12) {
+            Some(&op::FREE_STATEID) => {
+                let is_lock = asked.words[14..17] == **state.lock();
+                let mut order = order.lock();
+                let is_held = !is_lock && (has_others || !order.contains(&"lock"));
+                order.push(if is_lock { "lock" } else { "open" });
+                let status = if is_held { LOCKS_HELD } else { 0 };
+                Some(asked.answer(1, status, &[op::FREE_STATEID, status]))
+            }
+            Some(&op::PUTFH) if asked.main() == op::WRITE && is_first() => {
+                let results = [op::PUTFH, 0, op::GETATTR, ADMIN_REVOKED];
+                Some(asked.answer(2, ADMIN_REVOKED, &results))
+            }
+            _ => None,
+        });
+        let op = || one.mounted.client.op(&root());
+        ops::write(&op(), &one.file, 5, b"x").unwrap();
+        let _ = ops::fsync(&op(), &one.file, false);
+        assert_eq!(one.mounted.counter(ClientCounter::LockLost), 1);
+        assert_eq!(statfs(&world, &one.mounted), Ok(()));
+        let expected: &[&str] = if has_others { &["lock", "open", "open"] } else { &["lock", "open"] };
+        assert_eq!(*freed.lock(), expected, "others: {has_others}");
+    }
+}
+
 // SEMANTICS: sessions-3.
 #[test]
 fn a_size_is_set_by_the_stateid_of_the_open_or_of_its_lock() {
