@@ -625,7 +625,8 @@ impl NfsV4 {
         if let Some(delayed) = &open.delayed {
             let owner = OpenOwner { number: open.key.owner, credential: &delayed.credential };
             let wants_delegation = delayed.wants_delegation;
-            let sent = SentOpen { access: ShareAccess::Read, wants_delegation, generation };
+            let sent =
+                SentOpen { access: ShareAccess::Read, wants_delegation, generation, is_reopening: false };
             self.opened(&open.key.file, owner, sent, opened);
             if !self.opens.has_users(open.key) {
                 // The last close was while it was in flight.

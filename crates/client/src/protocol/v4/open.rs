@@ -103,6 +103,8 @@ pub(super) struct SentOpen {
     pub(super) wants_delegation: bool,
     /// The session that has executed it.
     pub(super) generation: SessionGeneration,
+    /// The OPEN was sent because the open was lost.
+    pub(super) is_reopening: bool,
 }
 
 /// The result of an OPEN.
@@ -210,7 +212,7 @@ struct Opens {
     /// The owners of the opens of each file.
     owners: HashMap<FileHandle, Vec<u32>>,
     abandoned: Vec<AbandonedOpen>,
-    /// States whose CLOSE was sent for the newest sequence number: the last ones.
+    /// States whose CLOSE was sent for the newest sequence number, and not refused: the last ones.
     closed: VecDeque<[u8; 12]>,
     /// The first session since the server has forgotten this client.
     valid_since: SessionGeneration,
@@ -522,8 +524,9 @@ impl OpenTable {
         if sent.generation < opens.valid_since {
             return false;
         }
-        let closed = opens.closed.iter().position(|other| *other == result.stateid.other);
-        let is_closed = closed.and_then(|at| opens.closed.remove(at)).is_some();
+        // One that is sent again shows that the server uses the state again, or still.
+        opens.closed.retain(|other| !sent.is_reopening || *other != result.stateid.other);
+        let is_closed = opens.closed.contains(&result.stateid.other);
         let open = opens.get_or_make(&key, owner.credential);
         open.take_state(result.stateid);
         (open.is_preserved, open.may_notify) = (result.is_preserved, result.may_notify);
@@ -827,6 +830,7 @@ impl OpenTable {
             let Some(operation) = opens.waiting.pop_front() else { break };
             if operation.stateid.seqid == 0 && opens.has_state_of(&operation) {
                 // Somebody has opened the file again.
+                opens.closed.retain(|other| *other != operation.stateid.other);
                 continue;
             }
             if piggybacked.len() < most && operation.can_be_sent(credential, now) {
@@ -956,6 +960,11 @@ impl OpenTable {
                     let stateid = Stateid { seqid: 0, ..operation.stateid };
                     opens.waiting.push_back(PiggybackedOperation { stateid, ..operation.clone() });
                 }
+            }
+            // The reply to an OPEN that was executed before it may have arrived meanwhile.
+            (PiggybackedKind::Close, Ok(_)) if operation.stateid.seqid == 0 => {
+                let key = OpenKey { file: operation.file.clone(), owner: operation.owner };
+                self.stateid_refused(&key, operation.stateid);
             }
             (PiggybackedKind::Close, Err(_)) if operation.stateid.seqid == 0 => {
                 self.0.lock().closed.retain(|other| *other != operation.stateid.other);

@@ -439,7 +439,8 @@ impl NfsV4 {
         let opened = self.decoded(outcome(results.next::<OpenOk4<'_>>(Nfs4Operation::Open)))?;
         Ok(found.and(opened).map(|ok| {
             let owner = OpenOwner { number: open.key.owner, credential: &open.credential };
-            let sent = SentOpen { access, wants_delegation: false, generation: reply.generation() };
+            let generation = reply.generation();
+            let sent = SentOpen { access, wants_delegation: false, generation, is_reopening: true };
             self.opened(&open.key.file, owner, sent, GrantedOpen::from(&ok));
         }))
     }
@@ -584,8 +585,12 @@ impl NfsV4 {
                     return Ok(Some((done, (*key == first.key).then_some(NfsStat4::Badxdr))));
                 }
             };
-            let sent =
-                SentOpen { access: *access, wants_delegation: *is_delegated, generation: results.generation };
+            let sent = SentOpen {
+                access: *access,
+                wants_delegation: *is_delegated,
+                generation: results.generation,
+                is_reopening: true,
+            };
             let held = self.opened(&key.file, owner, sent, GrantedOpen::from(&ok));
             if held.is_none() && !self.opens.has_users(key) {
                 self.close_soon();

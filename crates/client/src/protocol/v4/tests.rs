@@ -41,6 +41,8 @@ struct Rig {
     file: FileHandle,
     now: Instant,
     generation: Cell<SessionGeneration>,
+    /// OPENs are sent because the open was lost.
+    reopens: Cell<bool>,
 }
 
 impl Rig {
@@ -51,6 +53,7 @@ impl Rig {
             file: FileHandle::new(b"file").unwrap(),
             now: Instant::now(),
             generation: Cell::default(),
+            reopens: Cell::default(),
         }
     }
 
@@ -101,7 +104,8 @@ impl Rig {
             attributes_set: Default::default(),
             delegation: OpenDelegation::None,
         };
-        let sent = SentOpen { access, wants_delegation: false, generation: self.generation.get() };
+        let generation = self.generation.get();
+        let sent = SentOpen { access, wants_delegation: false, generation, is_reopening: self.reopens.get() };
         self.table.opened(file, owner, sent, GrantedOpen::from(&ok), self.now)
     }
 
@@ -294,6 +298,49 @@ fn an_open_whose_reply_comes_after_a_close_of_the_newest_state_is_opened_again()
         rig.opened(3, 2, ShareAccess::Read);
         assert!(rig.table.share(&rig.key(), ShareAccess::Read));
         assert_eq!(rig.usable() == UsableOpen::Reopen, !is_refused);
+        rig.opened(4, 1, ShareAccess::Read);
+        assert_eq!(rig.usable(), UsableOpen::Stateid(Stateid { seqid: 0, other: [4; 12] }));
+    }
+}
+
+#[test]
+fn all_replies_that_come_after_a_close_of_the_newest_state_concern_a_lost_open() {
+    // The CLOSE is executed before the first of the replies arrives, after it, or never.
+    for executed in ["before", "after", "never"] {
+        let rig = Rig::new();
+        rig.opened(3, 1, ShareAccess::Read);
+        let take = || rig.table.take_piggybacked(&rig.credential, rig.now, ClosedOpens::All, 4);
+        rig.table.piggybacked_done(&take()[0], Err(NfsStat4::OldStateid), rig.now);
+        let newest = take().remove(0);
+        assert_eq!((newest.kind, newest.stateid.seqid), (PiggybackedKind::Close, 0));
+        let done = || rig.table.piggybacked_done(&newest, Ok(newest.stateid), rig.now);
+        if executed == "before" {
+            done();
+        }
+        rig.opened(3, 2, ShareAccess::Read);
+        assert!(rig.table.share(&rig.key(), ShareAccess::Read));
+        assert_eq!(rig.usable(), UsableOpen::Reopen);
+        match executed {
+            "never" => {
+                rig.table.put_back(vec![newest]);
+                assert!(take().is_empty(), "the file is open again");
+                rig.opened(3, 3, ShareAccess::Read);
+                assert!(matches!(rig.usable(), UsableOpen::Stateid(_)));
+                continue;
+            }
+            "after" => {
+                // The OPEN that is sent again overtakes the CLOSE, too.
+                rig.reopens.set(true);
+                rig.opened(3, 3, ShareAccess::Read);
+                assert!(matches!(rig.usable(), UsableOpen::Stateid(_)), "it is not sent for ever");
+                done();
+            }
+            _ => {
+                rig.opened(3, 3, ShareAccess::Read);
+            }
+        }
+        assert_eq!(rig.usable(), UsableOpen::Reopen, "executed {executed}");
+        rig.reopens.set(true);
         rig.opened(4, 1, ShareAccess::Read);
         assert_eq!(rig.usable(), UsableOpen::Stateid(Stateid { seqid: 0, other: [4; 12] }));
     }
