@@ -16,6 +16,10 @@ use crate::options::CacheOptions;
 /// The most delegations that a mount keeps. Each costs the server memory, and a kept open.
 pub const DELEGATIONS_MAX: usize = 5_000;
 
+/// The most delegations that are being returned while others are asked for: each new one beyond
+/// [`DELEGATIONS_MAX`] ends another, and a server may delay the returns.
+pub const RETURNS_MAX: usize = 512;
+
 /// How often delegations are returned that were not used since the last time: others' next change
 /// should not wait for their recall.
 const UNUSED_MAX: Duration = Duration::from_secs(600);
@@ -38,13 +42,19 @@ pub struct DelegationConditions {
     pub only_reads: bool,
     /// The file is open for writing here.
     pub is_written_here: bool,
+    /// Number of delegations that are being returned.
+    pub returning: usize,
 }
 
 impl DelegationConditions {
     /// Whether a read delegation is asked for.
     #[must_use]
     pub const fn is_wanted(self) -> bool {
-        self.is_allowed && self.can_be_recalled && self.only_reads && !self.is_written_here
+        self.is_allowed
+            && self.can_be_recalled
+            && self.only_reads
+            && !self.is_written_here
+            && self.returning < RETURNS_MAX
     }
 }
 
@@ -195,6 +205,7 @@ mod tests {
             can_be_recalled: true,
             only_reads: true,
             is_written_here: false,
+            returning: RETURNS_MAX - 1,
         };
         assert!(all.is_wanted());
         for lacking in [
@@ -202,6 +213,7 @@ mod tests {
             DelegationConditions { can_be_recalled: false, ..all },
             DelegationConditions { only_reads: false, ..all },
             DelegationConditions { is_written_here: true, ..all },
+            DelegationConditions { returning: RETURNS_MAX, ..all },
         ] {
             assert!(!lacking.is_wanted(), "{lacking:?}");
         }

@@ -255,7 +255,7 @@ fn a_server_that_delays_a_client_or_its_session_is_awaited() {
 fn mounted_as(world: &World, server: &Arc<ScriptedServer>, is_soft: bool) -> BenchMount {
     match is_soft {
         false => mounted(world, server),
-        true => world.mount_v4_soft(Arc::<ScriptedServer>::clone(server)),
+        true => world.mount_v4_soft("one", Arc::<ScriptedServer>::clone(server)),
     }
 }
 
@@ -338,7 +338,7 @@ fn a_write_is_sent_again_if_the_server_answers_for_another_slot() {
 }
 
 /// A script that changes the session that the server offers.
-fn limit_session(
+pub(crate) fn limit_session(
     limits: &'static [(usize, u32)],
 ) -> impl Fn(&ScriptedRequest<'_>) -> Option<Result<Vec<u8>, CallError>> {
     move |asked| {

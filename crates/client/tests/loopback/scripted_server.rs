@@ -17,6 +17,7 @@ pub(crate) mod op {
     pub(crate) const GETATTR: u32 = 9;
     pub(crate) const LINK: u32 = 11;
     pub(crate) const LOCK: u32 = 12;
+    pub(crate) const LOCKU: u32 = 14;
     pub(crate) const LOOKUP: u32 = 15;
     pub(crate) const OPEN: u32 = 18;
     pub(crate) const PUTFH: u32 = 22;

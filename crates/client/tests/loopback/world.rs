@@ -358,11 +358,11 @@ impl World {
         v4::mounting::mount_over(transport, callbacks, &Self::export_v4(), self.identity_v4(name))
     }
 
-    /// A soft mount of NFSv4.1.
-    pub(crate) fn mount_v4_soft(&self, transport: Arc<dyn Transport>) -> BenchMount {
+    /// A soft mount of NFSv4.1 with this name.
+    pub(crate) fn mount_v4_soft(&self, name: &str, transport: Arc<dyn Transport>) -> BenchMount {
         let mut export = Self::export_v4();
         export.transport.recovery = RecoveryMode::Soft;
-        let (callbacks, mount) = (Callbacks::default(), self.identity_v4("one"));
+        let (callbacks, mount) = (Callbacks::default(), self.identity_v4(name));
         let mounted = v4::mounting::mount_over(transport, &callbacks, &export, mount).unwrap();
         self.client_of(mounted, &ClientOptions::default(), Arc::new(Inline))
     }

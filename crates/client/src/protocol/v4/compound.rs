@@ -30,15 +30,15 @@ use curt_xdr::{Decode, DecodeError, Opaque};
 
 use super::{
     NfsV4,
-    delegation::OpeningGuard,
-    open::{
-        AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, PiggybackedOperation, SentOpen, UsableOpen, wire,
-    },
-    piggybacked::PiggybackedKind,
+    delegation::{OpeningGuard, ReturnedDelegation},
+    open::{AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, SentOpen, UsableOpen, wire},
+    piggybacked::{ClosedOpens, PiggybackedKind, PiggybackedOperation},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{CompoundSink, fault, outcome},
     server_traits::{ServerFeature, ServerTraits},
-    session::{CompoundPurpose, RecoveryStep, SessionGeneration, SlotGuard, SlotOrRecovery, answers},
+    session::{
+        CompoundPurpose, RecoveryStep, SessionGeneration, SlotGuard, SlotOrRecovery, answers, kept_reply,
+    },
 };
 use crate::protocol::{
     OpenOwner, RpcCaller, ShareAccess,
@@ -71,8 +71,8 @@ pub(super) struct CompoundRequest<'a> {
     /// The position of the operation that must not be executed twice, from 0; [`REPEATABLE`] if
     /// there is none.
     pub(super) main: u32,
-    /// The server has to keep the reply in case that the request is sent again. Then the reply may
-    /// not be large.
+    /// The server has to keep the reply in case that the request is sent again, unless it is larger
+    /// than the session allows.
     pub(super) keeps_reply: bool,
     /// The open whose stateid it uses, and for what. Its file is the current filehandle of the
     /// first operation.
@@ -285,6 +285,9 @@ pub(super) enum Attempt {
     Wait(Duration),
     /// The cause was removed, or recovery will remove it: send again.
     Again,
+    /// The server does not keep so large a reply. The compound is sent again with one that is not
+    /// kept.
+    WithoutKeptReply,
     /// A piggybacked operation was refused. The compound is sent again without any.
     WithoutPiggybacked,
     /// The compound may have been executed, and its reply is lost: send it again. If the connection
@@ -330,6 +333,16 @@ struct SentCompound<'a, 'b> {
     prefix: CompoundPrefix<'b>,
 }
 
+/// A request that has failed, and its last transmission.
+#[derive(Clone, Copy)]
+struct AttemptedRequest<'a, 'b> {
+    request: &'a CompoundRequest<'b>,
+    /// The server was asked to keep the reply.
+    was_kept: bool,
+    /// The transmission whose connection was lost.
+    lost: Option<LostTransmission>,
+}
+
 /// The outcome of a [`CompoundPrefix`].
 enum PrefixOutcome {
     /// All of it was executed.
@@ -363,9 +376,10 @@ impl NfsV4 {
         let interrupt = request.caller.interrupt;
         let (mut repairs, mut wait) = (0, Duration::ZERO);
         let mut lost: Option<LostTransmission> = None;
+        let mut kept = request.keeps_reply.then(|| kept_reply(request.operations, OWN_OPERATIONS_MAX));
         let mut may_piggyback = request.may_piggyback && purpose == CompoundPurpose::Ordinary;
         loop {
-            let turn = self.session.take_slot(purpose, request.keeps_reply, interrupt)?;
+            let turn = self.session.take_slot(purpose, kept, interrupt)?;
             let attempt = match turn {
                 SlotOrRecovery::Recover => {
                     self.recover(interrupt)?;
@@ -379,6 +393,7 @@ impl NfsV4 {
             may_piggyback &= !matches!(attempt, Attempt::WithoutPiggybacked);
             match attempt {
                 Attempt::WithoutPiggybacked => {}
+                Attempt::WithoutKeptReply => kept = None,
                 Attempt::Done(mut reply) => {
                     // Within a session nothing is executed twice.
                     reply.call.lost_at = lost.map(|lost| lost.lost_at);
@@ -549,15 +564,16 @@ impl NfsV4 {
         let room = slot.operations_max.saturating_sub(request.operations) / 2;
         let most = most.min(usize::try_from(room).unwrap_or(0));
         let (credential, now) = (request.caller.credential, self.rpc.now());
-        let returns = self.delegations.take_returns(credential, most);
+        let returns = self.delegations.take_returns(credential, now, most);
         for returned in &returns {
             // The open that the delegation kept is closed with it.
             self.opens.undelegated(&returned.key, now);
         }
-        let mut piggybacked: Vec<_> = returns.iter().map(PiggybackedOperation::returning).collect();
+        let mut piggybacked: Vec<_> = returns.iter().map(ReturnedDelegation::piggybacked).collect();
         piggybacked.extend(self.opens.take_piggybacked(
             credential,
-            Some(now),
+            now,
+            ClosedOpens::Due,
             most.saturating_sub(piggybacked.len()),
         ));
         if !returns.is_empty() && self.opens.unused_count() > 0 {
@@ -571,10 +587,11 @@ impl NfsV4 {
     fn requeue_piggybacked(&self, piggybacked: Vec<PiggybackedOperation>) {
         let (returns, others): (Vec<_>, Vec<_>) =
             piggybacked.into_iter().partition(|operation| operation.kind == PiggybackedKind::Return);
-        returns
-            .iter()
-            .filter_map(PiggybackedOperation::returned)
-            .for_each(|returned| self.delegations.put_back(returned));
+        if !returns.is_empty() {
+            let returns = returns.iter().filter_map(ReturnedDelegation::of);
+            returns.for_each(|returned| self.delegations.put_back(returned));
+            self.return_later();
+        }
         if !others.is_empty() {
             self.opens.put_back(others);
             self.close_soon();
@@ -586,9 +603,20 @@ impl NfsV4 {
         if let Err(status) = outcome {
             self.free_revoked(operation.stateid, status);
         }
-        match operation.returned() {
-            Some(returned) => self.delegations.returned(returned, outcome.map(|_| ())),
-            None => self.opens.piggybacked_done(operation, outcome),
+        let is_delayed = matches!(outcome, Err(NfsStat4::Delay | NfsStat4::Grace));
+        match ReturnedDelegation::of(operation) {
+            Some(returned) => {
+                self.delegations.returned(returned, outcome.map(|_| ()), self.rpc.now());
+                if is_delayed {
+                    self.return_later();
+                }
+            }
+            None => {
+                self.opens.piggybacked_done(operation, outcome, self.rpc.now());
+                if is_delayed {
+                    self.close_soon();
+                }
+            }
         }
     }
 
@@ -597,7 +625,8 @@ impl NfsV4 {
         if let Some(delayed) = &open.delayed {
             let owner = OpenOwner { number: open.key.owner, credential: &delayed.credential };
             let wants_delegation = delayed.wants_delegation;
-            let sent = SentOpen { access: ShareAccess::Read, wants_delegation, generation };
+            let sent =
+                SentOpen { access: ShareAccess::Read, wants_delegation, generation, is_reopening: false };
             self.opened(&open.key.file, owner, sent, opened);
             if !self.opens.has_users(open.key) {
                 // The last close was while it was in flight.
@@ -636,7 +665,8 @@ impl NfsV4 {
         result: CallResult,
     ) -> Result<Attempt, CallError> {
         let SentCompound { request, slot, mut prefix } = sent;
-        let generation = slot.generation();
+        let (generation, was_kept) = (slot.generation(), slot.arguments.cache_this);
+        let attempted = AttemptedRequest { request, was_kept, lost: lost_transmission(&result) };
         let (header, outcome) = {
             let decoded = CompoundResults::new(result.reply.results());
             let sequence = decoded.and_then(|mut results| {
@@ -692,7 +722,7 @@ impl NfsV4 {
         if header.status != NfsStat4::Ok
             && !was_executed
             && !waits_elsewhere
-            && let Some(attempt) = self.repair(request, &prefix, header.status, generation)
+            && let Some(attempt) = self.repair(&attempted, &prefix, header.status, generation)
         {
             return Ok(attempt);
         }
@@ -719,6 +749,10 @@ impl NfsV4 {
                 // An earlier copy of the compound was executed.
                 self.requeue_piggybacked(std::iter::once(operation).chain(piggybacked).collect());
                 return Ok(PrefixOutcome::Refused(NfsStat4::RetryUncachedRep));
+            }
+            if result == Err(NfsStat4::RepTooBigToCache) {
+                self.requeue_piggybacked(std::iter::once(operation).chain(piggybacked).collect());
+                return Ok(PrefixOutcome::PiggybackedRefused);
             }
             self.piggybacked_done(&operation, result);
             if result.is_err() {
@@ -747,16 +781,20 @@ impl NfsV4 {
     /// `None`: it is not sent again.
     fn repair(
         &self,
-        request: &CompoundRequest<'_>,
+        attempted: &AttemptedRequest<'_, '_>,
         prefix: &CompoundPrefix<'_>,
         status: NfsStat4,
         generation: SessionGeneration,
     ) -> Option<Attempt> {
+        let AttemptedRequest { request, was_kept, lost } = *attempted;
         match (status, &prefix.open) {
             (NfsStat4::Delay, _) => Some(Attempt::Wait(DELAY_MIN)),
             (NfsStat4::Grace, _) => Some(Attempt::Wait(JUKEBOX_DELAY_MIN)),
-            // An earlier copy was executed, and does no harm if it is repeated; its reply is lost.
-            (NfsStat4::RetryUncachedRep, _) if !request.keeps_reply => Some(Attempt::Repeat(None)),
+            // An earlier copy was executed, and its reply is lost: a change is known by its effect.
+            (NfsStat4::RetryUncachedRep, _) if !was_kept => {
+                Some(Attempt::Repeat(lost.filter(|_| request.keeps_reply)))
+            }
+            (NfsStat4::RepTooBigToCache, _) if was_kept => Some(Attempt::WithoutKeptReply),
             (
                 NfsStat4::BadStateid
                 | NfsStat4::StaleStateid
@@ -765,9 +803,9 @@ impl NfsV4 {
                 | NfsStat4::AdminRevoked,
                 Some(open),
             ) if open.stateid != Stateid::ANONYMOUS && request.lock.is_none() => {
-                self.free_revoked(open.stateid, status);
                 // A server that does not know the current stateid gets that of the OPEN next.
-                self.doubt_open(open.key, open.stateid);
+                let _ = self.doubt_open(open.key, open.stateid, status);
+                self.free_revoked(open.stateid, status);
                 Some(Attempt::Again)
             }
             (NfsStat4::Openmode, Some(open))
@@ -794,9 +832,7 @@ impl NfsV4 {
         result: &CallResult,
     ) -> Result<Attempt, CallError> {
         let generation = slot.generation();
-        let lost = result.connection_lost_at;
-        let lost = lost.map(|lost_at| LostTransmission { sent_at: result.sent_at, lost_at });
-        let again = match lost {
+        let again = match lost_transmission(result) {
             None if status != NfsStat4::RetryUncachedRep => Attempt::Again,
             lost => Attempt::Repeat(lost),
         };
@@ -810,6 +846,10 @@ impl NfsV4 {
                 slot.refused();
                 self.bind_connection(request.caller.interrupt)?;
                 Ok(Attempt::Again)
+            }
+            NfsStat4::RepTooBigToCache if slot.arguments.cache_this => {
+                slot.refused();
+                Ok(Attempt::WithoutKeptReply)
             }
             NfsStat4::Badsession
             | NfsStat4::Deadsession
@@ -896,6 +936,12 @@ impl NfsV4 {
     pub(super) fn decoded<T>(&self, decoded: Result<T, DecodeError>) -> Result<T, CallError> {
         decoded.map_err(|error| self.rpc.malformed("COMPOUND", error))
     }
+}
+
+/// The transmission of a request whose connection was lost before its reply.
+fn lost_transmission(result: &CallResult) -> Option<LostTransmission> {
+    let lost_at = result.connection_lost_at?;
+    Some(LostTransmission { sent_at: result.sent_at, lost_at })
 }
 
 /// The reply to a request whose open, or lock, is lost.

@@ -83,7 +83,7 @@ impl NfsV4 {
             let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), Wcc::default());
             let generation = results.generation;
             let created = created(results, is_exclusive, |handle| {
-                let sent = SentOpen { access, wants_delegation: false, generation };
+                let sent = SentOpen { access, wants_delegation: false, generation, is_reopening: false };
                 self.opened(handle, owner, sent, GrantedOpen::from(&ok));
             })?;
             results.pass(Nfs4Operation::Restorefh)?.ok();

@@ -19,7 +19,7 @@
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
     sync::{Arc, OnceLock, Weak},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use curt_policy::delegation::{
@@ -33,6 +33,7 @@ use parking_lot::Mutex;
 
 use super::{
     open::{OfferedDelegation, OpenKey},
+    piggybacked::{PiggybackedKind, PiggybackedOperation, Postponement},
     results::is_revoked,
     session::SessionGeneration,
 };
@@ -107,6 +108,7 @@ pub(super) struct ReturnedDelegation {
     pub(super) credential: Arc<RpcCredential>,
     /// Only with its own credential: the server has refused another's.
     pub(super) needs_own_credential: bool,
+    postponement: Postponement,
 }
 
 /// The owner of the open of an unknown delegation: no open has it. The largest number is that of
@@ -117,6 +119,34 @@ impl ReturnedDelegation {
     /// Whether it came with a reply that was lost.
     const fn is_unknown(&self) -> bool {
         self.key.owner == UNKNOWN_OWNER
+    }
+
+    fn new(key: OpenKey, stateid: Stateid, credential: Arc<RpcCredential>) -> Self {
+        Self { key, stateid, credential, needs_own_credential: false, postponement: Postponement::default() }
+    }
+
+    /// The DELEGRETURN.
+    pub(super) fn piggybacked(&self) -> PiggybackedOperation {
+        PiggybackedOperation {
+            file: self.key.file.clone(),
+            owner: self.key.owner,
+            stateid: self.stateid,
+            kind: PiggybackedKind::Return,
+            credential: Arc::clone(&self.credential),
+            needs_own_credential: self.needs_own_credential,
+            postponement: self.postponement,
+        }
+    }
+
+    /// The delegation that an operation returns.
+    pub(super) fn of(operation: &PiggybackedOperation) -> Option<Self> {
+        (operation.kind == PiggybackedKind::Return).then(|| Self {
+            key: OpenKey { file: operation.file.clone(), owner: operation.owner },
+            stateid: operation.stateid,
+            credential: Arc::clone(&operation.credential),
+            needs_own_credential: operation.needs_own_credential,
+            postponement: operation.postponement,
+        })
     }
 }
 
@@ -166,12 +196,8 @@ impl DelegationRecord {
     fn end(&mut self, file: &FileHandle) -> ReturnedDelegation {
         self.held.end();
         self.is_returning = true;
-        ReturnedDelegation {
-            key: OpenKey { file: file.clone(), owner: self.owner },
-            stateid: self.stateid,
-            credential: Arc::clone(&self.credential),
-            needs_own_credential: false,
-        }
+        let key = OpenKey { file: file.clone(), owner: self.owner };
+        ReturnedDelegation::new(key, self.stateid, Arc::clone(&self.credential))
     }
 }
 
@@ -234,12 +260,7 @@ impl Delegations {
             && !self.to_return.iter().any(is_waiting)
         {
             let key = OpenKey { file, owner: UNKNOWN_OWNER };
-            self.to_return.push_back(ReturnedDelegation {
-                key,
-                stateid,
-                credential,
-                needs_own_credential: false,
-            });
+            self.to_return.push_back(ReturnedDelegation::new(key, stateid, credential));
         }
     }
 
@@ -364,12 +385,8 @@ impl HeldDelegations {
             return None;
         }
         if !state.keeps(open, &offered) {
-            state.to_return.push_back(ReturnedDelegation {
-                key: open.key.clone(),
-                stateid: offered.stateid,
-                credential: Arc::clone(open.credential),
-                needs_own_credential: false,
-            });
+            let (key, credential) = (open.key.clone(), Arc::clone(open.credential));
+            state.to_return.push_back(ReturnedDelegation::new(key, offered.stateid, credential));
             drop(state);
             self.return_now();
             return None;
@@ -478,12 +495,20 @@ impl HeldDelegations {
     }
 
     /// Takes delegations that are to be returned with this credential, at most this number.
-    pub(super) fn take_returns(&self, credential: &RpcCredential, most: usize) -> Vec<ReturnedDelegation> {
+    pub(super) fn take_returns(
+        &self,
+        credential: &RpcCredential,
+        now: Instant,
+        most: usize,
+    ) -> Vec<ReturnedDelegation> {
         let state = &mut *self.state.lock();
         let mut taken = Vec::new();
         for _ in 0..state.to_return.len() {
             let Some(waiting) = state.to_return.pop_front() else { break };
-            if taken.len() < most && (!waiting.needs_own_credential || *waiting.credential == *credential) {
+            if taken.len() < most
+                && waiting.postponement.is_over(now)
+                && (!waiting.needs_own_credential || *waiting.credential == *credential)
+            {
                 taken.push(waiting);
             } else {
                 state.to_return.push_back(waiting);
@@ -497,9 +522,23 @@ impl HeldDelegations {
         self.state.lock().to_return.len()
     }
 
-    /// The credential of a delegation that waits to be returned.
-    pub(super) fn return_credential(&self) -> Option<Arc<RpcCredential>> {
-        self.state.lock().to_return.front().map(|waiting| Arc::clone(&waiting.credential))
+    /// How many are being returned.
+    pub(super) fn returning(&self) -> usize {
+        let state = self.state.lock();
+        // Of those that were never held there is no record.
+        state.files.len().saturating_sub(state.held).max(state.to_return.len())
+    }
+
+    /// The credential of a delegation that can be returned now.
+    pub(super) fn return_credential(&self, now: Instant) -> Option<Arc<RpcCredential>> {
+        let state = self.state.lock();
+        let waiting = state.to_return.iter().find(|waiting| waiting.postponement.is_over(now));
+        waiting.map(|waiting| Arc::clone(&waiting.credential))
+    }
+
+    /// After which time the next delegation can be returned; `None`: none waits.
+    pub(super) fn next_return(&self, now: Instant) -> Option<Duration> {
+        self.state.lock().to_return.iter().map(|waiting| waiting.postponement.left(now)).min()
     }
 
     /// A DELEGRETURN was not executed, or is not known to be.
@@ -508,9 +547,12 @@ impl HeldDelegations {
     }
 
     /// A DELEGRETURN was answered.
-    pub(super) fn returned(&self, returned: ReturnedDelegation, outcome: Result<(), NfsStat4>) {
+    pub(super) fn returned(&self, returned: ReturnedDelegation, outcome: Result<(), NfsStat4>, now: Instant) {
         match outcome {
-            Err(NfsStat4::Delay | NfsStat4::Grace) => self.put_back(returned),
+            Err(NfsStat4::Delay | NfsStat4::Grace) => {
+                let postponement = returned.postponement.longer(now);
+                self.put_back(ReturnedDelegation { postponement, ..returned });
+            }
             Err(status)
                 if !returned.needs_own_credential
                     && !is_revoked(status)
@@ -647,8 +689,6 @@ impl std::fmt::Debug for HeldDelegations {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 mod tests {
-    use std::time::Duration;
-
     use curt_policy::delegation::EARLY_RECALLS_MAX;
 
     use super::*;
@@ -736,7 +776,7 @@ mod tests {
         }
 
         fn returns(&self) -> Vec<u32> {
-            let returns = self.table.take_returns(&self.credential, usize::MAX);
+            let returns = self.table.take_returns(&self.credential, Instant::now(), usize::MAX);
             returns
                 .iter()
                 .map(|returned| u32::from_be_bytes(returned.stateid.other[..4].try_into().unwrap()))
@@ -881,19 +921,26 @@ mod tests {
 
     #[test]
     fn a_return_that_the_server_delays_or_denies_is_repeated() {
-        let rig = Rig::new();
+        let (rig, mut now) = (Rig::new(), Instant::now());
         rig.opened(1, true).unwrap();
         rig.table.give_up(&file(1));
-        let taken = rig.table.take_returns(&rig.credential, 1).remove(0);
-        rig.table.returned(taken.clone(), Err(NfsStat4::Delay));
-        let taken = rig.table.take_returns(&rig.credential, 1).remove(0);
-        rig.table.returned(taken, Err(NfsStat4::Access));
+        assert_eq!(rig.table.next_return(now), Some(Duration::ZERO));
+        let take = |now| rig.table.take_returns(&rig.credential, now, 1).pop();
+        for pause in [100, 200, 400, 800, 1000, 1000].map(Duration::from_millis) {
+            rig.table.returned(take(now).unwrap(), Err(NfsStat4::Delay), now);
+            assert_eq!(rig.table.next_return(now), Some(pause));
+            let early = now + pause - Duration::from_nanos(1);
+            assert!(take(early).is_none() && rig.table.return_credential(early).is_none());
+            now += pause;
+            assert!(rig.table.return_credential(now).is_some());
+        }
+        assert_eq!(rig.table.returning(), 1);
+        rig.table.returned(take(now).unwrap(), Err(NfsStat4::Access), now);
         let other = RpcSecurity::sys().credential(&Caller::new(7, 7, &[]));
-        assert!(rig.table.take_returns(&other, 1).is_empty(), "with its own credential");
-        let taken = rig.table.take_returns(&rig.credential, 1).remove(0);
-        rig.table.returned(taken, Err(NfsStat4::DelegRevoked));
-        assert_eq!(rig.table.all(), []);
-        assert!(rig.table.take_returns(&rig.credential, 1).is_empty(), "it has ended");
+        assert!(rig.table.take_returns(&other, now, 1).is_empty(), "with its own credential");
+        rig.table.returned(take(now).unwrap(), Err(NfsStat4::DelegRevoked), now);
+        assert_eq!((rig.table.all(), rig.table.returning()), (vec![], 0));
+        assert!(take(now).is_none() && rig.table.next_return(now).is_none(), "it has ended");
         assert_eq!(*rig.events.ended.lock(), [(DelegationEnd::Returned, 0)], "it ended once");
     }
 

@@ -5,7 +5,14 @@
 //! CB_NOTIFY_LOCK comes; otherwise it polls. So nothing is granted but by a reply to LOCK, and to
 //! withdraw a request takes none.
 
-use std::{ops::Range, sync::Weak, time::Duration};
+use std::{
+    ops::Range,
+    sync::{
+        Weak,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use curt_policy::locks::{LockError, LockRanges, LockReply};
 use curt_proto::nfs4::{
@@ -18,13 +25,13 @@ use curt_types::{ByteRange, Fault, FileHandle, LockType};
 
 use super::{
     NfsV4, change,
-    compound::{CompoundReply, CompoundRequest, lost},
+    compound::{Append, CompoundReply, CompoundRequest, lost},
     lock_states::{LockStateRef, LocksToReclaim, LostLocks, StateidRejection, UnlockTarget},
     open::{OpenKey, UsableOpen},
     put_fh, question,
     recovery::{RECOVERY_PAUSE, RecoveryError},
-    results::{CompoundResultReader, fault, outcome},
-    session::CompoundPurpose,
+    results::{CompoundResultReader, fault, is_revoked, outcome},
+    session::FreeOrder,
 };
 use crate::protocol::{
     LockAnswer, LockEvents, LockMode, LockOperations, LockTestReply, OpenCaller, RemoteLock, RpcCaller,
@@ -108,14 +115,8 @@ impl LockOperations for NfsV4 {
             if place.stateid.is_none() && self.opens.usable(&place.open, access) == UsableOpen::None {
                 return Ok(LockReply::Refused(LockError::NoLocks));
             }
-            let status = match self.send_lock(open.rpc(), &place, kind, lock.range, CompoundPurpose::Ordinary)
-            {
-                Err(error) => {
-                    self.locks.may_hold(&place, lock);
-                    return Err(error);
-                }
-                Ok(None) => return Ok(LockReply::Refused(LockError::Failed(Fault::Io))),
-                Ok(Some(Ok(stateid))) => {
+            let status = match self.send_lock(open.rpc(), &place, kind, lock.range)? {
+                Ok(stateid) => {
                     if self.locks.granted(&place, stateid, lock) {
                         return Ok(LockReply::Granted);
                     }
@@ -123,7 +124,7 @@ impl LockOperations for NfsV4 {
                     place = self.locks.current_state(&place);
                     continue;
                 }
-                Ok(Some(Err(status))) => status,
+                Err(status) => status,
             };
             let Some(stateid) = place.stateid.filter(|_| is_stateid_refused(status)) else {
                 return Ok(self.denied(&place, waits, status));
@@ -237,33 +238,60 @@ impl NfsV4 {
         }
     }
 
-    /// Sends a LOCK. `None`: the session was lost during recovery.
+    /// Sends a LOCK. If it may have been executed and has no reply, its range counts as perhaps
+    /// held.
     fn send_lock(
         &self,
         caller: RpcCaller<'_>,
         place: &LockStateRef,
         kind: LockType4,
         range: ByteRange,
-        purpose: CompoundPurpose,
-    ) -> Result<Option<Result<Stateid, NfsStat4>>, CallError> {
-        let (offset, length) = lock_offset_and_length(range);
-        let reclaim = purpose == CompoundPurpose::Recovery;
-        let (client, name) = (self.session.lock().client, place.name.bytes());
+    ) -> Result<Result<Stateid, NfsStat4>, CallError> {
+        let was_sent = AtomicBool::new(false);
         let append = |operations: &mut CompoundEncoder<'_>, open_stateid: Stateid| {
-            let locker = match place.stateid {
-                Some(stateid) => Locker::Existing { stateid, seqid: 0 },
-                None => Locker::New { open_seqid: 0, open_stateid, seqid: 0, owner: owner(client, &name) },
-            };
-            operations.push(&LockArgs4 { kind, reclaim, offset, length, locker });
+            was_sent.store(true, Relaxed);
+            self.push_lock(operations, open_stateid, place, kind, range, false);
         };
-        let request = CompoundRequest {
-            open: Some((&place.open, access_for(kind.lock_type()))),
-            lock: place.stateid,
-            ..change(caller, Nfs4Operation::Lock, 0, &append)
+        let reply = self.send(&lock_request(caller, place, kind, &append));
+        let locked = reply.and_then(|reply| self.result_of(&reply, Nfs4Operation::Lock));
+        if locked.is_err() && was_sent.into_inner() {
+            self.locks.may_hold(place, range, kind.lock_type());
+        }
+        locked
+    }
+
+    /// Sends a LOCK that reclaims. `None`: the session was lost.
+    fn send_reclaim(
+        &self,
+        caller: RpcCaller<'_>,
+        place: &LockStateRef,
+        kind: LockType4,
+        range: ByteRange,
+    ) -> Result<Option<Result<Stateid, NfsStat4>>, CallError> {
+        let append = |operations: &mut CompoundEncoder<'_>, open_stateid: Stateid| {
+            self.push_lock(operations, open_stateid, place, kind, range, true);
         };
-        // A reclaim is part of recovery, which nothing else may wait for.
-        let reply = if reclaim { self.send_in_recovery(&request)? } else { Some(self.send(&request)?) };
+        // Nothing else may wait for a part of recovery.
+        let reply = self.send_in_recovery(&lock_request(caller, place, kind, &append))?;
         reply.map(|reply| self.result_of(&reply, Nfs4Operation::Lock)).transpose()
+    }
+
+    fn push_lock(
+        &self,
+        operations: &mut CompoundEncoder<'_>,
+        open_stateid: Stateid,
+        place: &LockStateRef,
+        kind: LockType4,
+        range: ByteRange,
+        reclaim: bool,
+    ) {
+        let (offset, length) = lock_offset_and_length(range);
+        let (client, name) = (self.session.lock().client, place.name.bytes());
+        let locker = match place.stateid {
+            Some(stateid) => Locker::Existing { stateid, seqid: 0 },
+            None => Locker::New { open_seqid: 0, open_stateid, seqid: 0, owner: owner(client, &name) },
+        };
+        operations.push(&LockArgs4 { kind, reclaim, offset, length, locker });
     }
 
     /// The stateid that LOCK or LOCKU returns.
@@ -291,12 +319,12 @@ impl NfsV4 {
             self.locks.not_granted(place, lock.range);
             return Ok(None);
         }
-        match self.send_lock(caller, place, kind, lock.range, CompoundPurpose::Ordinary)? {
-            Some(Ok(stateid)) => {
+        match self.send_lock(caller, place, kind, lock.range)? {
+            Ok(stateid) => {
                 self.locks.granted(place, stateid, lock);
             }
-            Some(Err(NfsStat4::Grace | NfsStat4::Delay)) => return Ok(Some(LockReply::Grace)),
-            Some(Err(_)) | None => self.locks.not_granted(place, lock.range),
+            Err(NfsStat4::Grace | NfsStat4::Delay) => return Ok(Some(LockReply::Grace)),
+            Err(_) => self.locks.not_granted(place, lock.range),
         }
         Ok(None)
     }
@@ -382,9 +410,18 @@ impl NfsV4 {
         }
     }
 
-    /// An open is lost, and with it what was locked through it.
-    pub(super) fn lose_locks_of(&self, open: &OpenKey) {
-        self.locks.lose_open(open).into_iter().for_each(|lost| self.report_lost(lost));
+    /// An open is lost, because the server refuses it with this status, and with it what was locked
+    /// through it. Returns whether lock states are to be freed.
+    pub(super) fn lose_locks_of(&self, open: &OpenKey, status: NfsStat4) -> bool {
+        let mut has_revoked = false;
+        for lost in self.locks.lose_open(open) {
+            if let Some(stateid) = lost.stateid.filter(|_| is_revoked(status)) {
+                self.session.free(FreeOrder::Locks, stateid);
+                has_revoked = true;
+            }
+            self.report_lost(lost);
+        }
+        has_revoked
     }
 
     /// Removes the unused lock states of a file.
@@ -429,8 +466,7 @@ impl NfsV4 {
                     break;
                 }
                 let kind = wire_type(lock_type, false);
-                let locked = self.send_lock(caller, &place, kind, range, CompoundPurpose::Recovery);
-                let locked = match locked {
+                let locked = match self.send_reclaim(caller, &place, kind, range) {
                     Err(CallError::Malformed(_)) => Some(Err(NfsStat4::Badxdr)),
                     locked => locked?,
                 };
@@ -460,6 +496,20 @@ impl NfsV4 {
         if let Some(events) = self.locks.events().filter(|_| !self.locks.is_empty()) {
             events.callbacks_lost();
         }
+    }
+}
+
+/// The compound of a LOCK that `append` adds.
+fn lock_request<'a>(
+    caller: RpcCaller<'a>,
+    place: &'a LockStateRef,
+    kind: LockType4,
+    append: Append<'a>,
+) -> CompoundRequest<'a> {
+    CompoundRequest {
+        open: Some((&place.open, access_for(kind.lock_type()))),
+        lock: place.stateid,
+        ..change(caller, Nfs4Operation::Lock, 0, append)
     }
 }
 

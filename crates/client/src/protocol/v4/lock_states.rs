@@ -7,9 +7,11 @@
 //! owners hold locks at a time, however many processes take turns. A state ends with the CLOSE of
 //! its open, which is pinned as long as the state exists.
 //!
-//! The table knows what the server holds, or may hold. After a restart of the server that is what
-//! is reclaimed. `epoch` counts the losses of all states: the reply to a request of before a loss
-//! says nothing. Sends nothing. The events are called with no lock of this table held.
+//! The table knows what the server has granted, and what it may have granted by LOCKs whose replies
+//! were lost. Both are unlocked. After a restart of the server only the former is reclaimed: a
+//! client may reclaim what it held, not what it asked for (section 8.4.2). `epoch` counts the
+//! losses of all states: the reply to a request of before a loss says nothing. Sends nothing. The
+//! events are called with no lock of this table held.
 
 use std::{
     collections::HashMap,
@@ -79,8 +81,10 @@ struct ClientLockState {
     user: Option<WireOwner>,
     /// `None`: the server has granted nothing yet, or has forgotten it.
     stateid: Option<Stateid>,
-    /// Ranges that the server holds, or may hold.
+    /// Ranges that the server has granted.
     held: LockRanges,
+    /// Ranges that the server may have granted, or granted more strongly: replies were lost.
+    perhaps_held: LockRanges,
     /// Requests in progress.
     calls: u32,
     /// Its user waits for a notification.
@@ -132,6 +136,8 @@ pub(super) struct LostLocks {
     pub(super) file: FileHandle,
     pub(super) owner: Option<WireOwner>,
     pub(super) ranges: LockRanges,
+    /// The stateid of the locks, if it was known.
+    pub(super) stateid: Option<Stateid>,
 }
 
 /// Locks to be reclaimed.
@@ -154,7 +160,13 @@ impl ClientLockState {
     }
 
     fn is_unused(&self) -> bool {
-        self.held.is_empty() && self.calls == 0 && !self.is_waiting
+        self.held.is_empty() && self.perhaps_held.is_empty() && self.calls == 0 && !self.is_waiting
+    }
+
+    /// The server has unlocked a range, or never locked it.
+    fn clear(&mut self, range: ByteRange) {
+        self.held.set(range, None);
+        self.perhaps_held.set(range, None);
     }
 
     fn free_if_unused(&mut self) {
@@ -165,8 +177,9 @@ impl ClientLockState {
 
     fn lose(&mut self, file: &FileHandle) -> LostLocks {
         let ranges = std::mem::take(&mut self.held);
-        (self.stateid, self.is_forgotten) = (None, false);
-        let lost = LostLocks { file: file.clone(), owner: self.user, ranges };
+        self.perhaps_held = LockRanges::default();
+        self.is_forgotten = false;
+        let lost = LostLocks { file: file.clone(), owner: self.user, ranges, stateid: self.stateid.take() };
         self.free_if_unused();
         lost
     }
@@ -218,6 +231,7 @@ impl LockStateTable {
                 user: None,
                 stateid: None,
                 held: LockRanges::default(),
+                perhaps_held: LockRanges::default(),
                 calls: 0,
                 is_waiting: false,
                 is_forgotten: false,
@@ -251,6 +265,7 @@ impl LockStateTable {
         if let Some(state) = states.state(&place.open.file, place.name) {
             (state.stateid, state.is_waiting) = (Some(stateid), false);
             state.held.set(lock.range, Some(lock.lock_type));
+            state.perhaps_held.set(lock.range, None);
         }
         true
     }
@@ -263,16 +278,16 @@ impl LockStateTable {
     }
 
     /// The reply to a LOCK is lost: the server may have granted it.
-    pub(super) fn may_hold(&self, place: &LockStateRef, lock: &WireLock) {
+    pub(super) fn may_hold(&self, place: &LockStateRef, range: ByteRange, lock_type: LockType) {
         if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
-            state.held.strengthen(&LockRanges::of(lock.range, lock.lock_type));
+            state.perhaps_held.strengthen(&LockRanges::of(range, lock_type));
         }
     }
 
     /// A LOCK whose reply was lost turns out not to be granted.
     pub(super) fn not_granted(&self, place: &LockStateRef, range: ByteRange) {
         if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
-            state.held.set(range, None);
+            state.clear(range);
         }
     }
 
@@ -293,9 +308,8 @@ impl LockStateTable {
         let epoch = states.epoch;
         let mut of_file = states.files.get_mut(file).into_iter().flatten();
         let Some(state) = of_file.find(|state| state.user == Some(owner)) else { return UnlockTarget::None };
-        let Some((held, lock_type)) = state.held.overlapping(range).next() else {
-            return UnlockTarget::None;
-        };
+        let (granted, perhaps) = (state.held.overlapping(range), state.perhaps_held.overlapping(range));
+        let Some((held, lock_type)) = granted.chain(perhaps).next() else { return UnlockTarget::None };
         let place = state.place(file, epoch);
         match state.stateid {
             Some(_) => UnlockTarget::State(place),
@@ -312,7 +326,7 @@ impl LockStateTable {
         }
         if let Some(state) = states.state(&place.open.file, place.name) {
             state.stateid = Some(stateid);
-            state.held.set(range, None);
+            state.clear(range);
             state.free_if_unused();
         }
         true
@@ -363,16 +377,17 @@ impl LockStateTable {
         let states = &mut *self.states.lock();
         let of_file = states.files.get_mut(&open.file).into_iter().flatten();
         let based = of_file.filter(|state| state.open == open.owner);
-        let lost = based.map(|state| state.lose(&open.file)).filter(|lost| !lost.ranges.is_empty());
-        lost.collect()
+        based.map(|state| state.lose(&open.file)).collect()
     }
 
-    /// The server has forgotten this client: locks have to be reclaimed.
+    /// The server has forgotten this client: locks that it had granted have to be reclaimed.
     pub(super) fn forgotten_by_server(&self) {
         let states = &mut *self.states.lock();
         states.epoch += 1;
         for state in states.files.values_mut().flatten() {
             (state.stateid, state.is_forgotten) = (None, !state.held.is_empty());
+            state.perhaps_held = LockRanges::default();
+            state.free_if_unused();
         }
     }
 

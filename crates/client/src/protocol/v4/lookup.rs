@@ -119,6 +119,7 @@ impl NfsV4 {
                 access: ShareAccess::Read,
                 wants_delegation: true,
                 generation: results.generation,
+                is_reopening: false,
             };
             found.delegation = self.opened(&found.found.handle, owner, sent, GrantedOpen::from(&ok));
             found.was_opened = true;

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, Weak, atomic::Ordering::Relaxed},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use curt_policy::{
@@ -18,6 +18,7 @@ use super::{
     compound::{Attempt, CompoundRequest},
     delegation::OpenedForDelegation,
     open::{AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, SentOpen},
+    piggybacked::ClosedOpens,
     question,
 };
 use crate::protocol::{FileOperations, HeldDelegation, OpenOwner, RpcCaller, ShareAccess};
@@ -43,6 +44,7 @@ impl NfsV4 {
             can_be_recalled: self.session.lock().has_callbacks(),
             only_reads: access == ShareAccess::Read,
             is_written_here: self.opens.is_written(file),
+            returning: self.delegations.returning(),
         };
         wish.is_wanted()
     }
@@ -87,11 +89,29 @@ impl NfsV4 {
         self.background.spawn(Box::new(give_back));
     }
 
-    /// Returns delegations in compounds of their own. What the server delays goes with a later one.
+    /// Returns the delegations that wait in a while, unless other compounds do so before.
+    pub(super) fn return_later(&self) {
+        let Some(left) = self.delegations.next_return(self.rpc.now()) else { return };
+        if self.is_returning_later.swap(true, Relaxed) {
+            return;
+        }
+        let this = Weak::clone(&self.this);
+        let give_back = move || {
+            if let Some(this) = this.upgrade() {
+                this.is_returning_later.store(false, Relaxed);
+                this.return_delegations();
+            }
+        };
+        // One that is not delayed has failed for another reason.
+        let pause = if left.is_zero() { KEPT_FOR } else { left };
+        self.background.spawn_after(pause, Box::new(give_back));
+    }
+
+    /// Returns delegations in compounds of their own. What the server delays is returned later.
     pub(super) fn send_returns(&self, interrupt: &Interrupt) {
         let (mut fewest, mut in_vain) = (self.delegations.returns_count(), 0);
         while in_vain < RETURN_ATTEMPTS
-            && let Some(credential) = self.delegations.return_credential()
+            && let Some(credential) = self.delegations.return_credential(self.rpc.now())
             && self.send(&alone(RpcCaller { credential: &credential, interrupt })).is_ok()
         {
             // The session limits the number in one compound.
@@ -99,6 +119,7 @@ impl NfsV4 {
             in_vain = if left < fewest { 0 } else { in_vain + 1 };
             fewest = fewest.min(left);
         }
+        self.return_later();
     }
 
     /// Closes opens without users in a while, unless another compound does so before.
@@ -110,7 +131,7 @@ impl NfsV4 {
         let close = move || {
             if let Some(this) = this.upgrade() {
                 this.is_closing.store(false, Relaxed);
-                this.close_unused(None, &Interrupt::never());
+                this.close_unused(ClosedOpens::All, &Interrupt::never());
             }
         };
         self.background.spawn_after(KEPT_FOR, Box::new(close));
@@ -129,7 +150,7 @@ impl NfsV4 {
         let close = move || {
             if let Some(this) = this.upgrade() {
                 this.is_closing_writers.store(false, Relaxed);
-                this.close_unused(Some(this.rpc.now()), &Interrupt::never());
+                this.close_unused(ClosedOpens::Due, &Interrupt::never());
             }
         };
         self.background.spawn_after(WRITER_KEPT_FOR, Box::new(close));
@@ -185,6 +206,10 @@ impl NfsV4 {
                 return false;
             }
         }
+        let must_tell = self.session.lock().must_tell_of_slots();
+        if must_tell && self.send(&alone(RpcCaller { credential: &self.machine, interrupt })).is_err() {
+            return false;
+        }
         !self.session.lock().has_doubtful()
     }
 
@@ -201,14 +226,20 @@ impl NfsV4 {
         self.open_again(&file, owner, open.access, interrupt)
     }
 
-    /// Closes opens without users, in compounds of their own: those that are not kept any longer at
-    /// `now`, or all. What the server delays is closed later.
-    pub(super) fn close_unused(&self, now: Option<Instant>, interrupt: &Interrupt) {
+    /// Closes opens without users, in compounds of their own. What the server delays is closed
+    /// later.
+    pub(super) fn close_unused(&self, closed: ClosedOpens, interrupt: &Interrupt) {
         self.send_returns(interrupt);
         for _ in 0..self.opens.unused_count() + CLOSE_ATTEMPTS {
-            let Some(credential) = self.opens.idle_credential(now) else { return };
+            let now = self.rpc.now();
+            let Some(credential) = self.opens.idle_credential(now, closed) else {
+                if self.opens.has_postponed(now) {
+                    self.close_soon();
+                }
+                return;
+            };
             let caller = RpcCaller { credential: &credential, interrupt };
-            let piggybacked = self.opens.take_piggybacked(&credential, now, CLOSES_ALONE_MAX);
+            let piggybacked = self.opens.take_piggybacked(&credential, now, closed, CLOSES_ALONE_MAX);
             if piggybacked.is_empty() {
                 return;
             }

@@ -109,6 +109,8 @@ pub struct NfsV4 {
     is_closing_writers: AtomicBool,
     /// Delegations are being returned.
     is_returning: AtomicBool,
+    /// Delegations are to be returned later.
+    is_returning_later: AtomicBool,
     /// A task that settles doubtful slots runs or is scheduled.
     is_settling: AtomicBool,
     /// A SEQUENCE that reports the slots in use is being sent.
@@ -189,6 +191,7 @@ impl NfsV4 {
                 is_closing: AtomicBool::new(false),
                 is_closing_writers: AtomicBool::new(false),
                 is_returning: AtomicBool::new(false),
+                is_returning_later: AtomicBool::new(false),
                 is_settling: AtomicBool::new(false),
                 is_reporting_slots: AtomicBool::new(false),
             }

@@ -37,7 +37,10 @@ use curt_rpc::auth::RpcCredential;
 use curt_types::FileHandle;
 use parking_lot::Mutex;
 
-use super::{delegation::ReturnedDelegation, piggybacked::PiggybackedKind, session::SessionGeneration};
+use super::{
+    piggybacked::{ClosedOpens, PiggybackedKind, PiggybackedOperation, Postponement},
+    session::SessionGeneration,
+};
 use crate::protocol::{HeldDelegation, OpenOwner, ShareAccess};
 
 /// An open: a file and an owner.
@@ -86,6 +89,8 @@ struct Open {
     idle_since: Option<Instant>,
     /// The open is in [`Opens::idle`].
     is_queued: bool,
+    /// When its next OPEN_DOWNGRADE is sent, after the server has delayed one.
+    postponement: Postponement,
     /// The open had users since the server executed an OPEN. Before that it is kept for the sender
     /// of the OPEN, although it may be for writing.
     had_users: bool,
@@ -98,6 +103,8 @@ pub(super) struct SentOpen {
     pub(super) wants_delegation: bool,
     /// The session that has executed it.
     pub(super) generation: SessionGeneration,
+    /// The OPEN was sent because the open was lost.
+    pub(super) is_reopening: bool,
 }
 
 /// The result of an OPEN.
@@ -187,18 +194,6 @@ pub(super) enum OpenTarget {
 /// this client ends.
 const ABANDONED_MAX: usize = 1024;
 
-/// An operation for an open that is added to a compound.
-#[derive(Clone, Debug)]
-pub(super) struct PiggybackedOperation {
-    pub(super) file: FileHandle,
-    owner: u32,
-    pub(super) stateid: Stateid,
-    pub(super) kind: PiggybackedKind,
-    credential: Arc<RpcCredential>,
-    /// A delegation is returned with its own credential only.
-    needs_own_credential: bool,
-}
-
 /// The opens of a client.
 #[derive(Debug, Default)]
 pub(super) struct OpenTable(Mutex<Opens>);
@@ -217,7 +212,7 @@ struct Opens {
     /// The owners of the opens of each file.
     owners: HashMap<FileHandle, Vec<u32>>,
     abandoned: Vec<AbandonedOpen>,
-    /// States whose CLOSE was sent for the newest sequence number: the last ones.
+    /// States whose CLOSE was sent for the newest sequence number, and not refused: the last ones.
     closed: VecDeque<[u8; 12]>,
     /// The first session since the server has forgotten this client.
     valid_since: SessionGeneration,
@@ -254,6 +249,7 @@ impl Open {
             delegation: None,
             idle_since: None,
             is_queued: false,
+            postponement: Postponement::default(),
             had_users: false,
         }
     }
@@ -337,6 +333,19 @@ impl Open {
         Some(narrower.map_or(PiggybackedKind::Close, PiggybackedKind::Downgrade))
     }
 
+    /// An operation that closes or narrows it.
+    fn piggybacked(&self, key: &OpenKey, kind: PiggybackedKind) -> PiggybackedOperation {
+        PiggybackedOperation {
+            file: key.file.clone(),
+            owner: key.owner,
+            stateid: self.stateid,
+            kind,
+            credential: Arc::clone(&self.credential),
+            needs_own_credential: false,
+            postponement: self.postponement,
+        }
+    }
+
     /// The accesses that an open which is not valid still has to be opened with.
     fn unrestored(&self) -> Vec<ShareAccess> {
         // Delayed opens are not known to the server: they stay delayed.
@@ -413,7 +422,7 @@ impl Opens {
             && open.stateid.other == operation.stateid.other
             && is_needed(open)
         {
-            open.may_be_wider = true;
+            (open.may_be_wider, open.postponement) = (true, operation.postponement);
             self.to_downgrade.push_back(key);
         }
     }
@@ -515,8 +524,9 @@ impl OpenTable {
         if sent.generation < opens.valid_since {
             return false;
         }
-        let closed = opens.closed.iter().position(|other| *other == result.stateid.other);
-        let is_closed = closed.and_then(|at| opens.closed.remove(at)).is_some();
+        // One that is sent again shows that the server uses the state again, or still.
+        opens.closed.retain(|other| !sent.is_reopening || *other != result.stateid.other);
+        let is_closed = opens.closed.contains(&result.stateid.other);
         let open = opens.get_or_make(&key, owner.credential);
         open.take_state(result.stateid);
         (open.is_preserved, open.may_notify) = (result.is_preserved, result.may_notify);
@@ -807,11 +817,11 @@ impl OpenTable {
     }
 
     /// The operations that are piggybacked on a compound of this credential, at most this number.
-    /// Without `now`, all waiting operations qualify.
     pub(super) fn take_piggybacked(
         &self,
         credential: &RpcCredential,
-        now: Option<Instant>,
+        now: Instant,
+        closed: ClosedOpens,
         most: usize,
     ) -> Vec<PiggybackedOperation> {
         let opens = &mut *self.0.lock();
@@ -820,9 +830,10 @@ impl OpenTable {
             let Some(operation) = opens.waiting.pop_front() else { break };
             if operation.stateid.seqid == 0 && opens.has_state_of(&operation) {
                 // Somebody has opened the file again.
+                opens.closed.retain(|other| *other != operation.stateid.other);
                 continue;
             }
-            if piggybacked.len() < most && *operation.credential == *credential {
+            if piggybacked.len() < most && operation.can_be_sent(credential, now) {
                 if operation.stateid.seqid == 0 {
                     opens.closed.truncate(CLOSED_MAX - 1);
                     opens.closed.push_front(operation.stateid.other);
@@ -832,16 +843,18 @@ impl OpenTable {
                 opens.waiting.push_back(operation);
             }
         }
-        while let Some(key) = opens.to_downgrade.pop_front() {
+        for _ in 0..opens.to_downgrade.len() {
+            let Some(key) = opens.to_downgrade.pop_front() else { break };
             if let Some(open) = opens.opens.get_mut(&key)
                 && let Some(narrower) = open.narrower().filter(|_| open.is_used())
                 && open.standing == OpenValidity::Valid
             {
-                if piggybacked.len() >= most || *open.credential != *credential {
-                    opens.to_downgrade.push_front(key);
-                    break;
+                let can_be_sent = *open.credential == *credential && open.postponement.is_over(now);
+                if piggybacked.len() >= most || !can_be_sent {
+                    opens.to_downgrade.push_back(key);
+                    continue;
                 }
-                piggybacked.push(PiggybackedOperation::of(&key, open, narrower));
+                piggybacked.push(open.piggybacked(&key, narrower));
                 // From now on: who opens the file again before the reply needs an OPEN.
                 match narrower {
                     PiggybackedKind::Downgrade(to) => open.narrowed(to),
@@ -862,11 +875,11 @@ impl OpenTable {
                 opens.idle.remove(passed);
                 continue;
             };
-            if *open.credential != *credential || !open.idle(now, opens.idle.len()).is_closed() {
+            if *open.credential != *credential || !open.idle(closed.at(now), opens.idle.len()).is_closed() {
                 passed += 1;
                 continue;
             }
-            let operation = PiggybackedOperation::of(key, open, PiggybackedKind::Close);
+            let operation = open.piggybacked(key, PiggybackedKind::Close);
             if let Some(key) = opens.idle.remove(passed) {
                 opens.remove(&key);
             }
@@ -886,37 +899,54 @@ impl OpenTable {
         opens.waiting.len() + opens.to_downgrade.len() + opens.idle.len()
     }
 
-    /// The credential of an open that waits to be closed, and is not kept any longer at `now`.
-    pub(super) fn idle_credential(&self, now: Option<Instant>) -> Option<Arc<RpcCredential>> {
+    /// The credential of an operation that can be sent now.
+    pub(super) fn idle_credential(&self, now: Instant, closed: ClosedOpens) -> Option<Arc<RpcCredential>> {
         let opens = &mut *self.0.lock();
-        if let Some(operation) = opens.waiting.front() {
+        if let Some(operation) = opens.waiting.iter().find(|operation| operation.postponement.is_over(now)) {
             return Some(Arc::clone(&operation.credential));
         }
         let keys = opens.to_downgrade.iter().chain(&opens.idle);
         let mut waiting = keys.filter_map(|key| opens.opens.get(key));
         // A delegated open leaves the queue of idle ones when it is found there.
         let is_waiting = |open: &&Open| match open.is_used() {
-            true => open.standing == OpenValidity::Valid && open.narrower().is_some(),
-            false => open.idle_since.is_some() && open.idle(now, opens.idle.len()).is_closed(),
+            true => {
+                open.standing == OpenValidity::Valid
+                    && open.narrower().is_some()
+                    && open.postponement.is_over(now)
+            }
+            false => open.idle_since.is_some() && open.idle(closed.at(now), opens.idle.len()).is_closed(),
         };
         waiting.find(is_waiting).map(|open| Arc::clone(&open.credential))
     }
 
-    /// Records the result of a piggybacked operation. It is queued again after NFS4ERR_DELAY,
-    /// NFS4ERR_GRACE and NFS4ERR_OLD_STATEID.
+    /// Whether the server has delayed operations that are sent again later.
+    pub(super) fn has_postponed(&self, now: Instant) -> bool {
+        let opens = self.0.lock();
+        let mut downgraded = opens.to_downgrade.iter().filter_map(|key| opens.opens.get(key));
+        opens.waiting.iter().any(|operation| !operation.postponement.is_over(now))
+            || downgraded.any(|open| !open.postponement.is_over(now))
+    }
+
+    /// Records the result of a piggybacked operation. It is queued again after NFS4ERR_OLD_STATEID,
+    /// and after NFS4ERR_DELAY and NFS4ERR_GRACE with a pause.
     pub(super) fn piggybacked_done(
         &self,
         operation: &PiggybackedOperation,
         outcome: Result<Stateid, NfsStat4>,
+        now: Instant,
     ) {
         match (operation.kind, outcome) {
-            (_, Err(NfsStat4::Delay | NfsStat4::Grace)) => self.put_back(vec![operation.clone()]),
+            (_, Err(NfsStat4::Delay | NfsStat4::Grace)) => {
+                let postponement = operation.postponement.longer(now);
+                self.put_back(vec![PiggybackedOperation { postponement, ..operation.clone() }]);
+            }
             (PiggybackedKind::Downgrade(_), Ok(stateid)) => {
                 let key = OpenKey { file: operation.file.clone(), owner: operation.owner };
                 if let Some(open) = self.0.lock().opens.get_mut(&key)
                     && open.stateid.other == stateid.other
                 {
                     open.renew(stateid);
+                    open.postponement = Postponement::default();
                 }
             }
             // An OPEN was executed after the stateid was taken.
@@ -930,6 +960,11 @@ impl OpenTable {
                     let stateid = Stateid { seqid: 0, ..operation.stateid };
                     opens.waiting.push_back(PiggybackedOperation { stateid, ..operation.clone() });
                 }
+            }
+            // The reply to an OPEN that was executed before it may have arrived meanwhile.
+            (PiggybackedKind::Close, Ok(_)) if operation.stateid.seqid == 0 => {
+                let key = OpenKey { file: operation.file.clone(), owner: operation.owner };
+                self.stateid_refused(&key, operation.stateid);
             }
             (PiggybackedKind::Close, Err(_)) if operation.stateid.seqid == 0 => {
                 self.0.lock().closed.retain(|other| *other != operation.stateid.other);
@@ -956,41 +991,6 @@ impl OpenTable {
         let opens = &mut *self.0.lock();
         for operation in piggybacked.into_iter().rev() {
             opens.waiting.push_front(operation);
-        }
-    }
-}
-
-impl PiggybackedOperation {
-    /// The return of a delegation.
-    pub(super) fn returning(returned: &ReturnedDelegation) -> Self {
-        Self {
-            file: returned.key.file.clone(),
-            owner: returned.key.owner,
-            stateid: returned.stateid,
-            kind: PiggybackedKind::Return,
-            credential: Arc::clone(&returned.credential),
-            needs_own_credential: returned.needs_own_credential,
-        }
-    }
-
-    /// The delegation that it returns.
-    pub(super) fn returned(&self) -> Option<ReturnedDelegation> {
-        (self.kind == PiggybackedKind::Return).then(|| ReturnedDelegation {
-            key: OpenKey { file: self.file.clone(), owner: self.owner },
-            stateid: self.stateid,
-            credential: Arc::clone(&self.credential),
-            needs_own_credential: self.needs_own_credential,
-        })
-    }
-
-    fn of(key: &OpenKey, open: &Open, kind: PiggybackedKind) -> Self {
-        Self {
-            file: key.file.clone(),
-            owner: key.owner,
-            stateid: open.stateid,
-            kind,
-            credential: Arc::clone(&open.credential),
-            needs_own_credential: false,
         }
     }
 }

@@ -76,7 +76,8 @@ impl NfsV4 {
         let mut answer = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
-            let sent = SentOpen { access, wants_delegation, generation: results.generation };
+            let sent =
+                SentOpen { access, wants_delegation, generation: results.generation, is_reopening: false };
             self.server.accepted_open();
             let delegation = self.opened(file, owner, sent, GrantedOpen::from(&ok));
             let granted = results.rights(rights)?;

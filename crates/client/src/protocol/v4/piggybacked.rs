@@ -1,10 +1,86 @@
-//! The kinds of operations for opens and delegations that are added to other compounds.
+//! Operations for opens and delegations that are added to other compounds: their kinds, and when
+//! they are sent again.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use curt_proto::nfs4::{CompoundResults, Nfs4Operation, ResultError, Stateid};
+use curt_rpc::auth::RpcCredential;
+use curt_types::FileHandle;
 
 use crate::protocol::ShareAccess;
 
-/// The operation of a [`PiggybackedOperation`](super::open::PiggybackedOperation).
+/// The first pause before an operation that the server has delayed is sent again. Each is twice the
+/// one before, up to [`PAUSE_MAX`].
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+
+/// The longest of these pauses. Another client may wait for the operation.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// The time before which an operation is not sent, because the server has delayed it: behind it
+/// nothing of its compound is executed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Postponement {
+    pause: Duration,
+    until: Option<Instant>,
+}
+
+impl Postponement {
+    /// The server has delayed the operation once more.
+    pub(super) fn longer(self, now: Instant) -> Self {
+        let pause = (2 * self.pause).clamp(PAUSE_MIN, PAUSE_MAX);
+        Self { pause, until: Some(now + pause) }
+    }
+
+    pub(super) fn is_over(self, now: Instant) -> bool {
+        self.left(now).is_zero()
+    }
+
+    /// How long it still lasts.
+    pub(super) fn left(self, now: Instant) -> Duration {
+        self.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+}
+
+/// An operation for an open or a delegation that is added to a compound.
+#[derive(Clone, Debug)]
+pub(super) struct PiggybackedOperation {
+    pub(super) file: FileHandle,
+    /// The owner of the open.
+    pub(super) owner: u32,
+    pub(super) stateid: Stateid,
+    pub(super) kind: PiggybackedKind,
+    pub(super) credential: Arc<RpcCredential>,
+    /// A delegation is returned with its own credential only.
+    pub(super) needs_own_credential: bool,
+    pub(super) postponement: Postponement,
+}
+
+impl PiggybackedOperation {
+    /// Whether it can be sent for an open now, in a compound of this credential.
+    pub(super) fn can_be_sent(&self, credential: &RpcCredential, now: Instant) -> bool {
+        *self.credential == *credential && self.postponement.is_over(now)
+    }
+}
+
+/// The opens without users that are closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClosedOpens {
+    /// Those that are not kept any longer.
+    Due,
+    All,
+}
+
+impl ClosedOpens {
+    /// The time by which it is decided how long they are kept.
+    pub(super) fn at(self, now: Instant) -> Option<Instant> {
+        (self == Self::Due).then_some(now)
+    }
+}
+
+/// The kind of a [`PiggybackedOperation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PiggybackedKind {
     Close,

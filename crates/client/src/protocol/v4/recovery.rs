@@ -35,7 +35,7 @@ use super::{
     question,
     results::{CompoundResultReader, fault, is_revoked, optional, outcome},
     server_traits::{ServerFeature, ServerIdentity},
-    session::{MESSAGE_MIN, RecoveryStep, SLOTS_MAX, SessionGeneration},
+    session::{FreeOrder, MESSAGE_MIN, RecoveryStep, SLOTS_MAX, SessionGeneration},
 };
 use crate::protocol::{
     OpenOwner, RpcCaller, ShareAccess,
@@ -439,7 +439,8 @@ impl NfsV4 {
         let opened = self.decoded(outcome(results.next::<OpenOk4<'_>>(Nfs4Operation::Open)))?;
         Ok(found.and(opened).map(|ok| {
             let owner = OpenOwner { number: open.key.owner, credential: &open.credential };
-            let sent = SentOpen { access, wants_delegation: false, generation: reply.generation() };
+            let generation = reply.generation();
+            let sent = SentOpen { access, wants_delegation: false, generation, is_reopening: true };
             self.opened(&open.key.file, owner, sent, GrantedOpen::from(&ok));
         }))
     }
@@ -584,8 +585,12 @@ impl NfsV4 {
                     return Ok(Some((done, (*key == first.key).then_some(NfsStat4::Badxdr))));
                 }
             };
-            let sent =
-                SentOpen { access: *access, wants_delegation: *is_delegated, generation: results.generation };
+            let sent = SentOpen {
+                access: *access,
+                wants_delegation: *is_delegated,
+                generation: results.generation,
+                is_reopening: true,
+            };
             let held = self.opened(&key.file, owner, sent, GrantedOpen::from(&ok));
             if held.is_none() && !self.opens.has_users(key) {
                 self.close_soon();
@@ -640,31 +645,45 @@ impl NfsV4 {
         Ok(())
     }
 
-    /// The server does not know this stateid of an open any more: what was locked through it is
-    /// lost.
-    pub(super) fn doubt_open(&self, key: &OpenKey, stateid: Stateid) {
-        if self.opens.stateid_refused(key, stateid) {
-            self.lose_locks_of(key);
-        }
+    /// The server refuses this stateid of an open with this status: what was locked through it is
+    /// lost. Returns whether lock states are to be freed.
+    pub(super) fn doubt_open(&self, key: &OpenKey, stateid: Stateid, status: NfsStat4) -> bool {
+        self.opens.stateid_refused(key, stateid) && self.lose_locks_of(key, status)
     }
 
     /// A state that this client is about to drop was refused with this status.
     pub(super) fn free_revoked(&self, stateid: Stateid, status: NfsStat4) {
         if is_revoked(status) {
-            self.session.free(stateid);
+            self.session.free(FreeOrder::Others, stateid);
+        }
+    }
+
+    /// Frees the revoked states that are dropped already. `false`: the session was lost.
+    fn free_dropped_states(&self, caller: RpcCaller<'_>) -> Result<bool, CallError> {
+        loop {
+            let states = self.session.lock().to_free();
+            let mut held = 0;
+            for stateid in &states {
+                match self.free_state(caller, *stateid)? {
+                    None => return Ok(false),
+                    // It is freed after its locks.
+                    Some(NfsStat4::LocksHeld) => held += 1,
+                    Some(_) => self.session.lock().freed(*stateid),
+                }
+            }
+            if held == states.len() {
+                // The locks of these are not known here.
+                states.iter().for_each(|stateid| self.session.lock().freed(*stateid));
+                return Ok(true);
+            }
         }
     }
 
     /// Frees the revoked states that are dropped already, and tests which others the server has
     /// revoked.
     fn test_states(&self, caller: RpcCaller<'_>) -> Result<StepProgress, RecoveryError> {
-        loop {
-            let stateid = self.session.lock().next_to_free();
-            let Some(stateid) = stateid else { break };
-            if !self.free_state(caller, stateid)? {
-                return Ok(StepProgress::Done);
-            }
-            self.session.lock().freed(stateid);
+        if !self.free_dropped_states(caller)? {
+            return Ok(StepProgress::Done);
         }
         if !self.session.lock().must_test() {
             self.session.lock().satisfied(RecoveryStep::TestStates);
@@ -691,11 +710,16 @@ impl NfsV4 {
             for ((state, stateid), status) in held.iter().zip(tested.statuses.iter()) {
                 // A server may not accept zero: one that knows a newer state has not revoked it.
                 if !matches!(status, NfsStat4::Ok | NfsStat4::OldStateid) {
-                    if !self.free_state(caller, newest(stateid))? {
+                    let Some(freed) = self.free_state(caller, newest(stateid))? else {
                         return Ok(StepProgress::Done);
-                    }
+                    };
                     match state {
-                        HeldState::Open(key) => self.doubt_open(key, *stateid),
+                        HeldState::Open(key) => {
+                            let has_locks = self.doubt_open(key, *stateid, *status);
+                            if has_locks && freed == NfsStat4::LocksHeld {
+                                self.session.free(FreeOrder::Others, *stateid);
+                            }
+                        }
                         HeldState::Delegation(key) => {
                             self.delegations.lose(&key.file, *stateid);
                             self.opens.undelegated(key, self.rpc.now());
@@ -713,12 +737,17 @@ impl NfsV4 {
         Ok(StepProgress::Done)
     }
 
-    /// Acknowledges a revoked state to the server. `false`: the session was lost.
-    fn free_state(&self, caller: RpcCaller<'_>, stateid: Stateid) -> Result<bool, CallError> {
+    /// Acknowledges a revoked state to the server, and returns its status. `None`: the session was
+    /// lost.
+    fn free_state(&self, caller: RpcCaller<'_>, stateid: Stateid) -> Result<Option<NfsStat4>, CallError> {
         let arguments = FreeStateidArgs4 { stateid };
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| operations.push(&arguments);
         let request = change(caller, Nfs4Operation::FreeStateid, 0, &append);
-        self.send_in_recovery(&request).map(|reply| reply.is_some())
+        let Some(reply) = self.send_in_recovery(&request)? else { return Ok(None) };
+        let mut results = self.decoded(reply.results())?;
+        // A malformed result is not asked for again.
+        let freed = self.decoded(outcome(results.next::<()>(Nfs4Operation::FreeStateid)));
+        Ok(Some(freed.map_or(NfsStat4::Badxdr, |freed| freed.err().unwrap_or(NfsStat4::Ok))))
     }
 
     /// Binds a connection to the session, for both channels if the server allows that.

@@ -38,6 +38,18 @@ fn data_max(message_max: u32) -> u32 {
     message_max.saturating_sub(OVERHEAD).clamp(1024, 1 << 20)
 }
 
+/// Bytes of the reply to a change of a name or of attributes: SEQUENCE, piggybacked operations, a
+/// handle and two sets of attributes. A server that keeps less is not asked to keep the reply.
+const KEPT_REPLY: u32 = 1024;
+
+/// Bytes of the result of each operation beyond those of one change, on average.
+const KEPT_RESULT: u32 = 16;
+
+/// The size of a reply that the server has to keep, of a compound of this many operations.
+pub(super) fn kept_reply(operations: u32, usual: u32) -> u32 {
+    KEPT_REPLY.saturating_add(KEPT_RESULT.saturating_mul(operations.saturating_sub(usual)))
+}
+
 /// The most revoked states that wait for FREE_STATEID. Of more the server goes on saying that it
 /// has revoked some: nothing is served by delegations then.
 const FREED_MAX: usize = 1 << 16;
@@ -114,8 +126,12 @@ pub(super) struct SessionState {
     slots: Vec<Slot>,
     /// How many of them the server wants to be used.
     usable: usize,
+    /// How often slots were taken.
+    taken: u64,
     pub(super) request_max: u32,
     pub(super) response_max: u32,
+    /// The longest reply that the server keeps.
+    response_kept_max: u32,
     pub(super) operations_max: u32,
     lease: Duration,
     renewed_at: Option<Instant>,
@@ -134,11 +150,19 @@ pub(super) struct SessionState {
     /// All states are to be tested.
     must_test: bool,
     /// Revoked states that this client has dropped, and the server keeps until it hears of that.
-    to_free: BTreeMap<[u8; 12], Stateid>,
+    to_free: BTreeMap<(FreeOrder, [u8; 12]), Stateid>,
     /// Until when delegations are valid.
     pub(super) lease_end: Arc<LeaseEnd>,
     /// How often replies have made delegations doubtful.
     lease_doubts: u64,
+}
+
+/// The order in which revoked states are freed: an open is not before its locks (RFC 8881 section
+/// 18.38.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum FreeOrder {
+    Locks,
+    Others,
 }
 
 /// A slot of the session.
@@ -147,8 +171,33 @@ struct Slot {
     /// The number of its next request.
     sequence: SequenceId,
     is_busy: bool,
-    /// The server may have executed a request with this number.
-    is_doubtful: bool,
+    doubt: SlotDoubt,
+}
+
+/// Whether the server may have executed a request with a slot's number, or may still execute it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotDoubt {
+    /// Neither.
+    None,
+    /// Both are possible. The number of slots that had been taken when the doubt began.
+    Since(u64),
+    /// The former is possible. The server was told later that the slot is not used, as it had asked
+    /// for (section 2.10.6.1), and might refuse a SEQUENCE in it.
+    Past,
+}
+
+impl Slot {
+    const fn new(sequence: SequenceId) -> Self {
+        Self { sequence, is_busy: false, doubt: SlotDoubt::None }
+    }
+
+    const fn is_doubtful(&self) -> bool {
+        !matches!(self.doubt, SlotDoubt::None)
+    }
+
+    const fn may_be_executed(&self) -> bool {
+        matches!(self.doubt, SlotDoubt::Since(_))
+    }
 }
 
 /// The slot of a request. Dropping it leaves the slot in doubt.
@@ -162,6 +211,8 @@ pub(super) struct SlotGuard<'a> {
     pub(super) operations_max: u32,
     /// The slot is in doubt.
     pub(super) is_doubtful: bool,
+    /// [`SessionState::taken`] with it.
+    number: u64,
     is_settled: bool,
     /// [`SessionState::lease_doubts`] and [`SessionState::bindings`] when it was taken.
     lease_doubts: u64,
@@ -199,8 +250,10 @@ impl Default for SessionMonitor {
             at_server: None,
             slots: Vec::new(),
             usable: 0,
+            taken: 0,
             request_max: 0,
             response_max: 0,
+            response_kept_max: 0,
             operations_max: 0,
             lease: LEASE_DEFAULT,
             renewed_at: None,
@@ -232,14 +285,15 @@ impl SessionMonitor {
         self.state.lock()
     }
 
-    /// Waits for a free slot, the lowest first, and those in doubt last.
+    /// Waits for a free slot, the lowest first, and those in doubt last. The server is asked to
+    /// keep a reply of `kept` bytes, unless its limit is smaller.
     ///
     /// # Errors
     /// [`CallError::Interrupted`], or that of a recovery which has failed meanwhile for all.
     pub(super) fn take_slot(
         self: &Arc<Self>,
         purpose: CompoundPurpose,
-        cache_this: bool,
+        kept: Option<u32>,
         interrupt: &Interrupt,
     ) -> Result<SlotOrRecovery<'_>, CallError> {
         let mut state = self.state.lock();
@@ -260,7 +314,7 @@ impl SessionMonitor {
                 return Ok(SlotOrRecovery::Recover);
             }
             let may_send = purpose == CompoundPurpose::Recovery || state.need == RecoveryStep::None;
-            if may_send && let Some(guard) = self.free_slot(&mut state, cache_this) {
+            if may_send && let Some(guard) = self.free_slot(&mut state, kept) {
                 return Ok(SlotOrRecovery::Slot(guard));
             }
             if interrupt.is_raised() {
@@ -277,17 +331,19 @@ impl SessionMonitor {
         }
     }
 
-    fn free_slot<'a>(&'a self, state: &mut SessionState, cache_this: bool) -> Option<SlotGuard<'a>> {
+    fn free_slot<'a>(&'a self, state: &mut SessionState, kept: Option<u32>) -> Option<SlotGuard<'a>> {
         let mut slots = state.slots.iter().take(state.usable);
-        let settled = slots.clone().position(|slot| !slot.is_busy && !slot.is_doubtful);
+        let settled = slots.clone().position(|slot| !slot.is_busy && !slot.is_doubtful());
         let index = settled.or_else(|| slots.position(|slot| !slot.is_busy))?;
-        Some(self.guard(state, index, cache_this))
+        Some(self.guard(state, index, kept))
     }
 
-    fn guard<'a>(&'a self, state: &mut SessionState, index: usize, cache_this: bool) -> SlotGuard<'a> {
+    fn guard<'a>(&'a self, state: &mut SessionState, index: usize, kept: Option<u32>) -> SlotGuard<'a> {
+        let cache_this = kept.is_some_and(|bytes| bytes <= state.response_kept_max);
+        state.taken += 1;
         let slot = &mut state.slots[index];
         slot.is_busy = true;
-        let (sequence, is_doubtful) = (slot.sequence, slot.is_doubtful);
+        let (sequence, is_doubtful) = (slot.sequence, slot.is_doubtful());
         let highest = state.slots.iter().rposition(|slot| slot.is_busy).unwrap_or(index);
         let id = |index: usize| SlotId(u32::try_from(index).unwrap_or(u32::MAX));
         let (session, slot, highest_slot) = (state.session, id(index), id(highest));
@@ -298,6 +354,7 @@ impl SessionMonitor {
             arguments: SequenceArgs4 { session, sequence, slot, highest_slot, cache_this },
             operations_max: state.operations_max,
             is_doubtful,
+            number: state.taken,
             is_settled: false,
             lease_doubts: state.lease_doubts,
             reclaims: state.reclaims,
@@ -305,11 +362,13 @@ impl SessionMonitor {
         }
     }
 
-    /// A free slot in doubt, if requests can be sent.
+    /// A free slot in doubt, if requests can be sent. Those that the server wants not to be used
+    /// are settled by telling it ([`SessionState::must_tell_of_slots`]).
     pub(super) fn take_doubtful(&self) -> Option<SlotGuard<'_>> {
         let state = &mut *self.state.lock();
-        let index = state.slots.iter().position(|slot| slot.is_doubtful && !slot.is_busy)?;
-        (state.need == RecoveryStep::None).then(|| self.guard(state, index, false))
+        let mut slots = state.slots.iter().take(state.usable);
+        let index = slots.position(|slot| slot.may_be_executed() && !slot.is_busy)?;
+        (state.need == RecoveryStep::None).then(|| self.guard(state, index, None))
     }
 
     /// The recovery thread has ended. If it has failed for all who wait for it, each of them would
@@ -325,11 +384,11 @@ impl SessionMonitor {
     }
 
     /// The server has revoked a state that this client has dropped.
-    pub(super) fn free(&self, stateid: Stateid) {
+    pub(super) fn free(&self, order: FreeOrder, stateid: Stateid) {
         let mut state = self.state.lock();
         if state.to_free.len() < FREED_MAX {
             // Whatever its newest sequence number is.
-            state.to_free.entry(stateid.other).or_insert(Stateid { seqid: 0, ..stateid });
+            state.to_free.entry((order, stateid.other)).or_insert(Stateid { seqid: 0, ..stateid });
             state.need = state.need.max(RecoveryStep::TestStates);
         }
         drop(state);
@@ -394,11 +453,11 @@ impl SessionState {
         let replaced = self.at_server.replace(ok.session).filter(|former| *former != ok.session);
         self.create_sequence = self.create_sequence.next();
         let count = usize::try_from(ok.fore.requests_max.clamp(1, SLOTS_MAX)).unwrap_or(1);
-        let slot = Slot { sequence: SequenceId(1), is_busy: false, is_doubtful: false };
-        self.slots = vec![slot; count];
+        self.slots = vec![Slot::new(SequenceId(1)); count];
         self.usable = count;
         self.request_max = ok.fore.request_max;
         self.response_max = ok.fore.response_max;
+        self.response_kept_max = ok.fore.response_cached_max;
         self.operations_max = ok.fore.operations_max;
         self.renewed_at = Some(now);
         self.bound_at = None;
@@ -451,14 +510,16 @@ impl SessionState {
         self.need = RecoveryStep::Client;
     }
 
-    /// A revoked state that the server is to be told of, until that is done ([`Self::freed`]).
-    pub(super) fn next_to_free(&self) -> Option<Stateid> {
-        self.to_free.first_key_value().map(|(_, stateid)| *stateid)
+    /// The revoked states that the server is to be told of, until that is done ([`Self::freed`]).
+    pub(super) fn to_free(&self) -> Vec<Stateid> {
+        self.to_free.values().copied().collect()
     }
 
     /// The server has been told of a revoked state.
     pub(super) fn freed(&mut self, stateid: Stateid) {
-        self.to_free.remove(&stateid.other);
+        for order in [FreeOrder::Locks, FreeOrder::Others] {
+            self.to_free.remove(&(order, stateid.other));
+        }
     }
 
     /// Whether all states are to be tested.
@@ -510,10 +571,11 @@ impl SessionState {
         is_due
     }
 
-    /// A connection is bound for the server's calls.
+    /// A connection is bound for the server's calls. So the session has a backchannel, also if the
+    /// server has refused one in CREATE_SESSION.
     pub(super) const fn bound(&mut self) {
         self.bindings += 1;
-        self.is_unbound = false;
+        (self.is_unbound, self.has_backchannel) = (false, true);
     }
 
     /// Judges the connection for the server's calls by the flags of a reply. A reply to a request
@@ -553,7 +615,26 @@ impl SessionState {
 
     /// Whether the outcome of a request that nobody waits for is unknown.
     pub(super) fn has_doubtful(&self) -> bool {
-        self.slots.iter().any(|slot| slot.is_doubtful)
+        self.slots.iter().any(Slot::may_be_executed)
+    }
+
+    /// Whether requests can be sent, and one in a slot that the server wants not to be used is in
+    /// doubt until it is told that the slot is not used.
+    pub(super) fn must_tell_of_slots(&self) -> bool {
+        let mut unused = self.slots.iter().skip(self.usable);
+        self.need == RecoveryStep::None && unused.any(|slot| slot.may_be_executed() && !slot.is_busy)
+    }
+
+    /// The server was told of the highest slot in use, and wants no more to be used than these: it
+    /// does not execute requests in higher ones any more.
+    fn told_of_slots(&mut self, guard: &SlotGuard<'_>) {
+        let told = usize::try_from(guard.arguments.highest_slot.0).unwrap_or(usize::MAX);
+        let first = self.usable.max(told.saturating_add(1));
+        for slot in self.slots.iter_mut().skip(first).filter(|slot| !slot.is_busy) {
+            if matches!(slot.doubt, SlotDoubt::Since(taken) if taken < guard.number) {
+                slot.doubt = SlotDoubt::Past;
+            }
+        }
     }
 
     fn slot(&mut self, guard: &SlotGuard<'_>) -> Option<&mut Slot> {
@@ -580,10 +661,11 @@ impl SlotGuard<'_> {
         let monitor = self.monitor;
         let mut state = monitor.state.lock();
         if let Some(slot) = state.slot(&self) {
-            *slot = Slot { sequence: slot.sequence.next(), is_busy: false, is_doubtful: false };
+            *slot = Slot::new(slot.sequence.next());
             // The request may reach the server long after it is sent: the lease counts from before.
             state.renewed_at = state.renewed_at.max(Some(sent_at));
             state.limit_slots(ok.target_highest_slot);
+            state.told_of_slots(&self);
             let flags = ok.status_flags.0;
             state.judge_binding(flags, &self);
             state.judge_lease(flags, sent_at, self.lease_doubts);
@@ -623,7 +705,7 @@ impl SlotGuard<'_> {
         if let Some(slot) = monitor.state.lock().slot(&self) {
             slot.is_busy = false;
             if is_used_up {
-                *slot = Slot { sequence: slot.sequence.next(), is_busy: false, is_doubtful: false };
+                *slot = Slot::new(slot.sequence.next());
             }
         }
         monitor.changed.notify_all();
@@ -636,10 +718,12 @@ impl Drop for SlotGuard<'_> {
         if self.is_settled {
             return;
         }
-        if let Some(slot) = self.monitor.state.lock().slot(self) {
-            slot.is_busy = false;
-            slot.is_doubtful = true;
+        let mut state = self.monitor.state.lock();
+        let taken = state.taken;
+        if let Some(slot) = state.slot(self) {
+            (slot.is_busy, slot.doubt) = (false, SlotDoubt::Since(taken));
         }
+        drop(state);
         self.monitor.changed.notify_all();
     }
 }
@@ -668,7 +752,7 @@ mod tests {
     }
 
     fn slot(monitor: &Arc<SessionMonitor>) -> SlotGuard<'_> {
-        match monitor.take_slot(CompoundPurpose::Recovery, false, &Interrupt::never()) {
+        match monitor.take_slot(CompoundPurpose::Recovery, None, &Interrupt::never()) {
             Ok(SlotOrRecovery::Slot(guard)) => guard,
             _ => panic!("there is a free slot"),
         }
@@ -723,11 +807,39 @@ mod tests {
         assert_eq!([slot(&monitor), slot(&monitor)].each_ref().map(index), [1, 0]);
     }
 
+    // SEMANTICS: sessions-6.
+    #[test]
+    fn a_doubt_about_a_slot_that_was_recalled_ends_when_the_server_knows_that_it_is_unused() {
+        let (monitor, origin) = (monitor(Instant::now()), Instant::now());
+        monitor.lock().satisfied(RecoveryStep::Reclaim);
+        let executed = |guard: SlotGuard<'_>| {
+            let reply = SequenceOk4 { target_highest_slot: SlotId(0), ..reply(&guard, 0) };
+            guard.executed(&reply, origin);
+        };
+        let (early, interrupted, late) = (slot(&monitor), slot(&monitor), slot(&monitor));
+        drop(interrupted);
+        executed(early);
+        assert!(monitor.lock().has_doubtful(), "that was sent before");
+        assert!(monitor.take_doubtful().is_none(), "a SEQUENCE in it would be refused");
+        assert!(monitor.lock().must_tell_of_slots());
+        let next = slot(&monitor);
+        assert_eq!((next.arguments.slot, next.arguments.highest_slot), (SlotId(0), SlotId(2)));
+        executed(next);
+        assert!(monitor.lock().has_doubtful(), "a higher slot is in use");
+        executed(late);
+        executed(slot(&monitor));
+        assert!(!monitor.lock().has_doubtful() && !monitor.lock().must_tell_of_slots());
+        // If the server wants it to be used again, it is used last, and settled first.
+        monitor.lock().limit_slots(SlotId(1));
+        let taken = [slot(&monitor), slot(&monitor)];
+        assert_eq!(taken.each_ref().map(|guard| guard.is_doubtful), [false, true]);
+    }
+
     // SEMANTICS: sessions-2.
     #[test]
     fn a_recovery_that_fails_for_all_fails_all_who_wait_for_it() {
         let monitor = Arc::<SessionMonitor>::default();
-        let take = || monitor.take_slot(CompoundPurpose::Ordinary, false, &Interrupt::never()).map(drop);
+        let take = || monitor.take_slot(CompoundPurpose::Ordinary, None, &Interrupt::never()).map(drop);
         for (failure, expected) in
             [(Some(CallError::SystemError), Err(CallError::SystemError)), (None, Ok(()))]
         {
@@ -751,16 +863,18 @@ mod tests {
         let monitor = monitor(Instant::now());
         let state = |number| Stateid { seqid: 0, other: [number; 12] };
         assert_eq!(monitor.lock().need(), RecoveryStep::Reclaim);
-        monitor.free(state(1));
+        monitor.free(FreeOrder::Others, state(1));
         monitor.lock().satisfied(RecoveryStep::Reclaim);
         assert_eq!(monitor.lock().need(), RecoveryStep::TestStates);
-        assert_eq!(monitor.lock().next_to_free(), Some(state(1)));
-        assert_eq!(monitor.lock().next_to_free(), Some(state(1)), "until it is freed");
-        monitor.free(state(2));
+        assert_eq!(monitor.lock().to_free(), [state(1)]);
+        assert_eq!(monitor.lock().to_free(), [state(1)], "until it is freed");
+        monitor.free(FreeOrder::Others, state(2));
+        monitor.free(FreeOrder::Locks, state(3));
         monitor.lock().freed(state(1));
         monitor.lock().satisfied(RecoveryStep::TestStates);
         assert_eq!(monitor.lock().need(), RecoveryStep::TestStates);
-        assert_eq!(monitor.lock().next_to_free(), Some(state(2)));
+        assert_eq!(monitor.lock().to_free(), [state(3), state(2)]);
+        monitor.lock().freed(state(3));
         monitor.lock().freed(state(2));
         monitor.lock().satisfied(RecoveryStep::TestStates);
         assert_eq!(monitor.lock().need(), RecoveryStep::None);
@@ -820,5 +934,19 @@ mod tests {
         assert!(answered(down, 2), "another connection was made");
         assert!(!answered(0, 2));
         assert!(monitor.lock().has_callbacks(), "the server says so");
+    }
+
+    // SEMANTICS: sessions-13.
+    #[test]
+    fn a_session_that_was_created_without_a_backchannel_gets_it_with_a_connection() {
+        let (monitor, origin) = (Arc::<SessionMonitor>::default(), Instant::now());
+        let created = CreateSessionOk4 { flags: CreateSessionFlags::default(), ..session() };
+        monitor.lock().created(&created, origin);
+        assert!(!monitor.lock().has_callbacks());
+        monitor.lock().bound();
+        assert!(monitor.lock().has_callbacks());
+        assert!(monitor.lock().must_bind(origin, 1), "the connection is replaced");
+        monitor.lock().created(&created, origin);
+        assert!(!monitor.lock().has_callbacks(), "another session");
     }
 }

@@ -25,8 +25,8 @@ use super::{
     callback::{self, CallbackService},
     delegation::{HeldDelegations, OpenedForDelegation},
     lock_states::{self, LockStateRef, LockStateTable, LockUse, StateidRejection, UnlockTarget},
-    open::{GrantedOpen, OfferedDelegation, OpenKey, OpenTable, PiggybackedOperation, SentOpen, UsableOpen},
-    piggybacked::PiggybackedKind,
+    open::{GrantedOpen, OfferedDelegation, OpenKey, OpenTable, SentOpen, UsableOpen},
+    piggybacked::{ClosedOpens, PiggybackedKind, PiggybackedOperation},
     session::SessionGeneration,
 };
 use crate::caller::{Caller, RpcSecurity};
@@ -41,6 +41,8 @@ struct Rig {
     file: FileHandle,
     now: Instant,
     generation: Cell<SessionGeneration>,
+    /// OPENs are sent because the open was lost.
+    reopens: Cell<bool>,
 }
 
 impl Rig {
@@ -51,6 +53,7 @@ impl Rig {
             file: FileHandle::new(b"file").unwrap(),
             now: Instant::now(),
             generation: Cell::default(),
+            reopens: Cell::default(),
         }
     }
 
@@ -101,7 +104,8 @@ impl Rig {
             attributes_set: Default::default(),
             delegation: OpenDelegation::None,
         };
-        let sent = SentOpen { access, wants_delegation: false, generation: self.generation.get() };
+        let generation = self.generation.get();
+        let sent = SentOpen { access, wants_delegation: false, generation, is_reopening: self.reopens.get() };
         self.table.opened(file, owner, sent, GrantedOpen::from(&ok), self.now)
     }
 
@@ -111,7 +115,8 @@ impl Rig {
     }
 
     fn piggybacked(&self, after: Duration) -> Vec<(PiggybackedKind, u32)> {
-        let piggybacked = self.table.take_piggybacked(&self.credential, Some(self.now + after), 4);
+        let piggybacked =
+            self.table.take_piggybacked(&self.credential, self.now + after, ClosedOpens::Due, 4);
         piggybacked.iter().map(|operation| (operation.kind, operation.stateid.seqid)).collect()
     }
 }
@@ -246,12 +251,12 @@ fn an_open_with_fewer_accesses_in_use_is_downgraded() {
         assert!(rig.table.share(&rig.key(), access));
     }
     assert!(rig.table.release(&rig.key(), ShareAccess::Both, rig.now));
-    let piggybacked = rig.table.take_piggybacked(&rig.credential, Some(rig.now), 4);
+    let piggybacked = rig.table.take_piggybacked(&rig.credential, rig.now, ClosedOpens::Due, 4);
     assert_eq!(
         piggybacked.iter().map(|operation| operation.kind).collect::<Vec<_>>(),
         [PiggybackedKind::Downgrade(ShareAccess::Read)]
     );
-    rig.table.piggybacked_done(&piggybacked[0], Ok(Stateid { seqid: 3, other: [3; 12] }));
+    rig.table.piggybacked_done(&piggybacked[0], Ok(Stateid { seqid: 3, other: [3; 12] }), rig.now);
     assert!(!rig.table.share(&rig.key(), ShareAccess::Both), "another OPEN is needed");
     rig.table.release(&rig.key(), ShareAccess::Read, rig.now);
     assert_eq!(rig.piggybacked(Duration::from_secs(1)), [(PiggybackedKind::Close, 3)]);
@@ -264,11 +269,11 @@ fn who_opens_a_file_while_its_downgrade_is_in_flight_needs_an_open() {
     rig.opened(3, 2, ShareAccess::Both);
     assert!(rig.table.share(&rig.key(), ShareAccess::Read) && rig.table.share(&rig.key(), ShareAccess::Both));
     assert!(rig.table.release(&rig.key(), ShareAccess::Both, rig.now));
-    let piggybacked = rig.table.take_piggybacked(&rig.credential, Some(rig.now), 4);
+    let piggybacked = rig.table.take_piggybacked(&rig.credential, rig.now, ClosedOpens::Due, 4);
     assert!(!rig.table.share(&rig.key(), ShareAccess::Both), "the server may deny its WRITEs");
     // The replies to both arrive in the other order.
     rig.opened(3, 4, ShareAccess::Both);
-    rig.table.piggybacked_done(&piggybacked[0], Ok(Stateid { seqid: 3, other: [3; 12] }));
+    rig.table.piggybacked_done(&piggybacked[0], Ok(Stateid { seqid: 3, other: [3; 12] }), rig.now);
     assert!(rig.table.share(&rig.key(), ShareAccess::Both));
     for access in [ShareAccess::Read, ShareAccess::Both] {
         rig.table.release(&rig.key(), access, rig.now);
@@ -281,17 +286,61 @@ fn an_open_whose_reply_comes_after_a_close_of_the_newest_state_is_opened_again()
     for is_refused in [false, true] {
         let rig = Rig::new();
         rig.opened(3, 1, ShareAccess::Read);
-        let take = || rig.table.take_piggybacked(&rig.credential, Some(rig.now + KEPT_FOR), 4).remove(0);
+        let take =
+            || rig.table.take_piggybacked(&rig.credential, rig.now + KEPT_FOR, ClosedOpens::Due, 4).remove(0);
         // The server has executed another OPEN before it.
-        rig.table.piggybacked_done(&take(), Err(NfsStat4::OldStateid));
+        rig.table.piggybacked_done(&take(), Err(NfsStat4::OldStateid), rig.now);
         let newest = take();
         assert_eq!((newest.kind, newest.stateid.seqid), (PiggybackedKind::Close, 0));
         if is_refused {
-            rig.table.piggybacked_done(&newest, Err(NfsStat4::Serverfault));
+            rig.table.piggybacked_done(&newest, Err(NfsStat4::Serverfault), rig.now);
         }
         rig.opened(3, 2, ShareAccess::Read);
         assert!(rig.table.share(&rig.key(), ShareAccess::Read));
         assert_eq!(rig.usable() == UsableOpen::Reopen, !is_refused);
+        rig.opened(4, 1, ShareAccess::Read);
+        assert_eq!(rig.usable(), UsableOpen::Stateid(Stateid { seqid: 0, other: [4; 12] }));
+    }
+}
+
+#[test]
+fn all_replies_that_come_after_a_close_of_the_newest_state_concern_a_lost_open() {
+    // The CLOSE is executed before the first of the replies arrives, after it, or never.
+    for executed in ["before", "after", "never"] {
+        let rig = Rig::new();
+        rig.opened(3, 1, ShareAccess::Read);
+        let take = || rig.table.take_piggybacked(&rig.credential, rig.now, ClosedOpens::All, 4);
+        rig.table.piggybacked_done(&take()[0], Err(NfsStat4::OldStateid), rig.now);
+        let newest = take().remove(0);
+        assert_eq!((newest.kind, newest.stateid.seqid), (PiggybackedKind::Close, 0));
+        let done = || rig.table.piggybacked_done(&newest, Ok(newest.stateid), rig.now);
+        if executed == "before" {
+            done();
+        }
+        rig.opened(3, 2, ShareAccess::Read);
+        assert!(rig.table.share(&rig.key(), ShareAccess::Read));
+        assert_eq!(rig.usable(), UsableOpen::Reopen);
+        match executed {
+            "never" => {
+                rig.table.put_back(vec![newest]);
+                assert!(take().is_empty(), "the file is open again");
+                rig.opened(3, 3, ShareAccess::Read);
+                assert!(matches!(rig.usable(), UsableOpen::Stateid(_)));
+                continue;
+            }
+            "after" => {
+                // The OPEN that is sent again overtakes the CLOSE, too.
+                rig.reopens.set(true);
+                rig.opened(3, 3, ShareAccess::Read);
+                assert!(matches!(rig.usable(), UsableOpen::Stateid(_)), "it is not sent for ever");
+                done();
+            }
+            _ => {
+                rig.opened(3, 3, ShareAccess::Read);
+            }
+        }
+        assert_eq!(rig.usable(), UsableOpen::Reopen, "executed {executed}");
+        rig.reopens.set(true);
         rig.opened(4, 1, ShareAccess::Read);
         assert_eq!(rig.usable(), UsableOpen::Stateid(Stateid { seqid: 0, other: [4; 12] }));
     }
@@ -303,17 +352,17 @@ fn a_close_that_was_overtaken_is_sent_again_unless_the_file_is_open_again() {
         let rig = Rig::new();
         rig.opened(3, 1, ShareAccess::Read);
         let late = rig.now + Duration::from_secs(1);
-        let piggybacked = rig.table.take_piggybacked(&rig.credential, Some(late), 4);
-        rig.table.piggybacked_done(&piggybacked[0], Err(NfsStat4::OldStateid));
+        let piggybacked = rig.table.take_piggybacked(&rig.credential, late, ClosedOpens::Due, 4);
+        rig.table.piggybacked_done(&piggybacked[0], Err(NfsStat4::OldStateid), rig.now);
         if is_open_again {
             rig.opened(3, 2, ShareAccess::Read);
             assert!(rig.table.share(&rig.key(), ShareAccess::Read));
             assert_eq!(rig.piggybacked(Duration::ZERO), []);
             continue;
         }
-        let piggybacked = rig.table.take_piggybacked(&rig.credential, Some(rig.now), 4);
+        let piggybacked = rig.table.take_piggybacked(&rig.credential, rig.now, ClosedOpens::Due, 4);
         assert_eq!((piggybacked[0].kind, piggybacked[0].stateid.seqid), (PiggybackedKind::Close, 0));
-        rig.table.piggybacked_done(&piggybacked[0], Err(NfsStat4::OldStateid));
+        rig.table.piggybacked_done(&piggybacked[0], Err(NfsStat4::OldStateid), rig.now);
         assert_eq!(rig.piggybacked(Duration::ZERO), [], "not for ever");
     }
 }
@@ -452,7 +501,7 @@ fn another_stateid_than_before_means_that_the_other_accesses_are_lost() {
 #[test]
 fn a_downgrade_that_was_not_executed_is_sent_again() {
     let rig = Rig::new();
-    let take = |after| rig.table.take_piggybacked(&rig.credential, Some(rig.now + after), 4);
+    let take = |after| rig.table.take_piggybacked(&rig.credential, rig.now + after, ClosedOpens::Due, 4);
     let kinds = |taken: &[PiggybackedOperation]| taken.iter().map(|it| it.kind).collect::<Vec<_>>();
     rig.opened(3, 1, ShareAccess::Read);
     rig.opened(3, 2, ShareAccess::Both);
@@ -464,9 +513,9 @@ fn a_downgrade_that_was_not_executed_is_sent_again() {
     for _ in 0..3 {
         let taken = take(Duration::ZERO);
         assert_eq!(kinds(&taken), downgrade);
-        assert!(rig.table.idle_credential(None).is_none());
+        assert!(rig.table.idle_credential(rig.now, ClosedOpens::All).is_none());
         rig.table.put_back(taken);
-        assert!(rig.table.idle_credential(None).is_some());
+        assert!(rig.table.idle_credential(rig.now, ClosedOpens::All).is_some());
         assert!(!rig.table.share(&rig.key(), ShareAccess::Both), "it may have been executed");
     }
     // Opened as wide again: there is nothing to narrow.
@@ -478,14 +527,46 @@ fn a_downgrade_that_was_not_executed_is_sent_again() {
     assert_eq!(kinds(&taken), downgrade);
     // An OPEN was executed meanwhile. That of a server which has no newer one is not repeated.
     rig.opened(3, 4, ShareAccess::Read);
-    rig.table.piggybacked_done(&taken[0], Err(NfsStat4::OldStateid));
+    rig.table.piggybacked_done(&taken[0], Err(NfsStat4::OldStateid), rig.now);
     let taken = take(Duration::ZERO);
     assert_eq!((kinds(&taken), taken[0].stateid.seqid), (downgrade.to_vec(), 4));
-    rig.table.piggybacked_done(&taken[0], Err(NfsStat4::OldStateid));
+    rig.table.piggybacked_done(&taken[0], Err(NfsStat4::OldStateid), rig.now);
     assert_eq!(kinds(&take(Duration::ZERO)), []);
     rig.table.put_back(taken);
     rig.table.release(&rig.key(), ShareAccess::Read, rig.now);
     assert_eq!(kinds(&take(Duration::from_secs(1))), [PiggybackedKind::Close]);
+}
+
+#[test]
+fn what_the_server_delays_keeps_nothing_else_from_being_closed() {
+    let rig = Rig::new();
+    let take = |after| rig.table.take_piggybacked(&rig.credential, rig.now + after, ClosedOpens::Due, 1);
+    let due = |after| rig.table.idle_credential(rig.now + after, ClosedOpens::All).is_some();
+    let pause = Duration::from_millis(100);
+    // A CLOSE.
+    rig.opened(3, 1, ShareAccess::Read);
+    let taken = rig.table.take_piggybacked(&rig.credential, rig.now, ClosedOpens::All, 1);
+    rig.table.piggybacked_done(&taken[0], Err(NfsStat4::Delay), rig.now);
+    assert!(rig.table.has_postponed(rig.now) && !due(Duration::ZERO) && take(Duration::ZERO).is_empty());
+    // An OPEN_DOWNGRADE.
+    for access in [ShareAccess::Read, ShareAccess::Both] {
+        rig.opened(4, 2, access);
+        assert!(rig.table.share(&rig.key(), access));
+    }
+    rig.table.release(&rig.key(), ShareAccess::Both, rig.now);
+    let taken = take(Duration::ZERO);
+    assert_eq!(taken[0].kind, PiggybackedKind::Downgrade(ShareAccess::Read));
+    rig.table.piggybacked_done(&taken[0], Err(NfsStat4::Delay), rig.now);
+    assert!(!due(Duration::ZERO) && take(Duration::ZERO).is_empty());
+    let (other, owner) =
+        (FileHandle::new(b"other").unwrap(), OpenOwner { number: 2, credential: &rig.credential });
+    rig.opened_by(&other, owner, stateid(5), ShareAccess::Read);
+    assert!(due(Duration::ZERO));
+    let taken = rig.table.take_piggybacked(&rig.credential, rig.now, ClosedOpens::All, 4);
+    assert_eq!(taken.iter().map(|it| it.file.clone()).collect::<Vec<_>>(), [other]);
+    assert!(!due(pause - Duration::from_nanos(1)) && due(pause));
+    let kinds = [PiggybackedKind::Close, PiggybackedKind::Downgrade(ShareAccess::Read)];
+    assert_eq!(kinds.map(|_| take(pause).remove(0).kind), kinds);
 }
 
 #[test]
@@ -498,7 +579,7 @@ fn an_idle_open_is_found_behind_one_that_was_delegated_since() {
     let (other, owner) =
         (FileHandle::new(b"other").unwrap(), OpenOwner { number: 2, credential: &credential });
     rig.opened_by(&other, owner, stateid(4), ShareAccess::Read);
-    assert_eq!(rig.table.idle_credential(None), Some(credential));
+    assert_eq!(rig.table.idle_credential(rig.now, ClosedOpens::All), Some(credential));
 }
 
 #[test]
@@ -702,8 +783,11 @@ fn the_oldest_delegations_beyond_those_that_the_server_lets_be_kept_are_returned
     assert_eq!((delegations.held(), delegations.returns_count(), *said.lock()), (3, 0, 0));
     assert_eq!(keep(3, 1, CbRecallAnyArgs4::READ_DELEGATIONS), NfsStat4::Ok.number());
     assert_eq!((delegations.held(), delegations.returns_count(), *said.lock()), (1, 2, 1));
-    let returned: Vec<_> =
-        delegations.take_returns(&credential, 9).into_iter().map(|returned| returned.key.file).collect();
+    let returned: Vec<_> = delegations
+        .take_returns(&credential, Instant::now(), 9)
+        .into_iter()
+        .map(|returned| returned.key.file)
+        .collect();
     assert_eq!(returned, files[..2]);
 }
 

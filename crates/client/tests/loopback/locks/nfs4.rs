@@ -7,13 +7,15 @@ use curt_client::{
 };
 use curt_observe::ClientCounter;
 use curt_policy::{CacheOptions, locks::LockOptions};
-use curt_rpc::client::Transport;
+use curt_rpc::client::{CallError, Transport};
 use curt_types::{ByteRange, LockType, SetAttributes};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::{R, W, lock_manager::SOON, range, want};
 use crate::delegations::Timers;
 use crate::nfs4::Way;
+use crate::nfs4_faults::statfs;
 use crate::scripted_server::{ScriptedServer, op, set_word};
 use crate::world::{BenchMount, World, root};
 
@@ -37,7 +39,15 @@ impl Locking {
         };
         let timers = Arc::<Timers>::default();
         let (callbacks, background) = (Callbacks::default(), Arc::<Timers>::clone(&timers));
-        let mounted = world.mount_v4_called(options, name, way, &callbacks, background);
+        Self::of(world.mount_v4_called(options, name, way, &callbacks, background), timers)
+    }
+
+    /// A soft mount.
+    fn soft(world: &World, name: &str, way: Arc<dyn Transport>) -> Self {
+        Self::of(world.mount_v4_soft(name, way), Arc::default())
+    }
+
+    fn of(mounted: BenchMount, timers: Arc<Timers>) -> Self {
         let top = mounted.client.root();
         let found = match mounted.lookup(&root(), top, "f") {
             Ok(found) => found.id,
@@ -181,6 +191,100 @@ fn the_owner_of_a_lock_that_is_unlocked_after_a_restart_learns_that_it_was_lost(
     assert_eq!(one.try_lock(2, range(0, 9), W), Ok(()));
 }
 
+/// A LOCK at a server that was restarted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct AskedLock {
+    lock_type: u32,
+    reclaims: bool,
+}
+
+/// Lets a client reclaim an open and locks from a server that lets nobody reclaim, and returns what
+/// it is asked to lock.
+fn let_reclaim(server: &ScriptedServer) -> Arc<Mutex<Vec<AskedLock>>> {
+    let asked_locks = Arc::<Mutex<Vec<AskedLock>>>::default();
+    let locks = Arc::clone(&asked_locks);
+    server.script(move |asked| match asked.main() {
+        op::OPEN => {
+            let (mut words, _) = crate::nfs4_faults::without_claims(&asked.words, u32::MAX)?;
+            // Before RECLAIM_COMPLETE the server opens nothing.
+            words.splice(12..12, [op::RECLAIM_COMPLETE, 0]);
+            words[2] += 1;
+            let mut reply = asked.execute_instead(&words).unwrap();
+            reply.drain(4 * 14..4 * 16);
+            set_word(&mut reply, 2, words[2] - 1);
+            Some(Ok(reply))
+        }
+        op::LOCK => {
+            let mut words = asked.words.clone();
+            // SEQUENCE and PUTFH precede.
+            let at = 14 + usize::try_from(words[13]).unwrap().div_ceil(4);
+            let reclaims = std::mem::take(&mut words[at + 2]) != 0;
+            locks.lock().push(AskedLock { lock_type: words[at + 1], reclaims });
+            Some(asked.execute_instead(&words))
+        }
+        _ => None,
+    });
+    asked_locks
+}
+
+/// The server answers no request about locks.
+fn lose_locks(server: &ScriptedServer) {
+    server.script(|asked| {
+        let is_lost = [op::LOCK, op::LOCKU].contains(&asked.main());
+        is_lost.then_some(Err(CallError::TimedOut { softerr: false }))
+    });
+}
+
+/// Two soft mounts of a server.
+fn two_soft(world: &World) -> [(Arc<ScriptedServer>, Locking); 2] {
+    ["one", "two"].map(|name| {
+        let server = ScriptedServer::new(world);
+        let locking = Locking::soft(world, name, Arc::<ScriptedServer>::clone(&server));
+        (server, locking)
+    })
+}
+
+// SEMANTICS: lock-10, sessions-2.
+#[test]
+fn a_lock_that_was_not_granted_is_not_reclaimed_before_its_holder_does() {
+    let world = World::new();
+    let [(server, one), (others, other)] = two_soft(&world);
+    assert_eq!(other.try_lock(2, range(0, 9), W), Ok(()));
+    lose_locks(&server);
+    assert_eq!(one.try_lock(1, range(0, 9), W), Err(Errno::IO));
+    let (asked, asked_of_other) = (let_reclaim(&server), let_reclaim(&others));
+    let next = world.way_after_restart();
+    server.replace(Arc::clone(&next));
+    others.replace(next);
+    assert_eq!(statfs(&world, &one.mounted), Ok(()));
+    assert_eq!(*asked.lock(), []);
+    assert_eq!(other.write(b"locked"), Ok(()));
+    assert_eq!(*asked_of_other.lock(), [AskedLock { lock_type: 2, reclaims: true }]);
+    assert_eq!(other.mounted.counter(ClientCounter::LockLost), 0);
+}
+
+// SEMANTICS: lock-10, sessions-2.
+#[test]
+fn a_lock_whose_upgrade_has_no_reply_is_reclaimed_as_it_was_granted() {
+    let world = World::new();
+    let [(server, one), (others, other)] = two_soft(&world);
+    for locking in [&one, &other] {
+        assert_eq!(locking.try_lock(1, range(0, 9), R), Ok(()));
+    }
+    lose_locks(&server);
+    assert_eq!(one.try_lock(1, range(0, 9), W), Err(Errno::IO));
+    let asked = [let_reclaim(&server), let_reclaim(&others)];
+    let next = world.way_after_restart();
+    server.replace(Arc::clone(&next));
+    others.replace(next);
+    assert_eq!(statfs(&world, &other.mounted), Ok(()));
+    assert_eq!(statfs(&world, &one.mounted), Ok(()));
+    for asked in asked {
+        assert_eq!(*asked.lock(), [AskedLock { lock_type: 1, reclaims: true }]);
+    }
+    assert_eq!(one.mounted.counter(ClientCounter::LockLost), 0);
+}
+
 // SEMANTICS: sessions-6, sessions-10.
 #[test]
 fn a_lock_whose_reclaim_is_refused_with_its_open_is_lost_and_nobody_waits() {
@@ -249,6 +353,55 @@ fn a_lock_whose_stateid_is_being_replaced_is_not_taken_for_revoked() {
     assert!(sent.contains("NFSv4.TEST_STATEID 1") && !sent.contains("FREE_STATEID"), "{sent}");
     assert_eq!(one.mounted.counter(ClientCounter::LockLost), 0);
     assert_eq!(one.write(b"locked"), Ok(()));
+}
+
+// SEMANTICS: sessions-6, sessions-10.
+#[test]
+fn the_lock_states_of_a_revoked_open_are_freed_before_it() {
+    const ADMIN_REVOKED: u32 = 10_047;
+    const LOCKS_HELD: u32 = 10_037;
+    // A server may count locks that the client does not know.
+    for has_others in [false, true] {
+        let world = World::new();
+        let server = ScriptedServer::new(&world);
+        let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server));
+        let locked = Arc::<Mutex<Vec<u32>>>::default();
+        let state = Arc::clone(&locked);
+        let last_words = |reply: &[u8]| {
+            let words = reply[reply.len() - 12..].chunks(4);
+            words.map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect()
+        };
+        server.script(move |asked| {
+            (asked.main() == op::LOCK)
+                .then(|| asked.execute().inspect(|reply| *state.lock() = last_words(reply)))
+        });
+        assert_eq!(one.try_lock(1, range(0, 3), W), Ok(()));
+        let freed = Arc::<Mutex<Vec<&str>>>::default();
+        let (is_first, state, order) =
+            (crate::nfs4_faults::times(1), Arc::clone(&locked), Arc::clone(&freed));
+        server.script(move |asked| match asked.words.get(12) {
+            Some(&op::FREE_STATEID) => {
+                let is_lock = asked.words[14..17] == **state.lock();
+                let mut order = order.lock();
+                let is_held = !is_lock && (has_others || !order.contains(&"lock"));
+                order.push(if is_lock { "lock" } else { "open" });
+                let status = if is_held { LOCKS_HELD } else { 0 };
+                Some(asked.answer(1, status, &[op::FREE_STATEID, status]))
+            }
+            Some(&op::PUTFH) if asked.main() == op::WRITE && is_first() => {
+                let results = [op::PUTFH, 0, op::GETATTR, ADMIN_REVOKED];
+                Some(asked.answer(2, ADMIN_REVOKED, &results))
+            }
+            _ => None,
+        });
+        let op = || one.mounted.client.op(&root());
+        ops::write(&op(), &one.file, 5, b"x").unwrap();
+        let _ = ops::fsync(&op(), &one.file, false);
+        assert_eq!(one.mounted.counter(ClientCounter::LockLost), 1);
+        assert_eq!(statfs(&world, &one.mounted), Ok(()));
+        let expected: &[&str] = if has_others { &["lock", "open", "open"] } else { &["lock", "open"] };
+        assert_eq!(*freed.lock(), expected, "others: {has_others}");
+    }
 }
 
 // SEMANTICS: sessions-3.

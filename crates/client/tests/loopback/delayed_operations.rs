@@ -1,0 +1,87 @@
+//! Operations beside a request of NFSv4.1 that the server delays: the return of a delegation, and
+//! the close of a file.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use curt_client::{ops, protocol::v4::mounting::Callbacks};
+use curt_policy::CacheOptions;
+
+use crate::{
+    delegations::{Timers, delegated_many, world},
+    scripted_server::{ScriptedServer, op},
+    world::root,
+};
+
+const DELAY: u32 = 10_008;
+
+/// Compounds since the counts were taken last: all, those that return a delegation, and those with
+/// a CLOSE that the server executes.
+#[derive(Default)]
+struct Counts([AtomicU32; 3]);
+
+impl Counts {
+    fn take(&self) -> [u32; 3] {
+        self.0.each_ref().map(|count| count.swap(0, Relaxed))
+    }
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn a_server_that_delays_a_return_for_long_delays_neither_requests_nor_closes() {
+    let world = world();
+    let callbacks = Callbacks::default();
+    let server = ScriptedServer::over(world.way_with(&callbacks));
+    let timers = Arc::new(Timers::default());
+    let (way, background) = (Arc::<ScriptedServer>::clone(&server), Arc::<Timers>::clone(&timers));
+    let mounted = world.mount_v4_calling_on(CacheOptions::default(), way, &callbacks, background);
+    delegated_many(&world, &mounted, &["read".to_owned()]);
+    timers.pass(Duration::from_secs(1));
+    let counts = Arc::<Counts>::default();
+    let (counted, clock) = (Arc::clone(&counts), Arc::clone(&world.clock));
+    let until = world.clock.passed() + Duration::from_secs(60);
+    server.script(move |asked| {
+        let [all, returns, closes] = &counted.0;
+        all.fetch_add(1, Relaxed);
+        if asked.does(op::DELEGRETURN) {
+            returns.fetch_add(1, Relaxed);
+            if clock.passed() < until {
+                return Some(asked.answer(2, DELAY, &[op::PUTFH, 0, op::DELEGRETURN, DELAY]));
+            }
+        }
+        closes.fetch_add(u32::from(asked.does(op::CLOSE)), Relaxed);
+        None
+    });
+    mounted.client.set_options(CacheOptions { delegations: false, ..CacheOptions::default() });
+    assert_eq!(counts.take(), [2, 1, 0], "the second is without the return");
+    mounted.put(&root(), mounted.client.root(), "written", 0o644, b"x");
+    counts.take();
+    timers.pass(Duration::from_millis(20));
+    // The open that the delegation kept is closed too.
+    assert_eq!(counts.take(), [1, 0, 1], "at once");
+    let (mut returns, mut requests) = (0, 0);
+    for _ in 0..38 {
+        world.seconds(1);
+        timers.pass(Duration::from_secs(1));
+        returns += counts.take()[1];
+        world.pass(Duration::from_millis(500));
+        assert!(ops::statfs(&mounted.client.op(&root()), mounted.client.root()).is_ok());
+        requests += counts.take()[0];
+    }
+    assert!(requests < 38 + 5, "{requests} compounds for 38 requests: at first the pauses are shorter");
+    assert!((30..=60).contains(&returns), "{returns} returns");
+    assert!(world.clock.passed() < until);
+    world.seconds(3);
+    timers.pass(Duration::from_secs(1));
+    assert_eq!(counts.take()[1], 1);
+    for _ in 0..3 {
+        world.seconds(1);
+        timers.pass(Duration::from_secs(1));
+    }
+    assert_eq!(counts.take()[1], 0, "once");
+}

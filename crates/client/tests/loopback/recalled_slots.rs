@@ -1,0 +1,78 @@
+//! Slots of NFSv4.1 that the server wants not to be used any more.
+
+use std::{
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use curt_client::{ops, protocol::v4::mounting::Callbacks};
+use curt_policy::CacheOptions;
+use curt_rpc::client::CallError;
+use rustix::io::Errno;
+
+use crate::{
+    delegations::Timers,
+    nfs4_faults::{statfs, times},
+    scripted_server::{ScriptedServer, op, refused, set_word},
+    world::{BenchMount, World, root},
+};
+
+const DELAY: u32 = 10_008;
+const BADSLOT: u32 = 10_053;
+/// The words of a request and of its reply that have the slot, and the highest that the server
+/// wants to be used.
+const ASKED_SLOT: usize = 9;
+const TARGET_SLOT: usize = 12;
+
+// SEMANTICS: sessions-6.
+#[test]
+fn an_interrupted_request_in_a_slot_that_is_recalled_costs_no_session() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let timers = Arc::new(Timers::default());
+    let (way, background) = (Arc::<ScriptedServer>::clone(&server), Arc::<Timers>::clone(&timers));
+    let mounted = world.mount_v4_calling_on(CacheOptions::default(), way, &Callbacks::default(), background);
+    let mounted = Arc::new(mounted);
+    mounted.sent();
+    let (is_first, is_interrupted, is_executing) = (times(1), times(1), times(1));
+    let user: Weak<BenchMount> = Arc::downgrade(&mounted);
+    let (outcome, high) = (Arc::new(OnceLock::new()), Arc::new(AtomicU32::new(0)));
+    let (interrupted, used) = (Arc::clone(&outcome), Arc::clone(&high));
+    server.script(move |asked| {
+        if asked.words[3] != op::SEQUENCE {
+            return None;
+        }
+        if asked.words[ASKED_SLOT] > 0 {
+            if asked.main() == op::CREATE && is_interrupted() {
+                return Some(asked.execute().and(Err(CallError::Interrupted)));
+            }
+            // The server still executes it when the client asks first.
+            if is_executing() {
+                return Some(Ok(refused(op::SEQUENCE, DELAY)));
+            }
+            used.fetch_add(1, Relaxed);
+            return Some(Ok(refused(op::SEQUENCE, BADSLOT)));
+        }
+        if is_first() {
+            // Another request is sent meanwhile.
+            let user = user.upgrade()?;
+            let made = ops::mkdir(&user.client.op(&root()), user.client.root(), b"d", 0o755);
+            interrupted.set(made.map(drop)).unwrap();
+        }
+        Some(asked.execute().map(|mut reply| {
+            set_word(&mut reply, TARGET_SLOT, 0);
+            reply
+        }))
+    });
+    assert_eq!(statfs(&world, &mounted), Ok(()));
+    assert_eq!(outcome.get(), Some(&Err(Errno::INTR)));
+    for _ in 0..3 {
+        timers.pass(Duration::from_secs(1));
+        assert_eq!(statfs(&world, &mounted), Ok(()));
+    }
+    assert_eq!(high.load(Relaxed), 0, "no request uses a recalled slot");
+    assert!(!mounted.sent().contains("CREATE_SESSION"));
+}
