@@ -119,6 +119,8 @@ pub struct KnfsdOptions {
     /// The lock manager's clients are recorded in the image, and told when it is booted again; its
     /// grace period is of this many seconds.
     pub grace: Option<u32>,
+    /// The lease of NFSv4 in seconds, 10 without it.
+    pub lease: Option<u32>,
     /// A bash script that runs in the export before it is exported.
     pub setup: String,
 }
@@ -164,6 +166,9 @@ impl Knfsd {
             .args(["server", "-n", &number.0.to_string(), "-t", &limit.as_secs().to_string()])
             .arg("-j")
             .arg(&setup);
+        if let Some(lease) = options.lease {
+            command.env("JOB_LEASE", lease.to_string());
+        }
         if let Some(grace) = options.grace {
             command.env("JOB_STATE", "kept").env("JOB_GRACE", grace.to_string());
         }

@@ -21,8 +21,9 @@ fn script(network: &Network, text: &str, path: &Path, words: &[&str]) -> Result<
 }
 
 /// The rows that the writers of one side have added to a database, from their output. Each side
-/// gets its turns: SQLite polls for 5 s and then gives up, which is the exception. On a busy
-/// machine one of 40 transactions may wait longer, and two of a few.
+/// gets its turns: SQLite polls, for 5 s where nothing else runs on the machine, and then gives up,
+/// which is the exception: two of a few transactions, or one of 40. A busy machine may take as long
+/// for a single transaction: there SQLite polls for a minute, and no transaction waits so long.
 fn rows(output: &str) -> Result<u64> {
     ensure!(output.contains("REFUSED 0 "), "{output}");
     let (rows, late) = (number_behind("ROWS", output)?, number_behind("LATE", output)?);
@@ -30,7 +31,8 @@ fn rows(output: &str) -> Result<u64> {
         "the longest transaction: {} ms; {late} waited longer than SQLite does",
         number_behind("LONGEST", output)?
     );
-    ensure!(rows > 0 && late <= 2 + rows / 40, "{output}");
+    let late_max = if is_full() { 2 + rows / 40 } else { 0 };
+    ensure!(rows > 0 && late <= late_max, "{output}");
     Ok(rows)
 }
 
@@ -45,7 +47,7 @@ pub fn write_database(
     kernel: KernelNumber,
     linux: &str,
 ) -> Result<()> {
-    let seconds = if is_full() { "60" } else { "5" };
+    let (seconds, patience) = if is_full() { ("60", "5") } else { ("5", "60") };
     let database = |mount: &CurtMount| mount.directory().join("database");
     let sql = |text: &str| -> Result<String> {
         process::run(network.command("sqlite3").arg(database(mounts[0])).arg(text), MINUTE)
@@ -58,7 +60,7 @@ pub fn write_database(
     for with_linux in [false, true] {
         let linux = if with_linux {
             let script = format!(
-                "mount -t nfs -o {linux} /mnt/nfs && python3 {} /mnt/nfs/database 4 {seconds}",
+                "mount -t nfs -o {linux} /mnt/nfs && python3 {} /mnt/nfs/database 4 {seconds} {patience}",
                 program.display()
             );
             Some(ClientJob::start(network, kernel, MINUTES, &script)?)
@@ -66,7 +68,8 @@ pub fn write_database(
             None
         };
         let writing = if with_linux { &mounts[..1] } else { &mounts[..] };
-        let start = |mount: &&CurtMount| script(network, DATABASE, &database(mount), &["4", seconds]);
+        let start =
+            |mount: &&CurtMount| script(network, DATABASE, &database(mount), &["4", seconds, patience]);
         let mut writers = writing.iter().map(start).collect::<Result<Vec<_>>>()?;
         for writer in &mut writers {
             writer.wait_for("ROWS", MINUTES)?;

@@ -126,10 +126,10 @@ impl Network {
     /// Waits until `port` of `address` accepts connections.
     ///
     /// # Errors
-    /// The port is not open within 60 s.
+    /// The port is not open within five minutes.
     pub fn wait_for_port(&self, address: &str, port: u16) -> Result<()> {
         let connect = format!("exec 3<>/dev/tcp/{address}/{port}");
-        process::until(&format!("{address}:{port} accepts"), Duration::from_secs(60), || {
+        process::until(&format!("{address}:{port} accepts"), Duration::from_secs(300), || {
             Ok(process::run(self.command("bash").args(["-c", &connect]), Duration::from_secs(20))
                 .ok()
                 .map(drop))

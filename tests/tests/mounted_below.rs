@@ -218,7 +218,7 @@ fn a_server_that_is_silent_for_too_long_takes_nothing_from_a_soft_mount() -> Res
     let export = network.make_directory("export")?;
     let room = network.make_directory("room")?;
     let mut server = CurtServe::start(&network, &export, &[])?;
-    let options = format!("{},noac,softerr,timeo=2,retrans=1", server.ports());
+    let options = format!("{},noac,softerr,timeo=20,retrans=0", server.ports());
     let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
     let places = format!("m={} w={}\n", mount.directory().display(), room.display());
     network.shell(&(places.clone() + CLOSED), LIMIT)?;

@@ -247,14 +247,14 @@ fn programs_that_stat_each_listed_name_need_no_lookups_while_listings_carry_life
     fs::set_permissions(&export, fs::Permissions::from_mode(0o755))?;
     let server = CurtServe::start(&network, &export, &[])?;
     // A lifetime that ends before a program has looked at all names would be no fault.
-    let options = format!("{},actimeo=600,kernelnames=3", server.ports());
+    let options = format!("{},actimeo=600,kernelnames=7", server.ports());
     let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
     let m = mount.directory().display();
     network.shell(&format!("m={m}\n{LISTED}"), MINUTE)?;
     for program in ["ls -l $m/wide", "ls -lR $m/deep", "find $m -size +1", "du -s $m"] {
         until("only READDIRPLUS is needed", MINUTE, || {
             // All lifetimes end: only the listing can renew those of the files.
-            std::thread::sleep(Duration::from_millis(3200));
+            std::thread::sleep(Duration::from_millis(7200));
             let before = lookups(&network, mount.directory())?;
             network.shell(&format!("m={m}\n{program} >/dev/null"), MINUTE)?;
             let sent = lookups(&network, mount.directory())? - before;

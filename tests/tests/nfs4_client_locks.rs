@@ -140,7 +140,7 @@ impl<'n> Mounts<'n> {
             process::run(self.network.command("sqlite3").arg(database(&self.one)).arg(text), MINUTE)
         };
         sql("create table rows (writer integer)")?;
-        let start = |mount: &CurtMount| self.script("database", &database(mount), &["4", "5"]);
+        let start = |mount: &CurtMount| self.script("database", &database(mount), &["4", "5", "5"]);
         let mut writers = [start(&self.one)?, start(&self.other)?];
         let mut expected = 0;
         for writer in &mut writers {
@@ -209,7 +209,7 @@ impl<'n> Mounts<'n> {
 fn serve<'n>(network: &'n Network, name: &str) -> Result<(CurtServe, Mounts<'n>)> {
     let export = network.make_directory(name)?;
     std::fs::write(export.join("file"), "old")?;
-    let server = CurtServe::start(network, &export, &["--lease", "10"])?;
+    let server = CurtServe::start(network, &export, &["--lease", "20"])?;
     let mounts = Mounts::new(network, &server.source(), &options())?;
     Ok((server, mounts))
 }
@@ -310,7 +310,7 @@ fn a_lock_whose_lease_has_expired_is_lost_and_its_owner_learns_that_once() -> Re
     let pid = mounts.one.process().pid();
     let signal = |signal: &str| network.shell(&format!("kill -{signal} {pid}"), MINUTE);
     signal("STOP")?;
-    // The lease ends after 10 s; the lock goes to who wants it.
+    // The lease ends after 20 s; the lock goes to who wants it.
     let other = mounts.holder(&mounts.other, "fcntl-write")?;
     signal("CONT")?;
     holder.say("write late\nunlock\n")?;
@@ -337,7 +337,7 @@ fn a_mount_that_is_detached_while_it_is_busy_keeps_its_locks_beside_the_next_one
     let next = CurtMount::start(&network, "one", &server.source(), &options())?;
     ensure!(mounts.is_refused(&next, "fcntl-write")?, "the next mount has taken the lock away");
     // Each renews its lease.
-    std::thread::sleep(Duration::from_secs(12));
+    std::thread::sleep(Duration::from_secs(22));
     ensure!(mounts.is_refused(&next, "fcntl-write")? && mounts.is_refused(&mounts.other, "fcntl-write")?);
     tell(&mut holder, "unlock")?;
     mounts.holder(&next, "fcntl-write").map(drop)

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use curt_tests::curt::{self, CurtMount, CurtServe};
 use curt_tests::kernel::KernelNumber;
 use curt_tests::linux_locker::LinuxLocker;
@@ -15,9 +15,9 @@ use curt_tests::process;
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// The lease, and the grace period of NLM.
-const LEASE: u64 = 10;
+const LEASE: u64 = 20;
 /// A Linux client asks again for a lock after 30 s at the latest, if nobody calls it back.
-const CALLED_BACK: f64 = 15.0;
+const CALLED_BACK: Duration = Duration::from_secs(25);
 
 /// Appends lines to a file in the background, while the server is killed.
 const APPEND: &str = "(for n in $(seq 150); do echo $n >>/mnt/nfs/log || touch /run/failed; sleep 0.02; done; \
@@ -93,12 +93,6 @@ fn counted(output: &str) -> Result<u64> {
     Ok(rest.split_whitespace().next().context("no count")?.parse()?)
 }
 
-/// How long a lock took, by the client's output.
-fn waited(output: &str, lock: &str) -> Result<f64> {
-    let rest = output.split(&format!("lock {lock} done ")).nth(1).context("no time")?;
-    Ok(rest.split_whitespace().next().context("no time")?.parse()?)
-}
-
 // SEMANTICS: stateful-8, stateful-9, stateful-10.
 #[test]
 fn linux_clients_of_all_versions_exclude_each_other_and_reclaim_after_a_kill() -> Result<()> {
@@ -131,14 +125,19 @@ fn linux_clients_of_all_versions_exclude_each_other_and_reclaim_after_a_kill() -
     wait_for(&network, "locks_blocked", 2)?;
     let waits = locker::start(&network, &file, "fcntl-write first=13 length=1")?;
     wait_for(&network, "locks_blocked", 3)?;
+    let unlocked = Instant::now();
     one.ask("unlock 10 10", "unlock 10 done")?;
     two.job.wait_for("lock 11 done")?;
+    let two_waited = unlocked.elapsed();
     old.job.wait_for("lock 12 done")?;
     waits.wait_for("locked", MINUTE)?;
     one.tell("lock 13 1")?;
     wait_for(&network, "locks_blocked", 4)?;
+    let unlocked = Instant::now();
     drop(waits);
     one.job.wait_for("lock 13 done")?;
+    let times = [unlocked.elapsed(), two_waited];
+    ensure!(times.iter().all(|time| *time < CALLED_BACK), "the Linux clients polled: {times:?}");
 
     let mut kept = locker::start(&network, &file, "fcntl-write first=30 length=2")?;
     kept.wait_for("locked", MINUTE)?;
@@ -149,16 +148,22 @@ fn linux_clients_of_all_versions_exclude_each_other_and_reclaim_after_a_kill() -
     start_counting(&network, &number, [&mut one, &mut two])?;
     process::until("lines are appended", MINUTE, || Ok(export.join("log").exists().then_some(())))?;
     server.kill()?;
-    server.restart(&network)?;
     let restarted = Instant::now();
+<<<<<<< HEAD
     one.run("stat -f /mnt/nfs >/dev/null")?;
     // Two has the counter locked, and has not reclaimed that yet.
     one.run(ASKS)?;
     two.run("stat -f /mnt/nfs >/dev/null && rm /run/hold")?;
+=======
+    server.restart(&network)?;
+    for client in [&mut one, &mut two] {
+        client.run("stat -f /mnt/nfs >/dev/null")?;
+    }
+>>>>>>> wfl
     // What nobody had is granted after the grace period only.
     two.ask("lock 90 1", "lock 90 done")?;
     let grace = restarted.elapsed();
-    ensure!(grace > Duration::from_secs(LEASE) - Duration::from_secs(2), "a lock after {grace:?}");
+    ensure!(grace >= Duration::from_secs(LEASE), "a lock after {grace:?}");
     one.ask("try 11 1", "try 11 error 11")?;
     one.ask("try 24 1", "try 24 error 11")?;
     two.ask("try 13 1", "try 13 error 11")?;
@@ -174,11 +179,17 @@ fn linux_clients_of_all_versions_exclude_each_other_and_reclaim_after_a_kill() -
     old.ask("unlock 12 1", "unlock 12 done")?;
     one.ask("try 0 0", "try 0 done")?;
     one.run(APPENDED)?;
+<<<<<<< HEAD
     one.run(COUNTED)?;
     two.run(COUNTED)?;
     let (of_one, of_two, _) = (one.end()?, two.end()?, old.end()?);
     check_sum(&number, [counted(&of_one)?, counted(&of_two)?])?;
     let times = [waited(&of_one, "13")?, waited(&of_two, "11")?];
     ensure!(times.iter().all(|time| *time < CALLED_BACK), "the Linux clients polled: {times:?} s");
+=======
+    for client in [one, two, old] {
+        client.end()?;
+    }
+>>>>>>> wfl
     Ok(())
 }

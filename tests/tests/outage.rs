@@ -16,8 +16,10 @@ const PORT: u16 = 2049;
 const MINUTE: Duration = Duration::from_secs(60);
 /// TCP's next retransmission after that is at 25 s (the intervals double from 0.2 s).
 const SHORT: Duration = Duration::from_secs(14);
-/// Maximum wait of calls after the end of the outage.
-const BOUND: Duration = Duration::from_secs(3);
+/// Maximum wait of calls after the end of the outage, less than until TCP's next retransmission.
+const BOUND: Duration = Duration::from_secs(8);
+/// The bound where nothing else runs on the machine.
+const BOUND_FULL: Duration = Duration::from_secs(3);
 
 /// Operations that need the server and wait during an outage; each must be done exactly once.
 const WAITING: [&str; 5] = [
@@ -152,8 +154,9 @@ fn check(lost: Lost, outage: Duration, options: &str) -> Result<()> {
     }
     let last = took.iter().max().copied().unwrap_or_default();
     println!("after {outage:?}: {took:?}");
+    let bound = if std::env::var_os("CURT_FULL").is_some() { BOUND_FULL } else { BOUND };
     ensure!(
-        last <= BOUND,
+        last <= bound,
         "the last went on after {last:?} only:\n{took:?}\n{}",
         far.mount.process().output()
     );

@@ -18,8 +18,8 @@ const MINUTES: Duration = Duration::from_secs(300);
 const WAY: Duration = Duration::from_millis(1);
 /// The pause between two views of the page in seconds, and a time without a request by which it is
 /// found.
-const PAUSE: &str = "1";
-const SILENCE: Duration = Duration::from_millis(900);
+const PAUSE: &str = "4";
+const SILENCE: Duration = Duration::from_millis(3500);
 /// A mount alone sends fewer calls, and the first view of the page more.
 const MOUNT_CALLS: usize = 100;
 

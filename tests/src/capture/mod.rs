@@ -17,10 +17,10 @@ use crate::process::{self, RunningProcess};
 
 /// The program number of NFS (RFC 1813 section 3).
 const PROGRAM: u32 = 100_003;
-/// Number of successive checks at intervals of 20 ms that find nothing new at the end of a capture:
-/// dumpcap writes at least every 250 ms. Checks are counted instead of time, because on a stalled
-/// machine time passes without progress.
-const QUIET_LOOKS: u32 = 60;
+/// Number of successive checks at intervals of 10 ms that find nothing new at the end of a capture:
+/// dumpcap writes at least every 250 ms, and later on a busy machine. Checks are counted instead of
+/// time, because on a stalled machine time passes without progress.
+const QUIET_LOOKS: u32 = 400;
 /// Timeout of a capture to stop growing after the traffic has ended.
 const SETTLED: Duration = Duration::from_secs(60);
 /// Timeout of tshark.

@@ -19,6 +19,10 @@ fn socket(world: &mut World) -> std::path::PathBuf {
 /// and a socket. A fifth of them would do.
 const STATS_MAX: u64 = 16_000;
 
+/// Number of processes that share the stats, each with a file of its own: calls about one file at a
+/// time may share a request.
+const STATTING: u64 = 8;
+
 /// Time after which a slow machine has made enough stats. A watcher is disconnected 30 s after it
 /// has stopped reading.
 const STATS_TIME: Duration = Duration::from_secs(15);
@@ -44,8 +48,12 @@ fn stall(world: &mut World) -> StalledWatch {
     stalled.read_line(&mut answer).unwrap();
     assert_eq!(answer, "{\"done\":null}\n");
     let script = format!(
-        "import os, time\nend = time.monotonic() + {}\ndone = 0\n\
-         while done < {STATS_MAX} and time.monotonic() < end:\n os.stat(\"file\")\n done += 1\nprint(done)",
+        "import os, time\nend = time.monotonic() + {}\nread, write = os.pipe()\n\
+         for number in range({STATTING}):\n if os.fork() == 0:\n  done = 0\n  \
+         while done < {STATS_MAX} // {STATTING} and time.monotonic() < end:\n   os.stat(f\"file{{number}}\")\n   \
+         done += 1\n  os.write(write, b\"%d \" % done)\n  os._exit(0)\n\
+         os.close(write)\nstatuses = [os.wait()[1] for number in range({STATTING})]\n\
+         assert not any(statuses), statuses\nprint(sum(map(int, os.read(read, 1000).split())))",
         STATS_TIME.as_secs()
     );
     let stats = world.on_mount(&format!("/usr/bin/python3 -c '{script}'")).trim().parse().unwrap();
@@ -67,7 +75,7 @@ fn stall(world: &mut World) -> StalledWatch {
 #[test]
 fn a_watcher_that_does_not_read_loses_events_and_delays_no_operation() {
     let mut world = World::new("noac", &[]);
-    world.on_mount("echo text > file");
+    world.on_mount(&format!("for n in $(seq 0 {STATTING}); do echo text > file$n; done"));
     // If an operation had waited for the watcher, it would have been until the disconnection: there
     // would be no end to read.
     let StalledWatch { stats, received, lost } = stall(&mut world);
@@ -77,7 +85,7 @@ fn a_watcher_that_does_not_read_loses_events_and_delays_no_operation() {
     let seen = std::thread::scope(|scope| {
         let tracer = scope.spawn(|| process::finish(&mut trace, LIMIT).unwrap());
         while !tracer.is_finished() {
-            world.on_mount("/usr/bin/python3 -c 'import os\nfor i in range(200): os.stat(\"file\")'");
+            world.on_mount("/usr/bin/python3 -c 'import os\nfor i in range(200): os.stat(\"file0\")'");
         }
         tracer.join().unwrap()
     });

@@ -41,8 +41,8 @@ fn soft_mounts_give_up_and_hard_ones_wait() -> Result<()> {
     let host = Host::new()?;
     let mut serve = host.serve(&[])?;
     let rows = [
-        ("soft,timeo=5,retrans=1", "Input/output error"),
-        ("softerr,timeo=5,retrans=1", "Connection timed out"),
+        ("soft,timeo=20,retrans=0", "Input/output error"),
+        ("softerr,timeo=20,retrans=0", "Connection timed out"),
     ];
     for (options, error) in rows {
         host.mounted(options)?;

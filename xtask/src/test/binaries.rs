@@ -230,7 +230,8 @@ mod tests {
         std::fs::set_permissions(&path, executable).expect("an executable");
         let (package, target) = ("x".to_owned(), "hangs".to_owned());
         let hanging = TestBinary { package, target, path, directory: directory.path().to_owned() };
-        let outcome = hanging.run_within(Duration::from_millis(300), &[]).expect("a run");
+        // Enough for the script to begin its sleep, also on a busy machine.
+        let outcome = hanging.run_within(Duration::from_secs(15), &[]).expect("a run");
         assert_eq!(outcome.sum.failed, 1);
         for part in ["test a has been running", "did not end within", "sleep"] {
             assert!(outcome.output_text.contains(part), "{}", outcome.output_text);

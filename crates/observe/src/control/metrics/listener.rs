@@ -282,7 +282,8 @@ mod tests {
         let began = Instant::now();
         let text = scrape(address);
         assert!(text.ends_with("xxx") && text.len() > SIZE);
-        assert!(began.elapsed() < RECEIVE_TIMEOUT, "it waited for others");
+        // One after the other they would take minutes, until their timeouts.
+        assert!(began.elapsed() < Duration::from_secs(60), "it waited for others");
         drop(serving);
         assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
     }

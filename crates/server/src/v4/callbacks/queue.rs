@@ -399,7 +399,7 @@ mod tests {
                 scope.spawn(|| sender.send(queue.next().map(|taken| taken.callback)));
             }
             begun.into_iter().for_each(|taken| queue.finish(taken.turn, false));
-            let next = |_| taken.recv_timeout(Duration::from_secs(10)).unwrap_or_default();
+            let next = |_| taken.recv_timeout(Duration::from_secs(60)).unwrap_or_default();
             let mut lost: Vec<_> = (first..first + 4).map(next).collect();
             queue.end();
             lost.sort_unstable();

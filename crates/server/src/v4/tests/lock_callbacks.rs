@@ -124,7 +124,7 @@ fn bind_connection(
 
 /// A call that should come.
 pub(super) fn call(calls: &Calls) -> (u32, Vec<u8>) {
-    let (SequenceId(sequence), owner) = calls.recv_timeout(Duration::from_secs(20)).unwrap();
+    let (SequenceId(sequence), owner) = calls.recv_timeout(Duration::from_secs(60)).unwrap();
     (sequence, owner)
 }
 
