@@ -8,7 +8,7 @@ use curt_types::{ByteRange, Fault, LockType};
 
 use super::{
     cancelled::CancelledOwners,
-    deadlock::{QueuedBefore, WaitEdges, WaitGraph, is_deadlock},
+    deadlock::{QueuedBefore, WaitEdges, WaitGraph},
     events::{
         GrantedCallback, LocalLockOwner, LocalLockRequest, LockAction, LockCallId, LockError, LockFileId,
         LockOpenId, LockOptions, LockProcedure, LockReply, LockRequestId, LockServerCall, LockTest,
@@ -64,8 +64,7 @@ impl LockAgent {
         table.waiters.push(LockWaiter::new(request));
         let index = table.waiters.len() - 1;
         self.waits.entry(request.owner).or_default().push(request.file);
-        let awaited = self.graph().awaited(&request, WaitEdges::Locks);
-        if is_deadlock(&request, &awaited) {
+        if self.graph().is_deadlock(&request) {
             self.give_up(request.file, index);
             self.answer(request.id, Err(LockError::Deadlock));
             return self.take_actions();
@@ -76,7 +75,7 @@ impl LockAgent {
         }
         self.advance_all();
         if self.options.is_local_first() {
-            self.let_pass(&request, &awaited);
+            self.let_pass(&request);
         }
         self.take_actions()
     }
@@ -509,17 +508,23 @@ impl LockAgent {
         WaitGraph { files: &self.files, waits: &self.waits }
     }
 
-    /// If a new request waits, waiters before which the owners come that it waits for may pass
-    /// others now: see [`Self::status`].
-    fn let_pass(&mut self, request: &LocalLockRequest, awaited: &BTreeSet<LocalLockOwner>) {
+    /// If a new request waits, the owners that it waits for may pass others now, which wait for its
+    /// owner: see [`Self::status`].
+    fn let_pass(&mut self, request: &LocalLockRequest) {
         let Some(table) = self.files.get(&request.file) else { return };
         let waits = |waiter: &LockWaiter| {
             waiter.request.id == request.id && waiter.state() == LocalWaiterState::Queued && request.wait
         };
-        if !table.waiters.iter().rev().any(waits) {
-            return;
+        let edges = WaitEdges::Locks;
+        if table.waiters.iter().rev().any(waits) && self.graph().may_close_cycle(request, edges) {
+            let awaited = self.graph().awaited(request, edges);
+            self.examine(&awaited);
         }
-        let files = awaited.iter().filter_map(|owner| self.waits.get(owner)).flatten();
+    }
+
+    /// Has the waiters of the files examined in which these owners wait.
+    fn examine(&mut self, owners: &BTreeSet<LocalLockOwner>) {
+        let files = owners.iter().filter_map(|owner| self.waits.get(owner)).flatten();
         let files: BTreeSet<_> = files.copied().collect();
         self.changed.extend(files.into_iter().map(|file| (file, ByteRange::WHOLE)));
     }
@@ -528,16 +533,17 @@ impl LockAgent {
     /// Linux, which looks again when it wakes a waiter, those in the cycle that wait for the lock
     /// fail.
     fn end_deadlocks(&mut self, file: LockFileId, holder: LocalLockOwner) {
-        let waits_for_it = |table: &FileLockTable, request: &LocalLockRequest| {
-            table.conflicts(request).any(|lock| lock.owner == holder)
-        };
-        let table = self.files.get(&file);
-        let requests = table.into_iter().flat_map(|table| {
-            let awaited = table.waiters.iter().filter(|waiter| waiter.is_awaited);
-            awaited.map(|waiter| waiter.request).filter(|request| waits_for_it(table, request))
-        });
+        let graph = self.graph();
+        let awaited_in: Vec<_> = self.files.values().filter(|table| !table.waiters.is_empty()).collect();
+        let has_locks =
+            |owner: &LocalLockOwner| awaited_in.iter().any(|table| table.holders.contains_key(owner));
+        let waiters = self.files.get(&file).into_iter().flat_map(|table| &table.waiters);
+        let requests = waiters.filter(|waiter| waiter.is_awaited).map(|waiter| waiter.request);
+        // Nobody waits for one without locks.
+        let requests =
+            requests.filter(|request| graph.awaits_lock_of(request, holder) && has_locks(&request.owner));
         for request in requests.collect::<Vec<_>>() {
-            if !is_deadlock(&request, &self.graph().awaited(&request, WaitEdges::Locks)) {
+            if !self.graph().is_deadlock(&request) {
                 continue;
             }
             let mut waiters = self.files.get(&file).into_iter().flat_map(|table| &table.waiters);

@@ -32,23 +32,44 @@ pub(super) struct WaitGraph<'a> {
 }
 
 impl WaitGraph<'_> {
-    /// The owners that a request waits for, and those that they wait for, and so on.
+    /// The owners that wait themselves among those that a request waits for, and those that they
+    /// wait for, and so on.
     pub(super) fn awaited(&self, request: &LocalLockRequest, edges: WaitEdges) -> BTreeSet<LocalLockOwner> {
         let mut found = BTreeSet::new();
         self.any_awaited(request, edges, &mut |owner| {
-            found.insert(owner);
+            if self.waits.contains_key(&owner) {
+                found.insert(owner);
+            }
             false
         });
         found
     }
 
-    /// Whether an owner is among those of [`Self::awaited`].
+    /// Whether a request waits for an owner, or for one that waits for it, and so on.
     pub(super) fn awaits(&self, request: &LocalLockRequest, edges: WaitEdges, owner: LocalLockOwner) -> bool {
         self.awaits_lock_of(request, owner) || self.any_awaited(request, edges, &mut |other| other == owner)
     }
 
-    /// Whether `is_wanted` holds for one of the owners of [`Self::awaited`]. It is asked of some of
-    /// them more than once. Of owners that do not wait, which may be thousands, nothing is kept.
+    /// Whether a request that waits never ends, since its owner waits for itself. Locks of flock(2)
+    /// are not examined, as in Linux.
+    pub(super) fn is_deadlock(&self, request: &LocalLockRequest) -> bool {
+        request.wait
+            && matches!(request.owner, LocalLockOwner::Posix(_))
+            && self.may_close_cycle(request, WaitEdges::Locks)
+            && self.awaits(request, WaitEdges::Locks, request.owner)
+    }
+
+    /// Whether the wait of a request may have closed a cycle: it waits for an owner that waits, and
+    /// others may wait for its own one.
+    pub(super) fn may_close_cycle(&self, request: &LocalLockRequest, edges: WaitEdges) -> bool {
+        self.any_blocker(request, edges, &mut |owner| self.waits.contains_key(&owner))
+            && (self.waits.get(&request.owner).is_some_and(|files| files.len() > 1)
+                || self.files.values().any(|table| table.awaits_lock_of(request.owner)))
+    }
+
+    /// Whether `is_wanted` holds for one of the owners that a request waits for, and those that
+    /// they wait for, and so on. It is asked of some of them more than once. Of owners that do not
+    /// wait, which may be thousands, nothing is kept.
     fn any_awaited(
         &self,
         request: &LocalLockRequest,
@@ -59,7 +80,8 @@ impl WaitGraph<'_> {
         let mut next = VecDeque::new();
         let mut look = |request: &LocalLockRequest, next: &mut VecDeque<_>| {
             self.any_blocker(request, edges, &mut |owner| {
-                if self.waits.contains_key(&owner) && seen.insert(owner) {
+                // Further ones are not followed.
+                if seen.len() < FOLLOWED_MAX && self.waits.contains_key(&owner) && seen.insert(owner) {
                     next.push_back(owner);
                 }
                 is_wanted(owner)
@@ -68,8 +90,7 @@ impl WaitGraph<'_> {
         if look(request, &mut next) {
             return true;
         }
-        for _ in 0..FOLLOWED_MAX {
-            let Some(owner) = next.pop_front() else { break };
+        while let Some(owner) = next.pop_front() {
             if self.requests(owner).any(|request| look(request, &mut next)) {
                 return true;
             }
@@ -85,10 +106,10 @@ impl WaitGraph<'_> {
     }
 
     /// The waiting requests of an owner.
-    fn requests(&self, owner: LocalLockOwner) -> impl Iterator<Item = &LocalLockRequest> {
+    pub(super) fn requests(&self, owner: LocalLockOwner) -> impl Iterator<Item = &LocalLockRequest> {
         let files: BTreeSet<_> = self.waits.get(&owner).into_iter().flatten().collect();
         let tables = files.into_iter().filter_map(|file| self.files.get(file));
-        let waiters = tables.flat_map(|table| &table.waiters);
+        let waiters = tables.flat_map(|table| &table.waiters).inspect(|_| count_visit());
         waiters.map(|waiter| &waiter.request).filter(move |request| request.owner == owner)
     }
 
@@ -101,31 +122,37 @@ impl WaitGraph<'_> {
         is_wanted: &mut dyn FnMut(LocalLockOwner) -> bool,
     ) -> bool {
         let Some(table) = self.files.get(&request.file) else { return false };
-        if table.conflicts(request).any(|lock| is_wanted(lock.owner)) {
+        if table.conflicts(request).inspect(|_| count_visit()).any(|lock| is_wanted(lock.owner)) {
             return true;
         }
         if edges == WaitEdges::Locks {
             return false;
         }
         let earlier = table.waiters.iter().take_while(|waiter| waiter.request.id != request.id);
-        let blockers = earlier.map(|waiter| &waiter.request).filter(|other| {
+        let blockers = earlier.inspect(|_| count_visit()).map(|waiter| &waiter.request).filter(|other| {
             other.range.overlaps(request.range) && conflict(request, other.owner, other.lock_type)
         });
         blockers.map(|other| other.owner).any(is_wanted)
     }
 }
 
-/// Whether a request that waits for these owners, and for those that they wait for, never ends.
-/// Locks of flock(2) are not examined, as in Linux.
-pub(super) fn is_deadlock(request: &LocalLockRequest, awaited: &BTreeSet<LocalLockOwner>) -> bool {
-    request.wait && matches!(request.owner, LocalLockOwner::Posix(_)) && awaited.contains(&request.owner)
+/// Counts the visit of a lock or waiter, for tests of how many a search makes.
+fn count_visit() {
+    #[cfg(test)]
+    VISITS.with(|visits| visits.set(visits.get() + 1));
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The number of locks and waiters that searches of this thread visited.
+    static VISITS: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
 }
 
 /// A waiter that was looked at, while nothing has changed since. Thousands may wait behind it: each
 /// of them is compared with it alone.
 pub(super) struct QueuedBefore {
     pub(super) request: LocalLockRequest,
-    /// The owners that it waits for, when they are known.
+    /// See [`WaitGraph::awaited`]; when they are known.
     pub(super) awaited: Option<BTreeSet<LocalLockOwner>>,
 }
 
@@ -155,5 +182,115 @@ impl QueuedBefore {
             waits.filter(|file| **file == first.file).count()
                 == earlier.filter(|waiter| passes(&waiter.request.owner)).count()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
+
+    use super::*;
+    use crate::{
+        locks::{LockAction, LockAgent, LockError, LockOpenId, LockOptions, LockReply, LockRequestId},
+        time::MonotonicTime,
+    };
+
+    const FILE: LockFileId = LockFileId(1);
+    const OTHER: LockFileId = LockFileId(2);
+
+    fn byte(number: u64) -> ByteRange {
+        ByteRange::new(number, number).unwrap()
+    }
+
+    /// An agent, and the largest number of visits that one event made.
+    struct CountedAgent {
+        agent: LockAgent,
+        visits: u64,
+        /// The answers so far.
+        answered: Vec<(LockRequestId, Result<(), LockError>)>,
+    }
+
+    impl CountedAgent {
+        fn new() -> Self {
+            Self { agent: LockAgent::new(LockOptions::default()), visits: 0, answered: Vec::new() }
+        }
+
+        fn count(&mut self, event: impl FnOnce(&mut LockAgent) -> Vec<LockAction>) -> Vec<LockAction> {
+            let before = VISITS.get();
+            let actions = event(&mut self.agent);
+            self.visits = self.visits.max(VISITS.get() - before);
+            actions
+        }
+
+        /// An owner locks a range; the server grants what it is asked for.
+        fn lock(&mut self, file: LockFileId, owner: u64, lock_type: LockType, range: ByteRange, wait: bool) {
+            let id = LockRequestId(u64::try_from(self.answered.len()).unwrap() + 1_000_000 * owner);
+            let (owner, open) = (LocalLockOwner::Posix(owner), LockOpenId(owner));
+            let request = LocalLockRequest { id, file, owner, open, range, lock_type, wait };
+            let mut actions = VecDeque::from(self.count(|agent| agent.lock(request)));
+            while let Some(action) = actions.pop_front() {
+                match action {
+                    LockAction::Send(call) => {
+                        let replied = |agent: &mut LockAgent| {
+                            agent.replied(call.id, LockReply::Granted, MonotonicTime::default())
+                        };
+                        actions.extend(self.count(replied));
+                    }
+                    LockAction::Answer { request, result } => self.answered.push((request, result)),
+                    LockAction::SetTimer { .. } | LockAction::HandedOff { .. } | LockAction::Lost { .. } => {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_visits_each_lock_and_waiter_a_few_times_if_all_waiters_hold_locks() {
+        for owners in [200, 2_000] {
+            let mut agent = CountedAgent::new();
+            agent.lock(FILE, 0, LockType::Write, byte(0), true);
+            for owner in 1..=owners {
+                agent.lock(FILE, owner, LockType::Write, byte(owner), true);
+            }
+            for owner in 1..=owners {
+                agent.lock(FILE, owner, LockType::Write, byte(0), true);
+            }
+            // One that holds nothing waits for all of them.
+            agent.lock(FILE, owners + 1, LockType::Write, ByteRange::WHOLE, true);
+            assert_eq!(agent.answered.len() as u64, owners + 1, "all others wait");
+            assert!(agent.visits < 10 * owners, "{} of {owners} owners", agent.visits);
+        }
+    }
+
+    #[test]
+    fn a_new_lock_of_one_that_waits_visits_each_lock_and_waiter_a_few_times() {
+        for owners in [200, 2_000] {
+            let mut agent = CountedAgent::new();
+            let last = owners;
+            for reader in 1..=owners {
+                agent.lock(FILE, reader, LockType::Read, ByteRange::WHOLE, true);
+            }
+            agent.lock(OTHER, 0, LockType::Write, byte(0), true);
+            agent.lock(OTHER, last, LockType::Write, byte(0), true);
+            for writer in 1..=owners {
+                agent.lock(FILE, owners + writer, LockType::Write, ByteRange::WHOLE, true);
+            }
+            agent.lock(FILE, last, LockType::Read, byte(9), false);
+            assert_eq!(agent.answered.len() as u64, owners + 2, "it holds the byte");
+            assert!(agent.visits < 10 * owners, "{} of {owners} owners", agent.visits);
+        }
+    }
+
+    #[test]
+    fn a_request_that_does_not_wait_searches_for_no_cycle() {
+        let mut agent = CountedAgent::new();
+        agent.lock(OTHER, 0, LockType::Write, byte(0), true);
+        for owner in 1..=9 {
+            agent.lock(FILE, owner, LockType::Read, byte(0), true);
+            agent.lock(OTHER, owner, LockType::Write, byte(0), true);
+        }
+        agent.visits = 0;
+        agent.lock(FILE, 10, LockType::Write, byte(0), false);
+        assert_eq!(agent.visits, 0);
+        assert_eq!(agent.answered.last().unwrap().1, Err(LockError::Held));
     }
 }

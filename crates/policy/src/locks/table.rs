@@ -231,6 +231,16 @@ impl FileLockTable {
         locks.filter(|lock| conflict(request, lock.owner, lock.lock_type))
     }
 
+    /// Whether a waiter waits for a lock of an owner.
+    pub(super) fn awaits_lock_of(&self, owner: LocalLockOwner) -> bool {
+        self.holders.get(&owner).is_some_and(|holder| {
+            self.waiters.iter().any(|waiter| {
+                let mut locks = holder.ranges.overlapping(waiter.request.range);
+                locks.any(|(_, lock_type)| conflict(&waiter.request, owner, lock_type))
+            })
+        })
+    }
+
     /// Whether a release of another owner keeps a request from being granted.
     pub(super) fn is_being_released(&self, request: &LocalLockRequest) -> bool {
         self.releases.iter().any(|release| {
