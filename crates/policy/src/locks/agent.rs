@@ -500,6 +500,9 @@ impl LockAgent {
             }
             let Some((file, holder)) = self.holders_that_wait.pop() else { return };
             self.end_deadlocks(file, holder);
+            if self.options.is_local_first() {
+                self.let_holder_pass(file, holder);
+            }
         }
     }
 
@@ -515,11 +518,24 @@ impl LockAgent {
         let waits = |waiter: &LockWaiter| {
             waiter.request.id == request.id && waiter.state() == LocalWaiterState::Queued && request.wait
         };
-        let edges = WaitEdges::Locks;
+        let edges = WaitEdges::LocksAndWaiters;
         if table.waiters.iter().rev().any(waits) && self.graph().may_close_cycle(request, edges) {
             let awaited = self.graph().awaited(request, edges);
             self.examine(&awaited);
         }
+    }
+
+    /// An owner that waits has a new lock. If others wait for that lock, the owner, and those that
+    /// it waits for, may pass others now: see [`Self::status`].
+    fn let_holder_pass(&mut self, file: LockFileId, holder: LocalLockOwner) {
+        if !self.files.get(&file).is_some_and(|table| table.awaits_lock_of(holder)) {
+            return;
+        }
+        let graph = self.graph();
+        let awaited = |request| graph.awaited(request, WaitEdges::LocksAndWaiters);
+        let mut owners: BTreeSet<_> = graph.requests(holder).flat_map(awaited).collect();
+        owners.insert(holder);
+        self.examine(&owners);
     }
 
     /// Has the waiters of the files examined in which these owners wait.
@@ -799,7 +815,7 @@ impl LockAgent {
     }
 
     /// Records that an owner has a new lock. If the owner also waits for another lock, its waiters
-    /// are checked for a deadlock.
+    /// are checked for a deadlock, and those that may pass others now are examined.
     pub(super) fn note_holder(&mut self, file: LockFileId, owner: LocalLockOwner) {
         if self.waits.contains_key(&owner) {
             self.holders_that_wait.push((file, owner));

@@ -19,7 +19,18 @@ fn with_readers() -> Mount {
 
 impl Mount {
     fn lock_in(&mut self, file: LockFileId, id: u64, owner: LocalLockOwner, lock_type: LockType) {
-        let request = Self::request(id, owner, lock_type, bytes(0, 9));
+        self.lock_bytes(file, id, owner, lock_type, bytes(0, 9));
+    }
+
+    fn lock_bytes(
+        &mut self,
+        file: LockFileId,
+        id: u64,
+        owner: LocalLockOwner,
+        lock_type: LockType,
+        range: ByteRange,
+    ) {
+        let request = Self::request(id, owner, lock_type, range);
         let actions = self.agent.lock(LocalLockRequest { file, ..request });
         self.act(actions);
     }
@@ -86,5 +97,47 @@ fn a_search_follows_256_owners_that_wait() {
         mount.lock_in(LockFileId(1), 2_000, process(last), WRITE);
         let deadlock = (2_000, Err(LockError::Deadlock));
         assert_eq!(mount.answers().contains(&deadlock), followed == 256, "{followed}");
+    }
+}
+
+#[test]
+fn an_owner_passes_a_waiter_that_waits_for_one_behind_its_own_other_request() {
+    let mut mount = mount();
+    let (x, z, t, owner) = (process(1), process(2), process(3), process(4));
+    mount.lock_bytes(FILE, 1, x, WRITE, bytes(0, 0));
+    mount.lock_bytes(OTHER, 2, z, WRITE, bytes(0, 0));
+    mount.serve();
+    mount.lock_bytes(FILE, 3, t, WRITE, bytes(0, 19));
+    mount.lock_bytes(OTHER, 4, owner, WRITE, bytes(0, 9));
+    mount.lock_bytes(FILE, 5, owner, WRITE, bytes(10, 19));
+    assert_eq!(mount.asked(), [], "it follows the third, which does not wait for it");
+    // It follows the other request of the owner.
+    mount.lock_bytes(OTHER, 6, x, WRITE, bytes(5, 5));
+    assert_eq!(mount.asked(), [(owner, bytes(10, 19), lock(WRITE, true))]);
+}
+
+#[test]
+fn a_lock_that_is_granted_past_a_waiter_lets_those_pass_that_its_owner_waits_for() {
+    const THIRD: LockFileId = LockFileId(9);
+    for waits_through_another in [false, true] {
+        let mut mount = mount();
+        let (x, u, v, owner, other) = (process(1), process(2), process(3), process(4), process(5));
+        mount.lock_bytes(FILE, 1, x, WRITE, bytes(0, 0));
+        mount.lock_bytes(OTHER, 2, u, WRITE, bytes(0, 0));
+        mount.lock_bytes(THIRD, 3, other, WRITE, bytes(0, 0));
+        mount.serve();
+        mount.lock_bytes(FILE, 4, u, WRITE, bytes(0, 19));
+        mount.lock_bytes(OTHER, 5, v, WRITE, bytes(0, 9));
+        let passing = if waits_through_another { other } else { owner };
+        mount.lock_bytes(OTHER, 6, passing, WRITE, bytes(5, 5));
+        if waits_through_another {
+            mount.lock_bytes(THIRD, 7, owner, WRITE, bytes(0, 0));
+        }
+        assert_eq!(mount.asked(), []);
+        mount.try_lock(8, owner, WRITE, bytes(10, 19));
+        assert_eq!(mount.asked(), [(owner, bytes(10, 19), lock(WRITE, false))]);
+        mount.reply(LockReply::Granted);
+        let passes = (passing, bytes(5, 5), lock(WRITE, true));
+        assert_eq!(mount.asked(), [passes], "{waits_through_another}");
     }
 }
