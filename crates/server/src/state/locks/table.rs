@@ -436,7 +436,7 @@ impl LockTable {
     }
 
     /// Releases all locks of an owner in a file and takes its requests out of the queue. Looks at
-    /// no locks of others.
+    /// no locks of others if nobody waits in the file and the kernel's locks are not used.
     pub fn release_owner(
         &mut self,
         file: &LockFile,
