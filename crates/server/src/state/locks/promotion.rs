@@ -1,11 +1,13 @@
 //! Passes over the queue of a file: who is granted a lock, or notified, when bytes become free.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use curt_types::ByteRange;
 
 use super::callbacks::ANSWER_MAX;
 use super::held::{Change, HeldLocks, HeldPart};
+use super::owners::OwnerId;
 use super::queue::{
     ClientQueue, LocalPoll, PendingGrant, Transmission, WaitQueue, Waiter, WaiterState, WantedRanges,
     count_visit, exclude,
@@ -39,6 +41,9 @@ struct PromotionScan {
     in_front: Vec<HeldPart>,
     /// The ranges of all waiters, when they are needed. Those of waiters that leave meanwhile stay.
     wanted: Option<WantedRanges>,
+    /// The waiters of those owners that have no new lock yet, when they are needed. Those that
+    /// leave meanwhile stay.
+    by_owner: Option<BTreeMap<OwnerId, Vec<HeldPart>>>,
     /// The ranges that became less locked meanwhile, or whose waiters may pass others now.
     weakened: RangeSet,
 }
@@ -49,9 +54,13 @@ impl PromotionScan {
         if !self.barrier.conflicts(wanted.lock_type, wanted.range) {
             return false;
         }
-        // The barrier also has the bytes of waiters of the same owner, and of those passed.
-        let in_front = self.in_front.iter().inspect(|_| count_visit());
-        let mut in_front = in_front.filter(|other| exclude(other, wanted)).peekable();
+        // The barrier also has the bytes of waiters of the same owner, and of those passed. Those
+        // that exclude it are often the first ones, for many bytes, or the last ones, for bytes
+        // near its own.
+        let in_front = self.in_front.iter().zip(self.in_front.iter().rev());
+        let in_front = in_front.take(self.in_front.len().div_ceil(2)).flat_map(|(first, last)| [first, last]);
+        let mut in_front =
+            in_front.inspect(|_| count_visit()).filter(|other| exclude(other, wanted)).peekable();
         if in_front.peek().is_none() {
             return false;
         }
@@ -59,8 +68,15 @@ impl PromotionScan {
         if !ranges.may_pass(held, wanted) {
             return true;
         }
-        let passed = queue.passed_by(held, wanted.owner);
-        in_front.any(|other| !passed.overlaps(other.range))
+        // Takes time in proportion to all waiters. Those that wait for the owner are always among
+        // the passed.
+        let mut passed = None;
+        in_front.any(|other| {
+            !held.blocks(wanted.owner, other.lock_type, other.range) && {
+                let passed = passed.get_or_insert_with(|| queue.passed_by(held, wanted.owner));
+                !passed.overlaps(other.range)
+            }
+        })
     }
 }
 
@@ -131,8 +147,11 @@ impl LockTable {
                         self.confirm_in(queue, &is_older);
                         queue.grants.push(grant);
                         if self.owners.waits(owner) {
-                            // See `let_owner_pass`.
-                            pass.weakened.extend(queue.wanted_by(owner));
+                            // See `let_owner_pass`. Its next grant would add none of them.
+                            let all = pass.by_owner.get_or_insert_with(|| queue.by_owner());
+                            let others = all.remove(&owner).into_iter().flatten();
+                            let others = others.filter(|other| *other != wanted);
+                            pass.weakened.extend(others.map(|other| other.range));
                         }
                     }
                     PromotionOutcome::Leaves => {

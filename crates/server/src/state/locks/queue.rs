@@ -4,7 +4,7 @@
 //! moves to the end, behind clients that arrive during its turn. A client with one waiter therefore
 //! gets as many grants as a client with hundreds.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -268,6 +268,15 @@ impl WaitQueue {
             .map(|waiter| waiter.wanted)
             .filter(move |wanted| wanted.owner == owner)
             .map(|wanted| wanted.range)
+    }
+
+    /// The requests of all waiters, by owner.
+    pub(super) fn by_owner(&self) -> BTreeMap<OwnerId, Vec<HeldPart>> {
+        let mut by_owner = BTreeMap::<_, Vec<_>>::new();
+        for wanted in self.iter().map(|waiter| waiter.wanted) {
+            by_owner.entry(wanted.owner).or_default().push(wanted);
+        }
+        by_owner
     }
 
     /// The ranges of all waiters.

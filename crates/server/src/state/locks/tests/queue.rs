@@ -168,6 +168,62 @@ fn a_request_visits_each_waiter_a_few_times_also_if_all_of_them_hold_locks() {
     }
 }
 
+/// The number of waiters that the unlock visits which ends `fixture`'s wait; all who get a lock.
+fn visits_of_the_unlock(fixture: &mut Fixture, holder: Who) -> (u64, Vec<Who>) {
+    let before = VISITS.get();
+    fixture.unlock(holder, WHOLE);
+    (VISITS.get() - before, fixture.called())
+}
+
+#[test]
+fn an_unlock_that_lets_all_readers_upgrade_past_a_writer_visits_each_waiter_a_few_times() {
+    for owners in [200, 2_000] {
+        let mut fixture = Fixture::new();
+        let (holder, writer) = (who(1, 0), who(2, 0));
+        let byte = |number: u32| bytes(number.into(), number.into());
+        for number in 0..owners {
+            fixture.take(who(4, number), READ, byte(number));
+        }
+        fixture.take(holder, READ, WHOLE);
+        fixture.queue(writer, WRITE, WHOLE, Waits::Granted);
+        for number in 0..owners {
+            fixture.queue(who(4, number), WRITE, byte(number), Waits::Granted);
+        }
+        let (visits, called) = visits_of_the_unlock(&mut fixture, holder);
+        assert_eq!(called.len(), owners as usize, "the writer waits for all of them");
+        assert!(visits < 10 * u64::from(owners), "{visits} of {owners} owners");
+    }
+}
+
+#[test]
+fn an_unlock_that_grants_many_locks_to_one_owner_visits_each_waiter_a_few_times() {
+    for waiters in [200, 2_000] {
+        let mut fixture = Fixture::new();
+        fixture.take(who(1, 0), WRITE, WHOLE);
+        for number in 0..waiters {
+            fixture.queue(who(4, 0), WRITE, bytes(2 * number, 2 * number), Waits::Granted);
+        }
+        let (visits, called) = visits_of_the_unlock(&mut fixture, who(1, 0));
+        assert_eq!(called.len() as u64, waiters);
+        assert!(visits < 10 * waiters, "{visits} of {waiters} waiters");
+    }
+}
+
+#[test]
+fn an_unlock_visits_waiters_that_overlap_their_neighbours_a_few_times_each() {
+    for owners in [200, 2_000] {
+        let mut fixture = Fixture::new();
+        fixture.take(who(1, 0), WRITE, WHOLE);
+        for number in 0..owners {
+            let first = 2 * u64::from(number);
+            fixture.queue(who(4, number), WRITE, bytes(first, first + 2), Waits::Granted);
+        }
+        let (visits, called) = visits_of_the_unlock(&mut fixture, who(1, 0));
+        assert_eq!(called, [who(4, 0)], "each other one waits for the one before");
+        assert!(visits < 10 * u64::from(owners), "{visits} of {owners} owners");
+    }
+}
+
 #[test]
 fn requests_leave_the_queue_with_the_open_they_are_based_on() {
     let mut fixture = Fixture::new();
