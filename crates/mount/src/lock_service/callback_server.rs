@@ -27,7 +27,7 @@ const CONNECTIONS_MAX: usize = 64;
 const THREADS_MAX: usize = 8;
 const THREADS_PER_CLIENT_MAX: usize = 4;
 
-/// How long a portmapper that registers nothing for this process is not asked again.
+/// How long after [`NotServed::Refused`] no other attempt to serve the programs is made.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(300);
 
 /// The ports at which a server serves the programs.
@@ -72,46 +72,62 @@ pub enum NotWatched {
 pub(super) enum NotServed {
     /// There is no portmapper, or another lock manager is registered.
     NotHere,
+    /// The port that an option gives is not free. A mount that served the programs before, and
+    /// completes its last calls, frees it soon.
+    PortInUse(&'static str, u16),
     /// The portmapper registers nothing for this process, or a socket or thread is missing.
     Refused,
 }
 
-/// When the portmapper has refused to register the programs.
+/// Why and when the programs were not served, if the last attempt failed.
 #[derive(Default)]
-pub(super) struct LastRefusal(Mutex<Option<Instant>>);
+pub(super) struct LastFailure(Mutex<Option<(NotServed, Instant)>>);
 
 /// The system's status monitor (rpc.statd), at a port. It calls procedure 16 of the lock manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemMonitor(pub(super) u16);
 
-impl LastRefusal {
-    /// Calls `start`, which opens ports, unless the portmapper has refused a short time ago, as one
-    /// does that registers programs for root only.
-    pub(super) fn unless_recent<T>(&self, start: impl FnOnce() -> Result<T, NotServed>) -> Option<T> {
+impl LastFailure {
+    /// Calls `start`, which opens ports, unless the programs were [`NotServed::Refused`] a short
+    /// time ago, as by a portmapper that registers programs for root only. Each of these attempts
+    /// would write to the log.
+    pub(super) fn unless_refused<T>(&self, start: impl FnOnce() -> Result<T, NotServed>) -> Option<T> {
         let mut last = self.0.lock();
-        if last.is_some_and(|last| last.elapsed() < REFUSED_INTERVAL) {
+        let before = last.map(|(why, _)| why);
+        let is_recent = last.is_some_and(|(_, at)| at.elapsed() < REFUSED_INTERVAL);
+        if before == Some(NotServed::Refused) && is_recent {
             return None;
         }
         let started = start();
-        *last = matches!(started, Err(NotServed::Refused)).then(Instant::now);
+        let why = started.as_ref().err().copied();
+        if let Some(NotServed::PortInUse(option, port)) = why
+            && why != before
+        {
+            warn!("servers cannot call {option}={port} yet: the port is not free");
+        }
+        *last = why.map(|why| (why, Instant::now()));
         started.ok()
     }
 }
 
 impl ProgramSockets {
     /// Binds them to the port that an option gives, or else to any.
-    fn bind(option: &'static str, port: Option<u16>) -> io::Result<Self> {
-        let bind = || {
-            let address = (Ipv4Addr::UNSPECIFIED, port.unwrap_or(0));
-            let (tcp, udp) = (TcpListener::bind(address)?, UdpSocket::bind(address)?);
-            let ports = [tcp.local_addr()?.port(), udp.local_addr()?.port()];
-            Ok(Self { tcp, udp, ports })
-        };
-        bind().inspect_err(|error| match port {
-            Some(port) => warn!(%error, "servers cannot call {option}={port}"),
-            None => warn!(%error, "servers cannot call: no port"),
-        })
+    fn bind(port: Option<u16>) -> io::Result<Self> {
+        let address = (Ipv4Addr::UNSPECIFIED, port.unwrap_or(0));
+        let (tcp, udp) = (TcpListener::bind(address)?, UdpSocket::bind(address)?);
+        let ports = [tcp.local_addr()?.port(), udp.local_addr()?.port()];
+        Ok(Self { tcp, udp, ports })
     }
+}
+
+/// Why programs without sockets are not served.
+fn not_bound(option: &'static str, port: Option<u16>, error: &io::Error) -> NotServed {
+    match port {
+        Some(port) if error.kind() == io::ErrorKind::AddrInUse => return NotServed::PortInUse(option, port),
+        Some(port) => warn!(%error, "servers cannot call {option}={port}"),
+        None => warn!(%error, "servers cannot call: no port"),
+    }
+    NotServed::Refused
 }
 
 impl NlmCallbackServer {
@@ -121,34 +137,40 @@ impl NlmCallbackServer {
         if portmapper.is_served(nlm4::PROGRAM, nlm4::VERSION) {
             return Err(NotServed::NotHere);
         }
-        Self::start_at(portmapper, service, wanted).ok_or(NotServed::Refused)
+        Self::start_at(portmapper, service, wanted)
     }
 
-    fn start_at(
+    pub(super) fn start_at(
         portmapper: LocalPortmapper,
         service: &Arc<HostLockService>,
         wanted: CallbackPorts,
-    ) -> Option<Self> {
+    ) -> Result<Self, NotServed> {
         let CallbackPorts { lock_manager, status_monitor } = wanted;
-        let mut sockets = vec![ProgramSockets::bind("lockcallbackport", lock_manager).ok()?];
-        let ports = sockets[0].ports;
+        let lock_sockets = ProgramSockets::bind(lock_manager)
+            .map_err(|error| not_bound("lockcallbackport", lock_manager, &error))?;
+        let ports = lock_sockets.ports;
+        let (mut sockets, mut unbound) = (vec![lock_sockets], None);
         let monitor_ports = if status_monitor.is_none() || status_monitor == lock_manager {
             Some(ports)
         } else {
-            // The system's monitor may have it.
-            let own = ProgramSockets::bind("statdport", status_monitor).ok();
-            sockets.extend(own);
+            let own = ProgramSockets::bind(status_monitor);
+            sockets.extend(own.map_err(|error| unbound = Some(error)));
             sockets.get(1).map(|own| own.ports)
         };
         let (is_of_server, servers, monitor) = (false, None, None);
         // Calls wait at the sockets until they are served.
         let mut started = Self { portmapper, ports, monitor_ports, is_of_server, servers, monitor };
-        let is_served = started.register() && started.serve(sockets, service).is_some();
-        if !is_served {
-            started.end();
-            return None;
-        }
-        Some(started)
+        let failed = if !started.portmapper.register(nlm4::PROGRAM, nlm4::VERSION, ports) {
+            Some(NotServed::Refused)
+        } else if !started.keep_monitor() {
+            // If the system's monitor has the port, it is found.
+            Some(unbound.map_or(NotServed::Refused, |error| not_bound("statdport", status_monitor, &error)))
+        } else {
+            started.serve(sockets, service).is_none().then_some(NotServed::Refused)
+        };
+        let Some(failed) = failed else { return Ok(started) };
+        started.end();
+        Err(failed)
     }
 
     /// Begins to serve the programs. `None`: a socket or thread is missing.
@@ -194,10 +216,6 @@ impl NlmCallbackServer {
             servers: None,
             monitor,
         })
-    }
-
-    fn register(&mut self) -> bool {
-        self.portmapper.register(nlm4::PROGRAM, nlm4::VERSION, self.ports) && self.keep_monitor()
     }
 
     /// Whether servers can call the programs. Registers them anew if the portmapper has forgotten
@@ -335,23 +353,25 @@ mod tests {
 
     #[test]
     fn a_portmapper_that_refuses_is_not_asked_each_time() {
-        let refusal = LastRefusal::default();
+        let failure = LastFailure::default();
         let asked = Cell::new(0);
         let start = |outcome: Result<(), NotServed>| {
-            refusal.unless_recent(|| {
+            failure.unless_refused(|| {
                 asked.set(asked.get() + 1);
                 outcome
             })
         };
         for _ in 0..3 {
             assert_eq!(start(Err(NotServed::NotHere)), None);
+            assert_eq!(start(Err(NotServed::PortInUse("lockcallbackport", 4045))), None);
         }
-        assert_eq!((asked.get(), start(Ok(()))), (3, Some(())), "it was started meanwhile");
+        assert_eq!((asked.get(), start(Ok(()))), (6, Some(())), "the port is free meanwhile");
         for _ in 0..3 {
             assert_eq!(start(Err(NotServed::Refused)), None);
         }
-        assert_eq!(asked.get(), 5);
-        *refusal.0.lock() = Instant::now().checked_sub(REFUSED_INTERVAL);
+        assert_eq!(asked.get(), 8);
+        *failure.0.lock() =
+            Instant::now().checked_sub(REFUSED_INTERVAL).map(|before| (NotServed::Refused, before));
         assert_eq!(start(Ok(())), Some(()));
     }
 }

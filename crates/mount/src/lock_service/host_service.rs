@@ -31,7 +31,7 @@ use curt_types::{ByteRange, LockType};
 use parking_lot::{Condvar, Mutex};
 use tracing::{debug, info};
 
-use super::callback_server::{LastRefusal, NlmCallbackServer, ServerPorts, SystemMonitor};
+use super::callback_server::{LastFailure, NlmCallbackServer, ServerPorts, SystemMonitor};
 use super::host_state::HostState;
 use super::programs::{CallbackReceiver, Grant, GrantReply};
 use super::record::{self, hexadecimal, network_namespace, parse_handle};
@@ -232,7 +232,7 @@ pub(super) struct HostLockService {
     /// The ports of the programs, if a server owns this service.
     server: Mutex<Option<ServerPorts>>,
     callbacks: Mutex<Option<NlmCallbackServer>>,
-    last_refusal: LastRefusal,
+    last_failure: LastFailure,
     can_be_called: AtomicBool,
     is_monitor: AtomicBool,
     progress: (Mutex<ServiceProgress>, Condvar),
@@ -300,7 +300,7 @@ impl HostLockService {
             send_notice: Box::new(send_notice),
             server: Mutex::default(),
             callbacks: Mutex::default(),
-            last_refusal: LastRefusal::default(),
+            last_failure: LastFailure::default(),
             can_be_called: AtomicBool::new(false),
             is_monitor: AtomicBool::new(false),
             progress: (Mutex::new(ServiceProgress::Starts), Condvar::new()),
@@ -343,7 +343,7 @@ impl HostLockService {
     fn callbacks(self: &Arc<Self>) -> Option<NlmCallbackServer> {
         match &self.owner {
             ServiceOwner::Mount(own) => {
-                self.last_refusal.unless_recent(|| NlmCallbackServer::start(self, own.callback_ports))
+                self.last_failure.unless_refused(|| NlmCallbackServer::start(self, own.callback_ports))
             }
             ServiceOwner::Server(_) => self.server.lock().and_then(NlmCallbackServer::of_server),
         }
@@ -709,10 +709,16 @@ fn boot_state() -> i32 {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
+    use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+
     use curt_client::protocol::LOCK_OWNERS_MAX;
+    use curt_proto::nsm;
     use curt_types::FileHandle;
 
+    use super::super::callback_server::NotServed;
+    use super::super::registration::LocalPortmapper;
     use super::*;
+    use crate::options::CallbackPorts;
 
     #[test]
     fn grants_pass_between_processes_unchanged_and_nonsense_is_refused() {
@@ -742,7 +748,7 @@ mod tests {
 
     /// A status monitor that answers one call with a result and its state number; its port.
     fn monitor(result: u32, state: u32) -> SystemMonitor {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
@@ -756,6 +762,53 @@ mod tests {
             let _ = io::copy(&mut stream, &mut io::sink());
         });
         SystemMonitor(port)
+    }
+
+    /// A portmapper that registers everything, and knows NSM at a port, or at none (0).
+    fn portmapper(monitor: u16) -> LocalPortmapper {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut mark = [0; 4];
+            while io::Read::read_exact(&mut stream, &mut mark).is_ok() {
+                let mut call = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+                io::Read::read_exact(&mut stream, &mut call).unwrap();
+                let word = |at: usize| u32::from_be_bytes(call[4 * at..4 * at + 4].try_into().unwrap());
+                let words = call.len() / 4;
+                let (xid, procedure, program) = (word(0), word(5), word(words - 4));
+                let result = match procedure {
+                    3 if program == nsm::PROGRAM => u32::from(monitor),
+                    3 => 0,
+                    _ => 1,
+                };
+                let reply = [0x8000_001c, xid, 1, 0, 0, 0, 0, result];
+                stream.write_all(&reply.map(u32::to_be_bytes).concat()).unwrap();
+            }
+        });
+        LocalPortmapper::at(port).unwrap()
+    }
+
+    #[test]
+    fn a_port_that_is_not_free_is_told_from_a_refusal_and_from_the_port_of_a_monitor() {
+        let (service, _, _there) = service();
+        let service = Arc::new(service);
+        let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let port = udp.local_addr().unwrap().port();
+        let start = |monitor, lock_manager, status_monitor| {
+            let wanted = CallbackPorts { lock_manager, status_monitor };
+            let started = NlmCallbackServer::start_at(portmapper(monitor), &service, wanted);
+            started.map(|server| {
+                let monitor = server.system_monitor();
+                server.end();
+                monitor
+            })
+        };
+        let in_use = |option| Err(NotServed::PortInUse(option, port));
+        assert_eq!(start(0, Some(port), None), in_use("lockcallbackport"));
+        assert_eq!(start(0, None, Some(port)), in_use("statdport"));
+        // The system's monitor has it.
+        assert_eq!(start(port, None, Some(port)), Ok(Some(SystemMonitor(port))));
     }
 
     #[test]
@@ -829,7 +882,7 @@ mod tests {
             send_notice: Box::new(|server, _| panic!("{server} is notified")),
             server: Mutex::default(),
             callbacks: Mutex::default(),
-            last_refusal: LastRefusal::default(),
+            last_failure: LastFailure::default(),
             can_be_called: AtomicBool::new(true),
             is_monitor: AtomicBool::new(true),
             progress: (Mutex::new(ServiceProgress::Serves), Condvar::new()),

@@ -29,6 +29,12 @@ impl LocalPortmapper {
         connect(portmap::PORT).ok().map(Self)
     }
 
+    /// A portmapper at another port.
+    #[cfg(test)]
+    pub(super) fn at(port: u16) -> Option<Self> {
+        connect(port).ok().map(Self)
+    }
+
     /// The port of a program.
     pub(super) fn port(&self, program: u32, version: u32, protocol: u32) -> Option<u16> {
         let port: u32 = self.call(PortmapProcedure::Lookup, program, version, protocol, 0).ok()?;
