@@ -293,4 +293,53 @@ mod tests {
         assert_eq!(agent.visits, 0);
         assert_eq!(agent.answered.last().unwrap().1, Err(LockError::Held));
     }
+
+    /// Random numbers (xorshift64).
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, limit: u64) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 >> 20) % limit
+        }
+    }
+
+    /// An event of one of a few owners of two files.
+    fn random_event(agent: &mut LockAgent, random: &mut Random, id: LockRequestId) -> Vec<LockAction> {
+        let file = LockFileId(random.below(2));
+        let owner = LocalLockOwner::Posix(random.below(5));
+        let first = random.below(4);
+        let range = ByteRange::new(first, first + random.below(3)).unwrap();
+        match random.below(12) {
+            0 | 1 => agent.unlock(id, file, owner, range, MonotonicTime::default()),
+            2 => agent.interrupt(file, LockRequestId(random.below(id.0 + 1))),
+            _ => {
+                let lock_type = if random.below(4) == 0 { LockType::Read } else { LockType::Write };
+                let (open, wait) = (LockOpenId(1), random.below(4) != 0);
+                agent.lock(LocalLockRequest { id, file, owner, open, range, lock_type, wait })
+            }
+        }
+    }
+
+    #[test]
+    fn each_event_lets_those_pass_that_may() {
+        for seed in 1..=10_000 {
+            let mut random = Random(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
+            let mut agent = LockAgent::new(LockOptions::default());
+            for id in 0..24 {
+                let mut actions = VecDeque::from(random_event(&mut agent, &mut random, LockRequestId(id)));
+                while let Some(action) = actions.pop_front() {
+                    if let LockAction::Send(call) = action {
+                        let reply = LockReply::Granted;
+                        actions.extend(agent.replied(call.id, reply, MonotonicTime::default()));
+                    }
+                }
+                let mut again = agent.clone();
+                again.changed.extend([LockFileId(0), LockFileId(1)].map(|file| (file, ByteRange::WHOLE)));
+                assert_eq!(again.take_actions(), [], "event {id} of seed {seed}");
+            }
+        }
+    }
 }
