@@ -226,6 +226,15 @@ pub(super) fn answers(ok: &SequenceOk4, asked: &SequenceArgs4) -> bool {
     ok.session == asked.session && ok.sequence == asked.sequence && ok.slot == asked.slot
 }
 
+/// Whether the server has executed the main operation of an attempt that has brought no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Execution {
+    /// Certainly not.
+    None,
+    /// Perhaps.
+    Possible,
+}
+
 /// A slot for a compound, or the recovery that has to precede it.
 pub(super) enum SlotOrRecovery<'a> {
     Slot(SlotGuard<'a>),
