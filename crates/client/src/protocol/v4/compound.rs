@@ -629,7 +629,8 @@ impl NfsV4 {
         match ReturnedDelegation::of(operation) {
             Some(returned) => {
                 self.delegations.returned(returned, outcome.map(|_| ()), self.rpc.now());
-                if is_delayed {
+                if outcome.is_err() {
+                    // It may wait for a compound of its own credential.
                     self.return_later();
                 }
             }
