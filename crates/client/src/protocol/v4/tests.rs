@@ -570,6 +570,31 @@ fn what_the_server_delays_keeps_nothing_else_from_being_closed() {
 }
 
 #[test]
+fn a_close_does_not_wait_because_the_server_has_delayed_a_downgrade() {
+    let rig = Rig::new();
+    for access in [ShareAccess::Read, ShareAccess::Both] {
+        rig.opened(4, 2, access);
+        assert!(rig.table.share(&rig.key(), access));
+    }
+    rig.table.release(&rig.key(), ShareAccess::Both, rig.now);
+    let take = || rig.table.take_piggybacked(&rig.credential, rig.now, ClosedOpens::All, 4);
+    let taken = take();
+    assert_eq!(taken[0].kind, PiggybackedKind::Downgrade(ShareAccess::Read));
+    rig.table.piggybacked_done(&taken[0], Err(NfsStat4::Delay), rig.now);
+    assert!(rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
+    assert!(rig.table.idle_credential(rig.now, ClosedOpens::All).is_some());
+    let taken = take();
+    assert_eq!(taken[0].kind, PiggybackedKind::Close);
+    // The compound that it was taken for takes it from the queue.
+    rig.table.put_back_first(taken);
+    let taken = take();
+    assert_eq!(taken.len(), 1);
+    // One that is delayed itself waits.
+    rig.table.piggybacked_done(&taken[0], Err(NfsStat4::Delay), rig.now);
+    assert!(take().is_empty() && rig.table.has_postponed(rig.now));
+}
+
+#[test]
 fn an_idle_open_is_found_behind_one_that_was_delegated_since() {
     let rig = Rig::new();
     let held = HeldDelegation::new(&Arc::default());
