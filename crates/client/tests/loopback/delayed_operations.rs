@@ -9,13 +9,16 @@ use std::{
     time::Duration,
 };
 
-use curt_client::{ops, protocol::v4::mounting::Callbacks};
+use curt_client::{OpenFlags, ops, protocol::v4::mounting::Callbacks};
 use curt_policy::CacheOptions;
+use curt_types::SetAttributes;
+use rustix::io::Errno;
 
 use crate::{
     delegations::{Timers, delegated_many, world},
+    nfs4_faults::times,
     scripted_server::{ScriptedServer, op},
-    world::root,
+    world::{root, user},
 };
 
 const DELAY: u32 = 10_008;
@@ -84,4 +87,41 @@ fn a_server_that_delays_a_return_for_long_delays_neither_requests_nor_closes() {
         timers.pass(Duration::from_secs(1));
     }
     assert_eq!(counts.take()[1], 0, "once");
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn a_return_that_is_refused_beside_a_request_of_another_user_is_sent_with_its_own_credential() {
+    const ACCESS: u32 = 13;
+    let world = world();
+    let callbacks = Callbacks::default();
+    let server = ScriptedServer::over(world.way_with(&callbacks));
+    let timers = Arc::new(Timers::default());
+    let (way, background) = (Arc::<ScriptedServer>::clone(&server), Arc::<Timers>::clone(&timers));
+    let mounted = world.mount_v4_calling_on(CacheOptions::default(), way, &callbacks, background);
+    delegated_many(&world, &mounted, &["read".to_owned()]);
+    timers.pass(Duration::from_secs(1));
+    let found = mounted.lookup(&root(), mounted.client.root(), "read").unwrap().id;
+    // The open is not closed with the return.
+    let opened = ops::open(&mounted.client.op(&root()), found, OpenFlags::reading()).unwrap();
+    let executed = Arc::<AtomicU32>::default();
+    let (returns, is_first) = (Arc::clone(&executed), times(1));
+    server.script(move |asked| match asked.main() {
+        _ if asked.does(op::DELEGRETURN) && is_first() => {
+            Some(asked.answer(2, ACCESS, &[op::PUTFH, 0, op::DELEGRETURN, ACCESS]))
+        }
+        // A server that changes the file would recall the delegation.
+        op::SETATTR => Some(asked.answer(1, ACCESS, &[op::PUTFH, ACCESS])),
+        _ => {
+            returns.fetch_add(u32::from(asked.does(op::DELEGRETURN)), Relaxed);
+            None
+        }
+    });
+    let set = SetAttributes::with_mode(0o600);
+    let changed = ops::setattr(&mounted.client.op(&user(7)), found, &set);
+    assert_eq!(changed.map(drop), Err(Errno::ACCESS));
+    assert_eq!(executed.load(Relaxed), 0);
+    timers.pass(Duration::from_secs(1));
+    assert_eq!(executed.load(Relaxed), 1, "nobody sends another request");
+    drop(opened);
 }

@@ -22,9 +22,10 @@ use crate::{
 
 const DELAY: u32 = 10_008;
 const BADSLOT: u32 = 10_053;
-/// The words of a request and of its reply that have the slot, and the highest that the server
-/// wants to be used.
+/// The word of a request that has the slot, and those of a reply that have the highest slot that
+/// the server accepts, and the highest that it wants to be used.
 const ASKED_SLOT: usize = 9;
+const HIGHEST_SLOT: usize = 11;
 const TARGET_SLOT: usize = 12;
 
 // SEMANTICS: sessions-6.
@@ -63,6 +64,7 @@ fn an_interrupted_request_in_a_slot_that_is_recalled_costs_no_session() {
             interrupted.set(made.map(drop)).unwrap();
         }
         Some(asked.execute().map(|mut reply| {
+            set_word(&mut reply, HIGHEST_SLOT, 0);
             set_word(&mut reply, TARGET_SLOT, 0);
             reply
         }))

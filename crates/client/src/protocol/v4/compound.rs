@@ -37,7 +37,8 @@ use super::{
     results::{CompoundSink, fault, outcome},
     server_traits::{ServerFeature, ServerTraits},
     session::{
-        CompoundPurpose, RecoveryStep, SessionGeneration, SlotGuard, SlotOrRecovery, answers, kept_reply,
+        CompoundPurpose, Execution, RecoveryStep, SessionGeneration, SlotGuard, SlotOrRecovery, answers,
+        kept_reply,
     },
 };
 use crate::protocol::{
@@ -91,6 +92,8 @@ pub(super) struct CompoundRequest<'a> {
     pub(super) opening: Option<&'a OpeningGuard<'a>>,
     /// No more operations than it has itself, with SEQUENCE.
     pub(super) operations: u32,
+    /// Called after each attempt that has brought no result, before the next one.
+    pub(super) again: Option<&'a (dyn Fn(Execution) + Sync)>,
 }
 
 /// The reply to a compound.
@@ -293,6 +296,20 @@ pub(super) enum Attempt {
     /// The compound may have been executed, and its reply is lost: send it again. If the connection
     /// was lost too, the lost transmission.
     Repeat(Option<LostTransmission>),
+}
+
+impl Attempt {
+    /// Whether the main operation may have been executed; `None`: the attempt has brought its
+    /// result. Who sends a request twice does not learn from a refusal what became of the first.
+    const fn execution(&self, was_sent_once: bool) -> Option<Execution> {
+        match self {
+            Self::Done(_) => None,
+            Self::Repeat(_) => Some(Execution::Possible),
+            Self::Wait(_) | Self::Again | Self::WithoutKeptReply | Self::WithoutPiggybacked => {
+                Some(if was_sent_once { Execution::None } else { Execution::Possible })
+            }
+        }
+    }
 }
 
 /// Passes a reply to a [`CompoundSink`], and keeps the results of SEQUENCE and OPEN.
@@ -534,7 +551,12 @@ impl NfsV4 {
             }
         };
         let Some(consumed) = sink.as_ref().and_then(|sink| sink.consumed.get()) else {
-            return self.judge(sent, layout, result);
+            let was_sent_once = result.connection_lost_at.is_none() && !result.was_sent_again;
+            let attempt = self.judge(sent, layout, result)?;
+            if let (Some(again), Some(execution)) = (request.again, attempt.execution(was_sent_once)) {
+                again(execution);
+            }
+            return Ok(attempt);
         };
         let generation = sent.slot.generation();
         self.sequence_executed(sent.slot, &consumed.sequence, result.sent_at, request.caller.interrupt);
@@ -607,7 +629,8 @@ impl NfsV4 {
         match ReturnedDelegation::of(operation) {
             Some(returned) => {
                 self.delegations.returned(returned, outcome.map(|_| ()), self.rpc.now());
-                if is_delayed {
+                if outcome.is_err() {
+                    // It may wait for a compound of its own credential.
                     self.return_later();
                 }
             }

@@ -26,7 +26,7 @@ use curt_types::{ByteRange, Fault, FileHandle, LockType};
 use super::{
     NfsV4, change,
     compound::{Append, CompoundReply, CompoundRequest, lost},
-    lock_states::{LockStateRef, LocksToReclaim, LostLocks, StateidRejection, UnlockTarget},
+    lock_states::{LockStateRef, LocksToReclaim, LostLocks, StateidRejection, UnlockTarget, Weakening},
     open::{OpenKey, UsableOpen},
     put_fh, question,
     recovery::{RECOVERY_PAUSE, RecoveryError},
@@ -239,7 +239,7 @@ impl NfsV4 {
     }
 
     /// Sends a LOCK. If it may have been executed and has no reply, its range counts as perhaps
-    /// held.
+    /// held, and as held no more strongly than it asks for.
     fn send_lock(
         &self,
         caller: RpcCaller<'_>,
@@ -248,14 +248,20 @@ impl NfsV4 {
         range: ByteRange,
     ) -> Result<Result<Stateid, NfsStat4>, CallError> {
         let was_sent = AtomicBool::new(false);
+        let weakening = Weakening::new(&self.locks, place, range, Some(kind.lock_type()));
         let append = |operations: &mut CompoundEncoder<'_>, open_stateid: Stateid| {
             was_sent.store(true, Relaxed);
+            weakening.begin();
             self.push_lock(operations, open_stateid, place, kind, range, false);
         };
-        let reply = self.send(&lock_request(caller, place, kind, &append));
-        let locked = reply.and_then(|reply| self.result_of(&reply, Nfs4Operation::Lock));
-        if locked.is_err() && was_sent.into_inner() {
-            self.locks.may_hold(place, range, kind.lock_type());
+        let again = |execution| weakening.again(execution);
+        let request = CompoundRequest { again: Some(&again), ..lock_request(caller, place, kind, &append) };
+        let locked = self.send(&request).and_then(|reply| self.result_of(&reply, Nfs4Operation::Lock));
+        match locked {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => weakening.refused(),
+            Err(_) if was_sent.into_inner() => self.locks.may_hold(place, range, kind.lock_type()),
+            Err(_) => {}
         }
         locked
     }
@@ -329,6 +335,8 @@ impl NfsV4 {
         Ok(None)
     }
 
+    /// Sends a LOCKU. Unless it is refused, its range counts as perhaps held until the table is
+    /// told of the result.
     fn send_unlock(
         &self,
         caller: RpcCaller<'_>,
@@ -337,16 +345,24 @@ impl NfsV4 {
         range: ByteRange,
     ) -> Result<Result<Stateid, NfsStat4>, CallError> {
         let (offset, length) = lock_offset_and_length(range);
+        let weakening = Weakening::new(&self.locks, place, range, None);
         let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
+            weakening.begin();
             operations.push(&LockuArgs4 { kind: LockType4::Write, seqid: 0, stateid, offset, length });
         };
+        let again = |execution| weakening.again(execution);
         let request = CompoundRequest {
             open: Some((&place.open, ShareAccess::Read)),
             lock: Some(stateid),
+            again: Some(&again),
             ..change(caller, Nfs4Operation::Locku, 0, &append)
         };
         let reply = self.send(&request)?;
-        self.result_of(&reply, Nfs4Operation::Locku)
+        let unlocked = self.result_of(&reply, Nfs4Operation::Locku);
+        if matches!(unlocked, Ok(Err(_))) {
+            weakening.refused();
+        }
+        unlocked
     }
 
     /// Sends a READ, WRITE or SETATTR of these bytes, with the stateid of a lock if one covers

@@ -9,9 +9,10 @@
 //!
 //! The table knows what the server has granted, and what it may have granted by LOCKs whose replies
 //! were lost. Both are unlocked. After a restart of the server only the former is reclaimed: a
-//! client may reclaim what it held, not what it asked for (section 8.4.2). `epoch` counts the
-//! losses of all states: the reply to a request of before a loss says nothing. Sends nothing. The
-//! events are called with no lock of this table held.
+//! client may reclaim what it held, not what it asked for (section 8.4.2), and not what it has
+//! asked the server to unlock, which another client may have got since ([`Weakening`]). `epoch`
+//! counts the losses of all states: the reply to a request of before a loss says nothing. Sends
+//! nothing. The events are called with no lock of this table held.
 
 use std::{
     collections::HashMap,
@@ -27,7 +28,7 @@ use curt_rpc::auth::RpcCredential;
 use curt_types::{ByteRange, FileHandle, LockType};
 use parking_lot::Mutex;
 
-use super::open::OpenKey;
+use super::{open::OpenKey, session::Execution};
 use crate::protocol::{LockEvents, OpenContext, WireLock, WireOwner};
 
 /// The beginning of the names of lock-owners. A number follows.
@@ -81,9 +82,10 @@ struct ClientLockState {
     user: Option<WireOwner>,
     /// `None`: the server has granted nothing yet, or has forgotten it.
     stateid: Option<Stateid>,
-    /// Ranges that the server has granted.
+    /// Ranges that the server has granted, and was not asked to unlock.
     held: LockRanges,
-    /// Ranges that the server may have granted, or granted more strongly: replies were lost.
+    /// Ranges that the server may hold, or hold more strongly: replies were lost, or a request to
+    /// give them up is in progress.
     perhaps_held: LockRanges,
     /// Requests in progress.
     calls: u32,
@@ -108,6 +110,25 @@ pub(super) struct LockUse<'a> {
     table: &'a LockStateTable,
     file: &'a FileHandle,
     name: LockOwnerName,
+}
+
+/// A LOCKU, or a LOCK that may be weaker than what is held. From the moment it is sent, the server
+/// may have executed it and granted the range to another client: what it takes is not reclaimed
+/// after a restart of the server, unless it was certainly not executed.
+pub(super) struct Weakening<'a> {
+    table: &'a LockStateTable,
+    place: &'a LockStateRef,
+    range: ByteRange,
+    /// The lock that is left; `None`: none.
+    lock_type: Option<LockType>,
+    taken: Mutex<TakenLocks>,
+}
+
+#[derive(Default)]
+struct TakenLocks {
+    ranges: LockRanges,
+    /// An earlier attempt may have been executed.
+    may_be_executed: bool,
 }
 
 /// The locks of an owner that have to be unlocked.
@@ -182,6 +203,39 @@ impl ClientLockState {
         let lost = LostLocks { file: file.clone(), owner: self.user, ranges, stateid: self.stateid.take() };
         self.free_if_unused();
         lost
+    }
+}
+
+impl<'a> Weakening<'a> {
+    pub(super) fn new(
+        table: &'a LockStateTable,
+        place: &'a LockStateRef,
+        range: ByteRange,
+        lock_type: Option<LockType>,
+    ) -> Self {
+        Self { table, place, range, lock_type, taken: Mutex::default() }
+    }
+
+    /// The request is sent now.
+    pub(super) fn begin(&self) {
+        let taken = self.table.doubt(self.place, self.range, self.lock_type);
+        self.taken.lock().ranges.strengthen(&taken);
+    }
+
+    /// An attempt has brought no result.
+    pub(super) fn again(&self, execution: Execution) {
+        match execution {
+            Execution::None => self.refused(),
+            Execution::Possible => self.taken.lock().may_be_executed = true,
+        }
+    }
+
+    /// The server has not executed the last attempt.
+    pub(super) fn refused(&self) {
+        let taken = &mut *self.taken.lock();
+        if !taken.may_be_executed {
+            self.table.still_held(self.place, &std::mem::take(&mut taken.ranges));
+        }
     }
 }
 
@@ -281,6 +335,42 @@ impl LockStateTable {
     pub(super) fn may_hold(&self, place: &LockStateRef, range: ByteRange, lock_type: LockType) {
         if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
             state.perhaps_held.strengthen(&LockRanges::of(range, lock_type));
+        }
+    }
+
+    /// A request is sent that leaves no more than `lock_type` of a range. Returns what it takes,
+    /// which is perhaps held from now on.
+    fn doubt(&self, place: &LockStateRef, range: ByteRange, lock_type: Option<LockType>) -> LockRanges {
+        let states = &mut *self.states.lock();
+        let mut taken = LockRanges::default();
+        if states.epoch == place.epoch
+            && let Some(state) = states.state(&place.open.file, place.name)
+        {
+            for (part, held) in state.held.parts(range) {
+                if held > lock_type {
+                    taken.set(part, held);
+                    state.held.set(part, lock_type);
+                }
+            }
+            state.perhaps_held.strengthen(&taken);
+        }
+        taken
+    }
+
+    /// The server has not executed the request that was to take these locks. What was lost or
+    /// unlocked meanwhile stays so.
+    fn still_held(&self, place: &LockStateRef, taken: &LockRanges) {
+        let states = &mut *self.states.lock();
+        let other = |stateid: Option<Stateid>| stateid.map(|stateid| stateid.other);
+        if states.epoch != place.epoch {
+            return;
+        }
+        let state = states.state(&place.open.file, place.name);
+        let Some(state) = state.filter(|state| other(state.stateid) == other(place.stateid)) else { return };
+        for (range, lock_type) in taken.iter() {
+            for (part, _) in state.perhaps_held.within(range).iter() {
+                state.held.set(part, Some(lock_type));
+            }
         }
     }
 

@@ -844,6 +844,7 @@ fn question<'a>(
         may_piggyback: true,
         opens: None,
         opening: None,
+        again: None,
         operations: OWN_OPERATIONS_MAX,
         keeps_reply: false,
     }

@@ -879,7 +879,10 @@ impl OpenTable {
                 passed += 1;
                 continue;
             }
-            let operation = open.piggybacked(key, PiggybackedKind::Close);
+            // What the server has delayed was an OPEN_DOWNGRADE.
+            let postponement = Postponement::default();
+            let close = open.piggybacked(key, PiggybackedKind::Close);
+            let operation = PiggybackedOperation { postponement, ..close };
             if let Some(key) = opens.idle.remove(passed) {
                 opens.remove(&key);
             }

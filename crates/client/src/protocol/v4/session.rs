@@ -126,6 +126,8 @@ pub(super) struct SessionState {
     slots: Vec<Slot>,
     /// How many of them the server wants to be used.
     usable: usize,
+    /// How many of them the server accepts requests in; `usable` at least.
+    accepted: usize,
     /// How often slots were taken.
     taken: u64,
     pub(super) request_max: u32,
@@ -181,8 +183,8 @@ enum SlotDoubt {
     None,
     /// Both are possible. The number of slots that had been taken when the doubt began.
     Since(u64),
-    /// The former is possible. The server was told later that the slot is not used, as it had asked
-    /// for (section 2.10.6.1), and might refuse a SEQUENCE in it.
+    /// The former is possible. The server was told later that the slot is not used, and accepts no
+    /// SEQUENCE in it any more (`sr_highest_slotid`, section 18.46.3).
     Past,
 }
 
@@ -226,6 +228,15 @@ pub(super) fn answers(ok: &SequenceOk4, asked: &SequenceArgs4) -> bool {
     ok.session == asked.session && ok.sequence == asked.sequence && ok.slot == asked.slot
 }
 
+/// Whether the server has executed the main operation of an attempt that has brought no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Execution {
+    /// Certainly not.
+    None,
+    /// Perhaps.
+    Possible,
+}
+
 /// A slot for a compound, or the recovery that has to precede it.
 pub(super) enum SlotOrRecovery<'a> {
     Slot(SlotGuard<'a>),
@@ -250,6 +261,7 @@ impl Default for SessionMonitor {
             at_server: None,
             slots: Vec::new(),
             usable: 0,
+            accepted: 0,
             taken: 0,
             request_max: 0,
             response_max: 0,
@@ -362,11 +374,12 @@ impl SessionMonitor {
         }
     }
 
-    /// A free slot in doubt, if requests can be sent. Those that the server wants not to be used
-    /// are settled by telling it ([`SessionState::must_tell_of_slots`]).
+    /// A free slot in doubt, if requests can be sent, also one that the server wants not to be used.
+    /// Those in which it accepts nothing are settled by telling it
+    /// ([`SessionState::must_tell_of_slots`]).
     pub(super) fn take_doubtful(&self) -> Option<SlotGuard<'_>> {
         let state = &mut *self.state.lock();
-        let mut slots = state.slots.iter().take(state.usable);
+        let mut slots = state.slots.iter().take(state.accepted);
         let index = slots.position(|slot| slot.may_be_executed() && !slot.is_busy)?;
         (state.need == RecoveryStep::None).then(|| self.guard(state, index, None))
     }
@@ -454,7 +467,7 @@ impl SessionState {
         self.create_sequence = self.create_sequence.next();
         let count = usize::try_from(ok.fore.requests_max.clamp(1, SLOTS_MAX)).unwrap_or(1);
         self.slots = vec![Slot::new(SequenceId(1)); count];
-        self.usable = count;
+        (self.usable, self.accepted) = (count, count);
         self.request_max = ok.fore.request_max;
         self.response_max = ok.fore.response_max;
         self.response_kept_max = ok.fore.response_cached_max;
@@ -551,9 +564,15 @@ impl SessionState {
     }
 
     /// The server wants no more slots than these to be used.
-    pub(super) fn limit_slots(&mut self, highest: SlotId) {
-        let target = usize::try_from(highest.0).unwrap_or(usize::MAX);
-        self.usable = target.saturating_add(1).clamp(1, self.slots.len().max(1));
+    pub(super) fn limit_slots(&mut self, target: SlotId) {
+        self.usable = self.slots_to(target);
+        self.accepted = self.accepted.max(self.usable);
+    }
+
+    /// How many slots there are up to this one.
+    fn slots_to(&self, highest: SlotId) -> usize {
+        let highest = usize::try_from(highest.0).unwrap_or(usize::MAX);
+        highest.saturating_add(1).clamp(1, self.slots.len().max(1))
     }
 
     /// Whether a connection is to be bound again now: at once if another was replaced since the
@@ -618,18 +637,20 @@ impl SessionState {
         self.slots.iter().any(Slot::may_be_executed)
     }
 
-    /// Whether requests can be sent, and one in a slot that the server wants not to be used is in
-    /// doubt until it is told that the slot is not used.
+    /// Whether requests can be sent, and one in a slot that the server does not accept any more is
+    /// in doubt until it is told that the slot is not used.
     pub(super) fn must_tell_of_slots(&self) -> bool {
-        let mut unused = self.slots.iter().skip(self.usable);
+        let mut unused = self.slots.iter().skip(self.accepted);
         self.need == RecoveryStep::None && unused.any(|slot| slot.may_be_executed() && !slot.is_busy)
     }
 
-    /// The server was told of the highest slot in use, and wants no more to be used than these: it
-    /// does not execute requests in higher ones any more.
-    fn told_of_slots(&mut self, guard: &SlotGuard<'_>) {
-        let told = usize::try_from(guard.arguments.highest_slot.0).unwrap_or(usize::MAX);
-        let first = self.usable.max(told.saturating_add(1));
+    /// The server was told of the highest slot in use, and accepts no more than these: it does not
+    /// execute requests in higher ones any more. The slots that it only wants not to be used are
+    /// settled by a SEQUENCE in them.
+    fn told_of_slots(&mut self, guard: &SlotGuard<'_>, ok: &SequenceOk4) {
+        self.limit_slots(ok.target_highest_slot);
+        self.accepted = self.slots_to(ok.highest_slot).max(self.usable);
+        let first = self.accepted.max(self.slots_to(guard.arguments.highest_slot));
         for slot in self.slots.iter_mut().skip(first).filter(|slot| !slot.is_busy) {
             if matches!(slot.doubt, SlotDoubt::Since(taken) if taken < guard.number) {
                 slot.doubt = SlotDoubt::Past;
@@ -664,8 +685,7 @@ impl SlotGuard<'_> {
             *slot = Slot::new(slot.sequence.next());
             // The request may reach the server long after it is sent: the lease counts from before.
             state.renewed_at = state.renewed_at.max(Some(sent_at));
-            state.limit_slots(ok.target_highest_slot);
-            state.told_of_slots(&self);
+            state.told_of_slots(&self, ok);
             let flags = ok.status_flags.0;
             state.judge_binding(flags, &self);
             state.judge_lease(flags, sent_at, self.lease_doubts);
@@ -813,7 +833,8 @@ mod tests {
         let (monitor, origin) = (monitor(Instant::now()), Instant::now());
         monitor.lock().satisfied(RecoveryStep::Reclaim);
         let executed = |guard: SlotGuard<'_>| {
-            let reply = SequenceOk4 { target_highest_slot: SlotId(0), ..reply(&guard, 0) };
+            let only = SlotId(0);
+            let reply = SequenceOk4 { highest_slot: only, target_highest_slot: only, ..reply(&guard, 0) };
             guard.executed(&reply, origin);
         };
         let (early, interrupted, late) = (slot(&monitor), slot(&monitor), slot(&monitor));
@@ -833,6 +854,41 @@ mod tests {
         monitor.lock().limit_slots(SlotId(1));
         let taken = [slot(&monitor), slot(&monitor)];
         assert_eq!(taken.each_ref().map(|guard| guard.is_doubtful), [false, true]);
+    }
+
+    // SEMANTICS: sessions-6.
+    #[test]
+    fn a_slot_that_the_server_still_accepts_is_settled_by_a_request_in_it() {
+        let (monitor, origin) = (monitor(Instant::now()), Instant::now());
+        monitor.lock().satisfied(RecoveryStep::Reclaim);
+        let executed = |guard: SlotGuard<'_>, highest| {
+            let (highest_slot, target_highest_slot) = (SlotId(highest), SlotId(0));
+            let reply = SequenceOk4 { highest_slot, target_highest_slot, ..reply(&guard, 0) };
+            guard.executed(&reply, origin);
+        };
+        let taken: Vec<_> = (0..4).map(|_| slot(&monitor)).collect();
+        drop(taken);
+        executed(slot(&monitor), 2);
+        executed(slot(&monitor), 2);
+        // The server prefers the first slot, and refuses the last.
+        let settled: Vec<u32> = std::iter::from_fn(|| {
+            let doubtful = monitor.take_doubtful()?;
+            let index = doubtful.arguments.slot.0;
+            assert!(monitor.lock().has_doubtful());
+            assert!(doubtful.settled(NfsStat4::Ok));
+            Some(index)
+        })
+        .collect();
+        assert_eq!(settled, [1, 2]);
+        assert!(!monitor.lock().has_doubtful() && !monitor.lock().must_tell_of_slots());
+        // It accepts fewer than it did.
+        monitor.lock().limit_slots(SlotId(3));
+        let taken: Vec<_> = (0..4).map(|_| slot(&monitor)).collect();
+        drop(taken);
+        executed(slot(&monitor), 0);
+        assert!(monitor.take_doubtful().is_none(), "a SEQUENCE in it would be refused");
+        assert!(!monitor.lock().has_doubtful());
+        assert_eq!(slot(&monitor).arguments.slot, SlotId(0), "the only one");
     }
 
     // SEMANTICS: sessions-2.

@@ -24,10 +24,10 @@ use curt_xdr::{Encode, VarArray};
 use super::{
     callback::{self, CallbackService},
     delegation::{HeldDelegations, OpenedForDelegation},
-    lock_states::{self, LockStateRef, LockStateTable, LockUse, StateidRejection, UnlockTarget},
+    lock_states::{self, LockStateRef, LockStateTable, LockUse, StateidRejection, UnlockTarget, Weakening},
     open::{GrantedOpen, OfferedDelegation, OpenKey, OpenTable, SentOpen, UsableOpen},
     piggybacked::{ClosedOpens, PiggybackedKind, PiggybackedOperation},
-    session::SessionGeneration,
+    session::{Execution, SessionGeneration},
 };
 use crate::caller::{Caller, RpcSecurity};
 use crate::protocol::{
@@ -570,6 +570,31 @@ fn what_the_server_delays_keeps_nothing_else_from_being_closed() {
 }
 
 #[test]
+fn a_close_does_not_wait_because_the_server_has_delayed_a_downgrade() {
+    let rig = Rig::new();
+    for access in [ShareAccess::Read, ShareAccess::Both] {
+        rig.opened(4, 2, access);
+        assert!(rig.table.share(&rig.key(), access));
+    }
+    rig.table.release(&rig.key(), ShareAccess::Both, rig.now);
+    let take = || rig.table.take_piggybacked(&rig.credential, rig.now, ClosedOpens::All, 4);
+    let taken = take();
+    assert_eq!(taken[0].kind, PiggybackedKind::Downgrade(ShareAccess::Read));
+    rig.table.piggybacked_done(&taken[0], Err(NfsStat4::Delay), rig.now);
+    assert!(rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
+    assert!(rig.table.idle_credential(rig.now, ClosedOpens::All).is_some());
+    let taken = take();
+    assert_eq!(taken[0].kind, PiggybackedKind::Close);
+    // The compound that it was taken for takes it from the queue.
+    rig.table.put_back_first(taken);
+    let taken = take();
+    assert_eq!(taken.len(), 1);
+    // One that is delayed itself waits.
+    rig.table.piggybacked_done(&taken[0], Err(NfsStat4::Delay), rig.now);
+    assert!(take().is_empty() && rig.table.has_postponed(rig.now));
+}
+
+#[test]
 fn an_idle_open_is_found_behind_one_that_was_delegated_since() {
     let rig = Rig::new();
     let held = HeldDelegation::new(&Arc::default());
@@ -873,6 +898,10 @@ const fn wire(owner: u32, first: u64, last: u64) -> WireLock {
     WireLock { owner: WireOwner(owner), range, lock_type: LockType::Write }
 }
 
+fn range(first: u64, last: u64) -> ByteRange {
+    ByteRange::new(first, last).unwrap()
+}
+
 fn stateid(other: u8) -> Stateid {
     Stateid { seqid: 1, other: [other; 12] }
 }
@@ -945,6 +974,96 @@ fn a_reply_of_before_a_restart_changes_nothing() {
     assert_eq!((lost.owner, lost.ranges.iter().count()), (Some(WireOwner(1)), 1));
     let key = OpenKey { file: rig.file.clone(), owner: 1 };
     assert_eq!(rig.table.for_io(&key, ByteRange::WHOLE), None);
+}
+
+/// The end of a request that gives up a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    NotSent,
+    NoReply,
+    Refused,
+}
+
+// SEMANTICS: lock-10, sessions-10.
+#[test]
+fn a_lock_that_is_given_up_is_not_reclaimed_unless_the_request_was_not_executed() {
+    let all = range(0, 19);
+    let first = range(0, 9);
+    let (read, write) = (LockType::Read, LockType::Write);
+    let rest = (range(10, 19), write);
+    let (none, possible) = (Execution::None, Execution::Possible);
+    // Attempts without a result, the end of the last one, and whether the lock is still held.
+    let ends: [(&[Execution], End, bool); 6] = [
+        (&[], End::NoReply, false),
+        (&[], End::Refused, true),
+        (&[none], End::NotSent, true),
+        (&[none], End::NoReply, false),
+        (&[possible], End::NotSent, false),
+        (&[possible, none], End::Refused, false),
+    ];
+    for to in [None, Some(read), Some(write)] {
+        for (attempts, end, is_held) in ends {
+            let rig = LockRig::new();
+            let (place, used) = rig.lock(1);
+            assert!(rig.table.granted(&place, stateid(1), &wire(1, 0, 19)));
+            drop(used);
+            let place = rig.table.current_state(&place);
+            let request = Weakening::new(&rig.table, &place, first, to);
+            for execution in attempts {
+                request.begin();
+                request.again(*execution);
+            }
+            if end != End::NotSent {
+                request.begin();
+                // It is encoded once more.
+                request.begin();
+            }
+            if end == End::Refused {
+                request.refused();
+            }
+            let unlocked = rig.table.unlockable(&rig.file, WireOwner(1), first);
+            assert!(matches!(unlocked, UnlockTarget::State(_)), "it may be held");
+            rig.table.forgotten_by_server();
+            let held: Vec<_> = rig.table.to_reclaim()[0].ranges.iter().collect();
+            let expected = match to {
+                _ if is_held => vec![(all, write)],
+                None => vec![rest],
+                Some(LockType::Read) => vec![(first, read), rest],
+                Some(LockType::Write) => vec![(all, write)],
+            };
+            assert_eq!(held, expected, "{to:?}, {attempts:?}, {end:?}");
+            request.refused();
+            let held: Vec<_> = rig.table.to_reclaim()[0].ranges.iter().collect();
+            assert_eq!(held, expected, "{to:?}, {attempts:?}, {end:?}: it is of before");
+        }
+    }
+}
+
+#[test]
+fn a_lock_that_is_lost_or_unlocked_during_a_request_is_not_held_when_that_is_refused() {
+    let held = [true, false].map(|is_lost| {
+        let rig = LockRig::new();
+        let (place, used) = rig.lock(1);
+        assert!(rig.table.granted(&place, stateid(1), &wire(1, 0, 29)));
+        drop(used);
+        let place = rig.table.current_state(&place);
+        let request = Weakening::new(&rig.table, &place, range(0, 9), None);
+        request.begin();
+        if is_lost {
+            rig.table.stateid_refused(&rig.file, stateid(1));
+            let (next, _used) = rig.lock(1);
+            assert!(rig.table.granted(&next, stateid(2), &wire(1, 20, 29)));
+            // The reply to another LOCK is lost.
+            rig.table.may_hold(&next, range(0, 9), LockType::Write);
+        } else {
+            assert!(rig.table.unlocked(&place, stateid(1), range(0, 19)));
+        }
+        request.refused();
+        rig.table.forgotten_by_server();
+        rig.table.to_reclaim()[0].ranges.iter().collect::<Vec<_>>()
+    });
+    let rest = vec![(range(20, 29), LockType::Write)];
+    assert_eq!(held, [rest.clone(), rest]);
 }
 
 #[test]

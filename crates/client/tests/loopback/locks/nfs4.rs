@@ -285,6 +285,95 @@ fn a_lock_whose_upgrade_has_no_reply_is_reclaimed_as_it_was_granted() {
     assert_eq!(one.mounted.counter(ClientCounter::LockLost), 0);
 }
 
+/// The server executes the next request of this kind, and its reply is lost. It answers no later
+/// one.
+fn lose_reply_to(server: &ScriptedServer, operation: u32) {
+    let is_first = crate::nfs4_faults::times(1);
+    server.script(move |asked| {
+        let lost = Err(CallError::TimedOut { softerr: false });
+        let is_it = asked.main() == operation;
+        is_it.then(|| if is_first() { asked.execute().and(lost) } else { lost })
+    });
+}
+
+// SEMANTICS: lock-10, sessions-10.
+#[test]
+fn a_lock_whose_unlock_has_no_reply_is_not_reclaimed_before_its_next_holder_does() {
+    let world = World::new();
+    let [(server, one), (others, other)] = two_soft(&world);
+    assert_eq!(one.try_lock(1, range(0, 19), W), Ok(()));
+    lose_reply_to(&server, op::LOCKU);
+    assert_eq!(one.unlock(1, range(0, 9)), Err(Errno::IO));
+    assert_eq!(other.try_lock(2, range(0, 9), W), Ok(()));
+    let (asked, asked_of_other) = (let_reclaim(&server), let_reclaim(&others));
+    let next = world.way_after_restart();
+    server.replace(Arc::clone(&next));
+    others.replace(next);
+    assert_eq!(statfs(&world, &one.mounted), Ok(()));
+    assert_eq!(statfs(&world, &other.mounted), Ok(()));
+    for asked in [asked, asked_of_other] {
+        assert_eq!(*asked.lock(), [AskedLock { lock_type: 2, reclaims: true }]);
+    }
+    assert_eq!(other.mounted.counter(ClientCounter::LockLost), 0);
+    assert_eq!(one.mounted.counter(ClientCounter::LockLost), 0, "the rest is still held");
+}
+
+// SEMANTICS: lock-10, sessions-10.
+#[test]
+fn an_unlock_that_may_have_been_executed_before_a_restart_has_nothing_reclaimed() {
+    let world = World::new();
+    let [(server, one), (others, other)] = ["one", "two"].map(|name| {
+        let server = ScriptedServer::new(&world);
+        let way = Arc::<ScriptedServer>::clone(&server);
+        (server, Locking::over(&world, name, LockOptions::default(), way))
+    });
+    assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
+    let (next, other) = (world.way_after_restart(), Arc::new(other));
+    let (reclaiming, reclaims) = std::sync::mpsc::channel();
+    let (way, restarted, holder) = (Arc::clone(&next), Arc::clone(&server), Arc::clone(&other));
+    server.script(move |asked| {
+        (asked.main() == op::LOCKU).then(|| {
+            asked.execute()?;
+            assert_eq!(holder.try_lock(2, range(0, 9), W), Ok(()));
+            // The reply is lost with the connection, and the server of after the restart is asked.
+            restarted.replace(Arc::clone(&way));
+            reclaiming.send(let_reclaim(&restarted)).unwrap();
+            asked.lost.set(Some((Duration::ZERO, true)));
+            asked.execute()
+        })
+    });
+    assert_eq!(one.unlock(1, range(0, 9)), Ok(()));
+    assert_eq!(*reclaims.recv().unwrap().lock(), []);
+    let asked_of_other = let_reclaim(&others);
+    others.replace(next);
+    assert_eq!(other.write(b"locked"), Ok(()));
+    assert_eq!(*asked_of_other.lock(), [AskedLock { lock_type: 2, reclaims: true }]);
+    assert_eq!(other.mounted.counter(ClientCounter::LockLost), 0);
+}
+
+// SEMANTICS: lock-10, sessions-10.
+#[test]
+fn a_lock_whose_downgrade_has_no_reply_is_reclaimed_as_the_weaker_one() {
+    let world = World::new();
+    let [(server, one), (others, other)] = two_soft(&world);
+    assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
+    lose_reply_to(&server, op::LOCK);
+    assert_eq!(one.try_lock(1, range(0, 9), R), Err(Errno::IO));
+    assert_eq!(other.try_lock(1, range(0, 9), R), Ok(()));
+    let asked = [let_reclaim(&server), let_reclaim(&others)];
+    let next = world.way_after_restart();
+    server.replace(Arc::clone(&next));
+    others.replace(next);
+    assert_eq!(statfs(&world, &one.mounted), Ok(()));
+    assert_eq!(statfs(&world, &other.mounted), Ok(()));
+    for asked in asked {
+        assert_eq!(*asked.lock(), [AskedLock { lock_type: 1, reclaims: true }]);
+    }
+    for locking in [one, other] {
+        assert_eq!(locking.mounted.counter(ClientCounter::LockLost), 0);
+    }
+}
+
 // SEMANTICS: sessions-6, sessions-10.
 #[test]
 fn a_lock_whose_reclaim_is_refused_with_its_open_is_lost_and_nobody_waits() {
