@@ -374,8 +374,8 @@ impl SessionMonitor {
         }
     }
 
-    /// A free slot in doubt, if requests can be sent, also one that the server wants not to be used.
-    /// Those in which it accepts nothing are settled by telling it
+    /// A free slot in doubt, if requests can be sent. It may be one that the server wants not to be
+    /// used. Those in which the server accepts nothing are settled by telling it
     /// ([`SessionState::must_tell_of_slots`]).
     pub(super) fn take_doubtful(&self) -> Option<SlotGuard<'_>> {
         let state = &mut *self.state.lock();
