@@ -20,10 +20,9 @@ fn script(network: &Network, text: &str, path: &Path, words: &[&str]) -> Result<
     RunningProcess::start("python3", command.args(["-c", text]).arg(path).args(words))
 }
 
-/// The rows that the writers of one side have added to a database, from their output. Each side
-/// gets its turns: SQLite polls, for 5 s where nothing else runs on the machine, and then gives up,
-/// which is the exception: two of a few transactions, or one of 40. A busy machine may take as long
-/// for a single transaction: there SQLite polls for a minute, and no transaction waits so long.
+/// The rows that the writers of one side have added to a database, from their output. SQLite polls
+/// and then gives up, on a local file, too: for 5 s where nothing else runs on the machine, and for
+/// a minute on a busy one, which is longer than the others write.
 fn rows(output: &str) -> Result<u64> {
     ensure!(output.contains("REFUSED 0 "), "{output}");
     let (rows, late) = (number_behind("ROWS", output)?, number_behind("LATE", output)?);
@@ -31,8 +30,7 @@ fn rows(output: &str) -> Result<u64> {
         "the longest transaction: {} ms; {late} waited longer than SQLite does",
         number_behind("LONGEST", output)?
     );
-    let late_max = if is_full() { 2 + rows / 40 } else { 0 };
-    ensure!(rows > 0 && late <= late_max, "{output}");
+    ensure!(rows > 0 && (late == 0 || is_full()), "{output}");
     Ok(rows)
 }
 
