@@ -7,7 +7,7 @@
 //! held across a request or a callback, nor while another inode's is taken. `lib.rs` has the order
 //! of the locks.
 
-pub(crate) mod absorb;
+mod absorb;
 mod delegation;
 mod owner;
 pub(crate) mod registry;
