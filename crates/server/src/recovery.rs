@@ -6,8 +6,8 @@
 //! list; the list is that of this run before the first state is granted after the grace period. So
 //! whatever a client may reclaim after a restart is still its own (RFC 8881 section 8.4.3).
 //!
-//! A client that reclaims is on the list of the last run. It comes on that of this run when it
-//! completes its reclaims. If the grace period ends before, the client is on no list and keeps what
+//! A client comes on the list when it completes its reclaims, so that its first OPEN does not wait
+//! for the disk. One that reclaims is on the list of the last run until then. If the grace period ends before, the client is on no list and keeps what
 //! it has reclaimed; after another restart it may reclaim nothing, for others may have had, and
 //! given up, what it had not reclaimed yet.
 //!
@@ -96,6 +96,16 @@ impl NfsService {
         self.held.delegate(client, asked, self.uptime())
     }
 
+    /// Records a client that completes its reclaims, before it has state, so that its first OPEN
+    /// does not wait for the disk. `may_delegate`: whether it may get delegations. If the client
+    /// cannot be recorded, the OPEN tries again.
+    pub(crate) fn record_ahead(&self, client: &Client, may_delegate: bool) {
+        if !client.is_recorded() || may_delegate && !client.may_have_delegations() {
+            let held = RecordedState { has_delegations: may_delegate, ..RecordedState::default() };
+            let _ = self.add_record(client, held);
+        }
+    }
+
     /// RECLAIM_COMPLETE of all file systems.
     pub(crate) fn complete_reclaim(&self, client: &Client) -> Result<(), StateFault> {
         if client.has_states() {
@@ -121,7 +131,7 @@ impl NfsService {
         record.held = record.held.and(held);
         let recorded = self.client_records.add(client.id, &record, || client.is_removed());
         let is_recorded = recorded.map_err(|error| {
-            tracing::error!(%error, "an NFSv4 client cannot be recorded: its request is delayed");
+            tracing::error!(%error, "an NFSv4 client cannot be recorded: its opens are delayed");
             StateFault::Delay
         })?;
         if !is_recorded {

@@ -19,6 +19,8 @@ pub(super) fn reclaim_complete<'r>(
     }
     // The client may have to be recorded.
     compound.request.context.may_block();
-    compound.request.service.complete_reclaim(compound.slot()?.client())?;
+    let (service, slot) = (compound.request.service, compound.slot()?);
+    service.record_ahead(slot.client(), service.grants_delegations() && slot.session().takes_callbacks());
+    service.complete_reclaim(slot.client())?;
     Ok(())
 }

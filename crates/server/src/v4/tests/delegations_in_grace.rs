@@ -204,12 +204,29 @@ fn names_wait_as_well_if_directories_are_delegated() {
     }
 }
 
+// SEMANTICS: stateful-8.
+#[test]
+fn the_first_open_of_a_client_does_not_write_its_record() {
+    let runs = Runs::new();
+    let server = runs.start();
+    let client = server.reclaiming_client("client", channel());
+    let _calls = bind(&client, ok);
+    complete(&client);
+    create(&client, "file");
+    server.service.client_records.fill_disk();
+    let opened = client.open(&client.files(), &opening("file", "reader", READ, 0)).unwrap();
+    assert!(delegation(&opened).is_some());
+}
+
 // SEMANTICS: stateful-11.
 #[test]
 fn a_client_that_cannot_be_recorded_gets_no_delegation_and_opens_files() {
     let runs = Runs::new();
     let server = runs.start();
-    let client = server.client("client");
+    let client = server.reclaiming_client("client", channel());
+    server.service.client_records.fill_disk();
+    complete(&client);
+    server.service.expire_leases();
     let _calls = bind(&client, ok);
     create(&client, "file");
     server.service.client_records.fill_disk();
