@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use curt_observe::ServerCounters;
 use curt_proto::nfs4::{SequenceId, SessionId, SlotId, Verifier4};
 use curt_rpc::clock::{ScriptedTime, TimeSource};
 use curt_vfs::{HandleScheme, NodeHandle};
+use tempfile::TempDir;
 
 use super::*;
 use crate::file_handle::FileSystemId;
@@ -23,13 +23,25 @@ use crate::{NfsServiceConfig, PersistentState, SystemNames};
 struct Run {
     service: NfsService,
     time: Arc<ScriptedTime>,
+    directory: TempDir,
 }
 
 impl Run {
-    fn start(directory: &Path) -> Self {
+    fn new() -> Self {
+        Self::start(tempfile::tempdir().unwrap())
+    }
+
+    /// The next run over the same directory, after this one was killed.
+    fn restart(self) -> Self {
+        let Self { service, directory, .. } = self;
+        drop(service);
+        Self::start(directory)
+    }
+
+    fn start(directory: TempDir) -> Self {
         let time = ScriptedTime::new();
         let setup = NfsServiceConfig {
-            state: PersistentState::open(directory).unwrap(),
+            state: PersistentState::open(directory.path()).unwrap(),
             exports: Vec::new(),
             counters: Arc::new(ServerCounters::default()),
         };
@@ -37,7 +49,7 @@ impl Run {
         let mut service =
             NfsService::with_environment(setup, names, TimeSource::Scripted(Arc::clone(&time))).unwrap();
         service.recover_clients().unwrap();
-        Self { service, time }
+        Self { service, time, directory }
     }
 
     fn client(&self, owner: &[u8]) -> Arc<Client> {
@@ -105,13 +117,12 @@ impl Run {
 // SEMANTICS: stateful-8.
 #[test]
 fn clients_with_state_reclaim_it_and_the_grace_period_ends_with_the_last() {
-    let directory = tempfile::tempdir().unwrap();
-    let run = Run::start(directory.path());
+    let run = Run::new();
     let [one, two, idle] = [b"one".as_slice(), b"two", b"idle"].map(|owner| run.new_client(owner));
     assert!(run.open(&one, 1, false).is_ok() && run.open(&two, 2, false).is_ok());
-    drop((run, idle));
+    drop(idle);
     // No orderly end is needed: the records were written with the opens.
-    let run = Run::start(directory.path());
+    let run = run.restart();
     let new = run.new_client(b"new");
     assert_eq!(run.open(&new, 3, false).err(), Some(StateFault::Grace));
     let idle = run.client(b"idle");
@@ -131,9 +142,9 @@ fn clients_with_state_reclaim_it_and_the_grace_period_ends_with_the_last() {
 // SEMANTICS: stateful-8.
 #[test]
 fn without_recorded_clients_there_is_no_grace_period() {
-    let directory = tempfile::tempdir().unwrap();
-    drop(Run::start(directory.path()).new_client(b"idle"));
-    let run = Run::start(directory.path());
+    let run = Run::new();
+    run.new_client(b"idle");
+    let run = run.restart();
     let client = run.new_client(b"idle");
     assert!(run.open(&client, 1, false).is_ok());
 }
@@ -141,11 +152,9 @@ fn without_recorded_clients_there_is_no_grace_period() {
 // SEMANTICS: stateful-8.
 #[test]
 fn a_client_that_missed_a_grace_period_does_not_reclaim_in_the_next() {
-    let directory = tempfile::tempdir().unwrap();
-    let run = Run::start(directory.path());
+    let run = Run::new();
     assert!(run.open(&run.new_client(b"absent"), 1, false).is_ok());
-    drop(run);
-    let run = Run::start(directory.path());
+    let run = run.restart();
     let other = run.new_client(b"other");
     run.advance(89);
     assert_eq!(run.open(&other, 1, false).err(), Some(StateFault::Grace));
@@ -154,8 +163,7 @@ fn a_client_that_missed_a_grace_period_does_not_reclaim_in_the_next() {
     // The lease of the other client is renewed by its requests.
     let other = run.new_client(b"third");
     assert!(run.open(&other, 1, false).is_ok());
-    drop(run);
-    let run = Run::start(directory.path());
+    let run = run.restart();
     assert_eq!(run.open(&run.client(b"absent"), 1, true).err(), Some(StateFault::ReclaimBad));
     assert!(run.open(&run.client(b"third"), 1, true).is_ok());
 }
@@ -163,11 +171,9 @@ fn a_client_that_missed_a_grace_period_does_not_reclaim_in_the_next() {
 // SEMANTICS: stateful-8.
 #[test]
 fn a_client_that_has_not_completed_its_reclaims_does_not_reclaim_after_the_next_restart() {
-    let directory = tempfile::tempdir().unwrap();
-    let run = Run::start(directory.path());
+    let run = Run::new();
     assert!(run.open(&run.new_client(b"one"), 1, false).is_ok());
-    drop(run);
-    let run = Run::start(directory.path());
+    let run = run.restart();
     let one = run.client(b"one");
     assert!(run.open(&one, 1, true).is_ok());
     run.advance(89);
@@ -181,8 +187,7 @@ fn a_client_that_has_not_completed_its_reclaims_does_not_reclaim_after_the_next_
     let two = run.new_client(b"two");
     assert!(run.open(&two, 2, false).is_ok());
     assert!(run.service.expire_client(two.id.0));
-    drop(run);
-    let run = Run::start(directory.path());
+    let run = run.restart();
     assert!(!run.service.is_in_grace(), "nobody may reclaim");
     assert!(run.open(&run.new_client(b"three"), 1, false).is_ok());
     assert_eq!(run.open(&run.client(b"one"), 1, true).err(), Some(StateFault::NoGrace));
@@ -190,17 +195,14 @@ fn a_client_that_has_not_completed_its_reclaims_does_not_reclaim_after_the_next_
 
 #[test]
 fn two_restarts_in_one_grace_period_lose_no_client() {
-    let directory = tempfile::tempdir().unwrap();
-    let run = Run::start(directory.path());
+    let run = Run::new();
     assert!(run.open(&run.new_client(b"one"), 1, false).is_ok());
     assert!(run.open(&run.new_client(b"two"), 2, false).is_ok());
-    drop(run);
-    let run = Run::start(directory.path());
+    let run = run.restart();
     let one = run.client(b"one");
     assert!(run.open(&one, 1, true).is_ok());
     run.service.complete_reclaim(&one).unwrap();
-    drop(run);
-    let run = Run::start(directory.path());
+    let run = run.restart();
     assert!(run.open(&run.client(b"one"), 1, true).is_ok());
     assert!(run.open(&run.client(b"two"), 2, true).is_ok());
 }
@@ -208,11 +210,8 @@ fn two_restarts_in_one_grace_period_lose_no_client() {
 // SEMANTICS: stateful-8.
 #[test]
 fn a_client_whose_lease_expired_does_not_reclaim_what_others_got() {
-    let directory = tempfile::tempdir().unwrap();
     for by_conflict in [true, false] {
-        let run = Run::start(directory.path());
-        run.advance(200);
-        run.service.expire_leases();
+        let run = Run::new();
         let lost = run.new_client(b"lost");
         assert!(run.open(&lost, 1, false).is_ok());
         run.advance(91);
@@ -223,8 +222,7 @@ fn a_client_whose_lease_expired_does_not_reclaim_what_others_got() {
         } else {
             assert!(run.service.expire_client(lost.id.0));
         }
-        drop(run);
-        let run = Run::start(directory.path());
+        let run = run.restart();
         assert!(run.open(&run.client(b"lost"), 1, true).is_err());
     }
 }
@@ -232,18 +230,14 @@ fn a_client_whose_lease_expired_does_not_reclaim_what_others_got() {
 // SEMANTICS: stateful-8.
 #[test]
 fn the_grace_period_is_as_long_as_the_lease_before_the_restart() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("clients");
     for lease in [200, 20] {
-        let run = Run::start(directory.path());
-        run.advance(1000);
-        run.service.expire_leases();
+        let run = Run::new();
         let one = run.new_client(b"one");
         assert!(run.open(&one, 1, false).is_ok());
-        drop(run);
+        let path = run.directory.path().join("clients");
         let list = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, list.replace("lease 90", &format!("lease {lease}"))).unwrap();
-        let run = Run::start(directory.path());
+        let run = run.restart();
         assert_eq!(run.service.default_grace(), Duration::from_secs(lease));
         run.advance(lease - 1);
         run.service.expire_leases();
@@ -257,9 +251,8 @@ fn the_grace_period_is_as_long_as_the_lease_before_the_restart() {
 
 #[test]
 fn a_client_that_leaves_is_off_the_list_and_its_next_instance_is_not() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("clients");
-    let run = Run::start(directory.path());
+    let run = Run::new();
+    let path = run.directory.path().join("clients");
     let recorded = || {
         let list = std::fs::read_to_string(&path).unwrap();
         let count = |kind| list.lines().filter(|line| line.starts_with(kind)).count();
@@ -290,11 +283,9 @@ fn a_client_that_leaves_is_off_the_list_and_its_next_instance_is_not() {
 
 #[test]
 fn a_restarted_client_counts_for_the_end_of_the_grace_period() {
-    let directory = tempfile::tempdir().unwrap();
-    let run = Run::start(directory.path());
+    let run = Run::new();
     assert!(run.open(&run.new_client(b"one"), 1, false).is_ok());
-    drop(run);
-    let run = Run::start(directory.path());
+    let run = run.restart();
     let one = run.client(b"one");
     assert!(run.open(&one, 1, true).is_ok());
     let again = run.instance(b"one", 2);
@@ -307,12 +298,10 @@ fn a_restarted_client_counts_for_the_end_of_the_grace_period() {
 // SEMANTICS: stateful-13.
 #[test]
 fn a_client_takes_its_delegation_back_unless_somebody_has_the_file_open_for_writing() {
-    let directory = tempfile::tempdir().unwrap();
-    let run = Run::start(directory.path());
+    let run = Run::new();
     let [one, two] = [b"one".as_slice(), b"two"].map(|owner| run.new_client(owner));
     assert!(run.open(&one, 1, false).is_ok() && run.open(&two, 2, false).is_ok());
-    drop(run);
-    let run = Run::start(directory.path());
+    let run = run.restart();
     let (one, two) = (run.client(b"one"), run.client(b"two"));
     assert!(run.open(&two, 2, true).is_ok());
     let handle = curt_types::FileHandle::new(b"handle").unwrap();
@@ -342,8 +331,7 @@ fn a_client_takes_its_delegation_back_unless_somebody_has_the_file_open_for_writ
 // SEMANTICS: stateful-5.
 #[test]
 fn a_client_that_cannot_be_removed_from_the_list_keeps_its_state() {
-    let directory = tempfile::tempdir().unwrap();
-    let run = Run::start(directory.path());
+    let run = Run::new();
     let lost = run.new_client(b"lost");
     let other = run.new_client(b"other");
     assert!(run.open(&lost, 1, false).is_ok() && run.open(&other, 2, false).is_ok());
@@ -358,8 +346,7 @@ fn a_client_that_cannot_be_removed_from_the_list_keeps_its_state() {
     assert_eq!(run.open(&lost, 1, false).err(), Some(StateFault::DeadSession));
     run.service.expire_leases();
     assert!(run.open(&other, 1, false).is_ok());
-    drop(run);
-    let run = Run::start(directory.path());
+    let run = run.restart();
     assert!(run.open(&run.client(b"lost"), 1, true).is_err());
     assert!(run.open(&run.client(b"other"), 1, true).is_ok());
 }
