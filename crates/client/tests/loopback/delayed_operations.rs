@@ -17,11 +17,9 @@ use rustix::io::Errno;
 use crate::{
     delegations::{Timers, delegated_many, world},
     nfs4_faults::times,
-    scripted_server::{ScriptedServer, op},
+    scripted_server::{ScriptedServer, op, status},
     world::{root, user},
 };
-
-const DELAY: u32 = 10_008;
 
 /// Compounds since the counts were taken last: all, those that return a delegation, and those with
 /// a CLOSE that the server executes.
@@ -54,7 +52,7 @@ fn a_server_that_delays_a_return_for_long_delays_neither_requests_nor_closes() {
         if asked.does(op::DELEGRETURN) {
             returns.fetch_add(1, Relaxed);
             if clock.passed() < until {
-                return Some(asked.answer(2, DELAY, &[op::PUTFH, 0, op::DELEGRETURN, DELAY]));
+                return Some(asked.answer(2, status::DELAY, &[op::PUTFH, 0, op::DELEGRETURN, status::DELAY]));
             }
         }
         closes.fetch_add(u32::from(asked.does(op::CLOSE)), Relaxed);
@@ -92,7 +90,6 @@ fn a_server_that_delays_a_return_for_long_delays_neither_requests_nor_closes() {
 // SEMANTICS: sessions-6.
 #[test]
 fn a_return_that_is_refused_beside_a_request_of_another_user_is_sent_with_its_own_credential() {
-    const ACCESS: u32 = 13;
     let world = world();
     let callbacks = Callbacks::default();
     let server = ScriptedServer::over(world.way_with(&callbacks));
@@ -108,10 +105,10 @@ fn a_return_that_is_refused_beside_a_request_of_another_user_is_sent_with_its_ow
     let (returns, is_first) = (Arc::clone(&executed), times(1));
     server.script(move |asked| match asked.main() {
         _ if asked.does(op::DELEGRETURN) && is_first() => {
-            Some(asked.answer(2, ACCESS, &[op::PUTFH, 0, op::DELEGRETURN, ACCESS]))
+            Some(asked.answer(2, status::ACCESS, &[op::PUTFH, 0, op::DELEGRETURN, status::ACCESS]))
         }
         // A server that changes the file would recall the delegation.
-        op::SETATTR => Some(asked.answer(1, ACCESS, &[op::PUTFH, ACCESS])),
+        op::SETATTR => Some(asked.answer(1, status::ACCESS, &[op::PUTFH, status::ACCESS])),
         _ => {
             returns.fetch_add(u32::from(asked.does(op::DELEGRETURN)), Relaxed);
             None

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use crate::{
     nfs4_faults::times,
-    scripted_server::{ScriptedServer, bytes, op, refused, set_word},
+    scripted_server::{ScriptedServer, bytes, op, refused, set_word, status},
     world::{BenchMount, REQUEST, World, root, user},
 };
 
@@ -116,7 +116,6 @@ fn a_look_up_opens_and_reads_a_file_in_one_request() {
 // SEMANTICS: sessions-13.
 #[test]
 fn attributes_of_before_a_delegation_are_requested_again() {
-    const DELAY: u32 = 10_008;
     let world = world();
     let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
     maker.put(&root(), maker.client.root(), "file", 0o644, b"one");
@@ -128,7 +127,7 @@ fn attributes_of_before_a_delegation_are_requested_again() {
     let is_first = times(1);
     server.script(move |asked| {
         (asked.does(op::LOOKUP) && is_first()).then(|| {
-            asked.execute().map(|mut reply| {
+            asked.spoil(|reply| {
                 let word = |at: usize| reply[4 * at..4 * at + 4].try_into().map(u32::from_be_bytes).unwrap();
                 let size = |at: usize| usize::try_from(word(at)).unwrap();
                 let open = 2 + (14..).find(|at| (word(*at), word(at + 1)) == (op::OPEN, 0)).unwrap();
@@ -138,10 +137,9 @@ fn attributes_of_before_a_delegation_are_requested_again() {
                 assert_eq!(word(kind), 1);
                 let end = kind + 10 + size(kind + 9).div_ceil(4);
                 reply.truncate(4 * end);
-                reply.extend(bytes(&[op::ACCESS, DELAY]));
-                set_word(&mut reply, 0, DELAY);
-                set_word(&mut reply, 2, 9);
-                reply
+                reply.extend(bytes(&[op::ACCESS, status::DELAY]));
+                set_word(reply, 0, status::DELAY);
+                set_word(reply, 2, 9);
             })
         })
     });
@@ -261,8 +259,6 @@ enum LostReply {
 // SEMANTICS: sessions-13.
 #[test]
 fn a_delegation_of_an_open_that_was_executed_twice_is_returned_when_it_is_recalled() {
-    const BADSESSION: u32 = 10_052;
-    const RETRY_UNCACHED_REP: u32 = 10_068;
     for lost in [LostReply::Uncached, LostReply::UncachedWithClose, LostReply::SessionLost] {
         let world = world();
         let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
@@ -281,12 +277,12 @@ fn a_delegation_of_an_open_that_was_executed_twice_is_returned_when_it_is_recall
                 let mut reply = asked.execute()?;
                 if let LostReply::SessionLost = lost {
                     asked.lost.set(Some((REQUEST, false)));
-                    return Ok(refused(op::SEQUENCE, BADSESSION));
+                    return Ok(refused(op::SEQUENCE, status::BADSESSION));
                 }
                 // SEQUENCE alone is in the reply, and the refusal of what follows.
                 reply.truncate(4 * 14);
-                reply.extend(bytes(&[op::PUTFH, RETRY_UNCACHED_REP]));
-                set_word(&mut reply, 0, RETRY_UNCACHED_REP);
+                reply.extend(bytes(&[op::PUTFH, status::RETRY_UNCACHED_REP]));
+                set_word(&mut reply, 0, status::RETRY_UNCACHED_REP);
                 set_word(&mut reply, 2, 2);
                 Ok(reply)
             })
@@ -525,18 +521,13 @@ fn nothing_is_served_by_a_delegation_after_the_lease() {
 #[test]
 fn after_a_restart_of_the_server_delegations_are_lost_and_files_stay_open() {
     let world = world();
-    let way = crate::nfs4::Way::new(&world);
     let callbacks = Callbacks::default();
-    way.replace(world.way_with(&callbacks));
-    let mounted = world.mount_v4_calling(
-        CacheOptions::default(),
-        "one",
-        Arc::<crate::nfs4::Way>::clone(&way),
-        &callbacks,
-    );
+    let server = ScriptedServer::over(world.way_with(&callbacks));
+    let way = Arc::<ScriptedServer>::clone(&server);
+    let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks);
     let file = delegated(&world, &mounted, "file");
     let opened = ops::open(&mounted.client.op(&root()), file, OpenFlags::reading()).unwrap();
-    way.replace(world.way_after_restart());
+    server.replace(world.way_after_restart());
     world.seconds(100);
     assert_eq!(ops::getattr(&mounted.client.op(&root()), file).unwrap().attributes.size, 3);
     assert_eq!(ended(&mounted), [0, 0, 1]);

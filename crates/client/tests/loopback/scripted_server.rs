@@ -1,8 +1,15 @@
 //! A server of NFSv4.1 whose replies a test replaces.
 
-use std::{cell::Cell, sync::Arc, time::Duration};
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
-use curt_rpc::client::{CallError, CallReply, CallStatistics, Interrupt, RpcRequest, Transport};
+use curt_rpc::client::{CallError, CallReply, CallStatistics, Interrupt, ReplySink, RpcRequest, Transport};
 use curt_xdr::Encode;
 use parking_lot::Mutex;
 
@@ -19,13 +26,16 @@ pub(crate) mod op {
     pub(crate) const LOCK: u32 = 12;
     pub(crate) const LOCKU: u32 = 14;
     pub(crate) const LOOKUP: u32 = 15;
+    pub(crate) const NVERIFY: u32 = 17;
     pub(crate) const OPEN: u32 = 18;
     pub(crate) const PUTFH: u32 = 22;
     pub(crate) const READDIR: u32 = 26;
     pub(crate) const REMOVE: u32 = 28;
     pub(crate) const RENAME: u32 = 29;
+    pub(crate) const SAVEFH: u32 = 32;
     pub(crate) const SETATTR: u32 = 34;
     pub(crate) const WRITE: u32 = 38;
+    pub(crate) const BIND_CONN_TO_SESSION: u32 = 41;
     pub(crate) const EXCHANGE_ID: u32 = 42;
     pub(crate) const CREATE_SESSION: u32 = 43;
     pub(crate) const DESTROY_SESSION: u32 = 44;
@@ -36,6 +46,35 @@ pub(crate) mod op {
     pub(crate) const RECLAIM_COMPLETE: u32 = 58;
 }
 
+/// The numbers of errors.
+pub(crate) mod status {
+    pub(crate) const ACCESS: u32 = 13;
+    pub(crate) const INVAL: u32 = 22;
+    pub(crate) const NOSPC: u32 = 28;
+    pub(crate) const BAD_COOKIE: u32 = 10_003;
+    pub(crate) const NOTSUPP: u32 = 10_004;
+    pub(crate) const SERVERFAULT: u32 = 10_006;
+    pub(crate) const DELAY: u32 = 10_008;
+    pub(crate) const GRACE: u32 = 10_013;
+    pub(crate) const CLID_INUSE: u32 = 10_017;
+    pub(crate) const BAD_STATEID: u32 = 10_025;
+    pub(crate) const NOT_SAME: u32 = 10_027;
+    pub(crate) const NO_GRACE: u32 = 10_033;
+    pub(crate) const RECLAIM_CONFLICT: u32 = 10_035;
+    pub(crate) const LOCKS_HELD: u32 = 10_037;
+    pub(crate) const ADMIN_REVOKED: u32 = 10_047;
+    pub(crate) const BADSESSION: u32 = 10_052;
+    pub(crate) const BADSLOT: u32 = 10_053;
+    pub(crate) const SEQ_MISORDERED: u32 = 10_063;
+    pub(crate) const REQ_TOO_BIG: u32 = 10_065;
+    pub(crate) const REP_TOO_BIG: u32 = 10_066;
+    pub(crate) const REP_TOO_BIG_TO_CACHE: u32 = 10_067;
+    pub(crate) const RETRY_UNCACHED_REP: u32 = 10_068;
+}
+
+/// The words of the header of a reply and of the result of SEQUENCE.
+pub(crate) const HEAD: usize = 14;
+
 /// Decides how the server treats a request; `None`: it executes it.
 type Script = dyn Fn(&ScriptedRequest<'_>) -> Option<Result<Vec<u8>, CallError>> + Send + Sync;
 
@@ -43,6 +82,12 @@ type Script = dyn Fn(&ScriptedRequest<'_>) -> Option<Result<Vec<u8>, CallError>>
 pub(crate) struct ScriptedServer {
     to: Mutex<Arc<dyn Transport>>,
     script: Mutex<Option<Arc<Script>>>,
+    /// Replies are received by sinks.
+    pub(crate) has_sinks: AtomicBool,
+    /// The number of replies that sinks have consumed.
+    pub(crate) consumed: AtomicU32,
+    /// How many lost connections were replaced.
+    pub(crate) replacements: AtomicU64,
 }
 
 /// A request of NFSv4.1.
@@ -80,7 +125,8 @@ pub(crate) fn refused(operation: u32, status: u32) -> Vec<u8> {
     bytes(&[status, 0, 1, operation, status])
 }
 
-/// Replaces a word of a reply.
+/// Replaces a word of a reply: status, length of the tag (0), number of results, then the first
+/// result.
 pub(crate) fn set_word(reply: &mut [u8], word: usize, value: u32) {
     reply[4 * word..4 * word + 4].copy_from_slice(&value.to_be_bytes());
 }
@@ -160,6 +206,13 @@ impl ScriptedRequest<'_> {
         self.execute_instead(&self.words)
     }
 
+    /// The server executes the request, and its reply is changed.
+    pub(crate) fn spoil(&self, spoil: impl FnOnce(&mut Vec<u8>)) -> Result<Vec<u8>, CallError> {
+        let mut reply = self.execute()?;
+        spoil(&mut reply);
+        Ok(reply)
+    }
+
     /// The server executes SEQUENCE, and the other operations have these results.
     pub(crate) fn answer(&self, count: u32, status: u32, results: &[u32]) -> Result<Vec<u8>, CallError> {
         let mut alone = self.words[..12].to_vec();
@@ -178,7 +231,13 @@ impl ScriptedServer {
     }
 
     pub(crate) fn over(to: Arc<dyn Transport>) -> Arc<Self> {
-        Arc::new(Self { to: Mutex::new(to), script: Mutex::new(None) })
+        Arc::new(Self {
+            to: Mutex::new(to),
+            script: Mutex::new(None),
+            has_sinks: AtomicBool::new(false),
+            consumed: AtomicU32::new(0),
+            replacements: AtomicU64::new(0),
+        })
     }
 
     /// Another server is called from now on.
@@ -191,6 +250,11 @@ impl ScriptedServer {
         script: impl Fn(&ScriptedRequest<'_>) -> Option<Result<Vec<u8>, CallError>> + Send + Sync + 'static,
     ) {
         *self.script.lock() = Some(Arc::new(script));
+    }
+
+    /// All replies are changed from now on.
+    pub(crate) fn spoil(&self, spoil: impl Fn(&mut Vec<u8>) + Send + Sync + 'static) {
+        self.script(move |asked| Some(asked.spoil(&spoil)));
     }
 
     /// The server executes everything from now on.
@@ -225,5 +289,24 @@ impl Transport for ScriptedServer {
             (statistics.lost, statistics.restarted) = (Some(lost), restarted);
         }
         reply.map(CallReply::from_results)
+    }
+
+    fn call_with_sink(
+        &self,
+        request: &RpcRequest<'_>,
+        interrupt: &Interrupt,
+        statistics: &mut CallStatistics,
+        sink: &Arc<dyn ReplySink>,
+    ) -> Result<CallReply, CallError> {
+        let reply = self.call_with_statistics(request, interrupt, statistics)?;
+        if !self.has_sinks.load(Relaxed) || !sink.consume(reply.results()) {
+            return Ok(reply);
+        }
+        self.consumed.fetch_add(1, Relaxed);
+        Ok(CallReply::consumed())
+    }
+
+    fn replacements(&self) -> u64 {
+        self.replacements.load(Relaxed)
     }
 }
