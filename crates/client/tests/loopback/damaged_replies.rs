@@ -3,7 +3,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed},
+    atomic::{AtomicU32, Ordering::Relaxed},
 };
 
 use curt_client::{DirEmit, InodeId, OpenFlags, ops, protocol::v4::mounting::Callbacks};
@@ -90,17 +90,12 @@ fn delegations_behind_a_malformed_result_are_returned_when_they_are_recalled() {
     });
     assert_eq!(mounted.cat(&root(), files[FIRST]), Ok(b"one".to_vec()));
     assert_eq!(damaged.load(Relaxed), 1, "{}", mounted.sent());
-    let returns = Arc::new(AtomicU32::new(0));
-    let counted = Arc::clone(&returns);
-    server.script(move |asked| {
-        counted.fetch_add(u32::from(asked.does(op::DELEGRETURN)), Relaxed);
-        None
-    });
+    server.obey();
     let writer = world.mount_v4_over(CacheOptions::default(), "writer", world.way());
     for (name, file) in names.iter().zip(&files) {
-        let before = returns.load(Relaxed);
+        let before = server.executed(op::DELEGRETURN);
         write(&writer, name, b"two");
-        assert_eq!(returns.load(Relaxed), before + 1, "{name}");
+        assert_eq!(server.executed(op::DELEGRETURN), before + 1, "{name}");
         assert_eq!(mounted.cat(&root(), *file), Ok(b"two".to_vec()));
     }
 }
@@ -117,17 +112,13 @@ fn what_was_opened_by_a_reply_that_is_malformed_is_closed() {
             .then(|| asked.spoil(|reply| assert!(damage_getattr(reply, 0))))
     });
     assert_eq!(mounted.cat(&root(), files[FIRST]), Err(Errno::IO));
-    let closes = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&closes);
-    server.script(move |asked| {
-        counted.fetch_add(asked.count(op::CLOSE), Relaxed);
-        None
-    });
+    server.obey();
+    assert_eq!(server.executed(op::CLOSE), 0);
     for _ in 0..4 {
         ops::statfs(&mounted.client.op(&root()), mounted.client.root()).unwrap();
         world.seconds(10);
     }
-    assert_eq!(closes.load(Relaxed), SIBLINGS);
+    assert_eq!(server.executed(op::CLOSE), SIBLINGS);
 }
 
 #[test]

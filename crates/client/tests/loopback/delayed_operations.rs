@@ -101,24 +101,20 @@ fn a_return_that_is_refused_beside_a_request_of_another_user_is_sent_with_its_ow
     let found = mounted.lookup(&root(), mounted.client.root(), "read").unwrap().id;
     // The open is not closed with the return.
     let opened = ops::open(&mounted.client.op(&root()), found, OpenFlags::reading()).unwrap();
-    let executed = Arc::<AtomicU32>::default();
-    let (returns, is_first) = (Arc::clone(&executed), times(1));
+    let is_first = times(1);
     server.script(move |asked| match asked.main() {
         _ if asked.does(op::DELEGRETURN) && is_first() => {
             Some(asked.answer(2, status::ACCESS, &[op::PUTFH, 0, op::DELEGRETURN, status::ACCESS]))
         }
         // A server that changes the file would recall the delegation.
         op::SETATTR => Some(asked.answer(1, status::ACCESS, &[op::PUTFH, status::ACCESS])),
-        _ => {
-            returns.fetch_add(u32::from(asked.does(op::DELEGRETURN)), Relaxed);
-            None
-        }
+        _ => None,
     });
     let set = SetAttributes::with_mode(0o600);
     let changed = ops::setattr(&mounted.client.op(&user(7)), found, &set);
     assert_eq!(changed.map(drop), Err(Errno::ACCESS));
-    assert_eq!(executed.load(Relaxed), 0);
+    assert_eq!(server.executed(op::DELEGRETURN), 0);
     timers.pass(Duration::from_secs(1));
-    assert_eq!(executed.load(Relaxed), 1, "nobody sends another request");
+    assert_eq!(server.executed(op::DELEGRETURN), 1, "nobody sends another request");
     drop(opened);
 }

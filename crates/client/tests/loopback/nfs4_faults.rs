@@ -342,15 +342,11 @@ fn a_session_of_few_operations_closes_what_was_opened() {
     let (way, background) = (Arc::<ScriptedServer>::clone(&server), Arc::<Timers>::clone(&timers));
     let mounted = world.mount_v4_calling_on(CacheOptions::default(), way, &Callbacks::default(), background);
     mounted.put(&root(), mounted.client.root(), "file", 0o644, b"x");
-    let closes = Arc::new(AtomicU32::new(0));
-    let counted = Arc::clone(&closes);
-    server.script(move |asked| {
-        counted.fetch_add(u32::from(asked.does(op::CLOSE)), Relaxed);
-        None
-    });
+    server.obey();
+    assert_eq!(server.executed(op::CLOSE), 0);
     mounted.sent();
     timers.pass(Duration::from_secs(1));
-    assert_eq!(closes.load(Relaxed), 1);
+    assert_eq!(server.executed(op::CLOSE), 1);
     assert_eq!(mounted.sent(), "NFSv4.SEQUENCE 1");
 }
 
@@ -653,15 +649,11 @@ fn what_an_interrupted_read_has_opened_is_closed() {
     server.script(give_up_next(op::OPEN));
     assert_eq!(ops::read(&op(), &opened, 0, 9).map(drop), Err(Errno::INTR));
     ops::close(&op(), &opened).unwrap();
-    let closes = Arc::new(AtomicU32::new(0));
-    let counted = Arc::clone(&closes);
-    server.script(move |asked| {
-        counted.fetch_add(u32::from(asked.does(op::CLOSE)), Relaxed);
-        None
-    });
+    server.obey();
+    assert_eq!(server.executed(op::CLOSE), 0);
     world.seconds(2);
     statfs(&world, &mounted).unwrap();
-    assert_eq!(closes.load(Relaxed), 1);
+    assert_eq!(server.executed(op::CLOSE), 1);
 }
 
 // SEMANTICS: sessions-6.
@@ -801,19 +793,15 @@ fn a_restarted_server_that_has_kept_the_session_gets_the_opens_again() {
     let flags = OpenFlags::writing();
     let op = || mounted.client.op(&root());
     let (_, opened) = ops::create(&op(), mounted.client.root(), b"file", 0o644, flags).unwrap();
-    let (is_first, opens) = (times(1), Arc::new(AtomicU32::new(0)));
-    let counted = Arc::clone(&opens);
+    let (is_first, opened_before) = (times(1), server.executed(op::OPEN));
     server.script(move |asked| {
-        if asked.main() == op::OPEN {
-            counted.fetch_add(1, Relaxed);
-        }
         is_first().then(|| asked.spoil(|reply| set_word(reply, word::FLAGS, RESTART_RECLAIM_NEEDED)))
     });
     assert_eq!(statfs(&world, &mounted), Ok(()));
     mounted.sent();
     assert_eq!(statfs(&world, &mounted), Ok(()));
     assert!(mounted.sent().contains("NFSv4.RECLAIM_COMPLETE 1"));
-    assert_eq!(opens.load(Relaxed), 1, "the open is reclaimed before");
+    assert_eq!(server.executed(op::OPEN), opened_before + 1, "the open is reclaimed before");
     ops::write(&op(), &opened.file, 0, b"x").unwrap();
     assert_eq!(ops::fsync(&op(), &opened.file, false), Ok(()));
 }

@@ -82,6 +82,8 @@ type Script = dyn Fn(&ScriptedRequest<'_>) -> Option<Result<Vec<u8>, CallError>>
 pub(crate) struct ScriptedServer {
     to: Mutex<Arc<dyn Transport>>,
     script: Mutex<Option<Arc<Script>>>,
+    /// The first operations of all compounds that were executed.
+    executed: Mutex<Vec<u32>>,
     /// Replies are received by sinks.
     pub(crate) has_sinks: AtomicBool,
     /// The number of replies that sinks have consumed.
@@ -147,45 +149,39 @@ pub(crate) fn damage_getattr(reply: &mut [u8], number: usize) -> bool {
     at.is_some()
 }
 
-impl ScriptedRequest<'_> {
-    /// The operations up to the first one that does more than to find an object, to describe it, or
-    /// to end a state.
-    fn first_operations(&self) -> Vec<u32> {
-        let words = &self.words;
-        let (mut at, mut operations) = (3, Vec::new());
-        for _ in 0..words[2] {
-            let operation = words[at];
-            operations.push(operation);
-            at += 1;
-            let opaque = |at: usize| 1 + usize::try_from(words[at]).unwrap().div_ceil(4);
-            let bitmap = |at: usize| 1 + usize::try_from(words[at]).unwrap();
-            at += match operation {
-                op::SEQUENCE => 8,
-                op::PUTFH | op::LOOKUP => opaque(at),
-                10 | 24 | 31 | 32 => 0,
-                9 => bitmap(at),
-                17 | 37 => bitmap(at) + opaque(at + bitmap(at)),
-                op::CLOSE => 5,
-                op::DELEGRETURN => 4,
-                _ => break,
-            };
-        }
-        operations
+/// The operations of a compound up to the first one that does more than to find an object, to
+/// describe it, or to end a state.
+fn first_operations(words: &[u32]) -> Vec<u32> {
+    let (mut at, mut operations) = (3, Vec::new());
+    for _ in 0..words[2] {
+        let operation = words[at];
+        operations.push(operation);
+        at += 1;
+        let opaque = |at: usize| 1 + usize::try_from(words[at]).unwrap().div_ceil(4);
+        let bitmap = |at: usize| 1 + usize::try_from(words[at]).unwrap();
+        at += match operation {
+            op::SEQUENCE => 8,
+            op::PUTFH | op::LOOKUP => opaque(at),
+            10 | 24 | 31 | op::SAVEFH => 0,
+            op::GETATTR => bitmap(at),
+            op::NVERIFY | 37 => bitmap(at) + opaque(at + bitmap(at)),
+            op::CLOSE => 5,
+            op::DELEGRETURN => 4,
+            _ => break,
+        };
     }
+    operations
+}
 
-    /// The last of these.
+impl ScriptedRequest<'_> {
+    /// The last of the first operations.
     pub(crate) fn main(&self) -> u32 {
-        self.first_operations().last().copied().unwrap_or(0)
+        first_operations(&self.words).last().copied().unwrap_or(0)
     }
 
     /// Whether this operation is among them.
     pub(crate) fn does(&self, operation: u32) -> bool {
-        self.first_operations().contains(&operation)
-    }
-
-    /// How often this operation is among them.
-    pub(crate) fn count(&self, operation: u32) -> usize {
-        self.first_operations().iter().filter(|found| **found == operation).count()
+        first_operations(&self.words).contains(&operation)
     }
 
     /// The number of operations.
@@ -195,6 +191,7 @@ impl ScriptedRequest<'_> {
 
     /// The server executes other arguments.
     pub(crate) fn execute_instead(&self, words: &[u32]) -> Result<Vec<u8>, CallError> {
+        self.server.executed.lock().extend(first_operations(words));
         let arguments = &Words(words);
         let request = RpcRequest { arguments, ..*self.request };
         let to = Arc::clone(&self.server.to.lock());
@@ -234,6 +231,7 @@ impl ScriptedServer {
         Arc::new(Self {
             to: Mutex::new(to),
             script: Mutex::new(None),
+            executed: Mutex::default(),
             has_sinks: AtomicBool::new(false),
             consumed: AtomicU32::new(0),
             replacements: AtomicU64::new(0),
@@ -250,6 +248,11 @@ impl ScriptedServer {
         script: impl Fn(&ScriptedRequest<'_>) -> Option<Result<Vec<u8>, CallError>> + Send + Sync + 'static,
     ) {
         *self.script.lock() = Some(Arc::new(script));
+    }
+
+    /// How many operations of this kind it has executed, among the first ones of each compound.
+    pub(crate) fn executed(&self, operation: u32) -> usize {
+        self.executed.lock().iter().filter(|executed| **executed == operation).count()
     }
 
     /// All replies are changed from now on.
