@@ -5,9 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_client::{
-    Background, OpenFlags, ops, protocol::v4::mounting::Callbacks, threads::BackgroundThreads,
-};
+use curt_client::{Background, OpenFlags, ops, threads::BackgroundThreads};
 use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
 use curt_types::SetAttributes;
@@ -43,12 +41,10 @@ fn the_session_is_maintained_while_all_threads_wait_for_the_server() {
 
 /// A mount on threads, over a server that can call it, if it `is_called`.
 fn on_threads(world: &World, cache: CacheOptions, is_called: bool) -> (BenchMount, Arc<ScriptedServer>) {
-    let callbacks = Callbacks::default();
-    let way = if is_called { world.way_with(&callbacks) } else { world.way() };
-    let server = ScriptedServer::over(way);
+    let server = if is_called { ScriptedServer::calling_back(world) } else { ScriptedServer::new(world) };
     let threads = Arc::new(BackgroundThreads::new(2));
     let transport = Arc::<ScriptedServer>::clone(&server);
-    let mounted = world.mount_v4_calling_on(cache, transport, &callbacks, threads);
+    let mounted = world.mount_v4_calling_on(cache, transport, &server.callbacks, threads);
     (mounted, server)
 }
 

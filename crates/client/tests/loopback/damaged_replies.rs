@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-use curt_client::{DirEmit, InodeId, OpenFlags, ops, protocol::v4::mounting::Callbacks};
+use curt_client::{DirEmit, InodeId, OpenFlags, ops};
 use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
 use rustix::io::Errno;
@@ -58,10 +58,8 @@ fn list(mounted: &BenchMount, directory: InodeId) -> Result<Vec<String>, Errno> 
 /// A mount that has listed these files and read the first ones, so that it opens the next ones with
 /// the file after them; with their numbers.
 fn reading_in_order(world: &World, names: &[String]) -> (Arc<ScriptedServer>, BenchMount, Vec<InodeId>) {
-    let callbacks = Callbacks::default();
-    let server = ScriptedServer::over(world.way_with(&callbacks));
-    let way = Arc::<ScriptedServer>::clone(&server);
-    let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks);
+    let server = ScriptedServer::calling_back(world);
+    let mounted = nfs4_faults::mounted(world, &server);
     assert_eq!(list(&mounted, mounted.client.root()).unwrap().len(), FILES + 2);
     let files = names.iter().map(|name| mounted.lookup(&root(), mounted.client.root(), name).unwrap().id);
     let files: Vec<_> = files.collect();
@@ -126,8 +124,7 @@ fn paths_behind_a_malformed_result_are_asked_for_again() {
     let world = World::new();
     let names = make_files(&world);
     let server = ScriptedServer::new(&world);
-    let way = Arc::<ScriptedServer>::clone(&server);
-    let mounted = world.mount_v4_over(CacheOptions::default(), "one", way);
+    let mounted = nfs4_faults::mounted(&world, &server);
     let is_first = times(1);
     server.script(move |asked| {
         (asked.does(op::LOOKUP) && is_first()).then(|| asked.spoil(|reply| assert!(damage_getattr(reply, 3))))
@@ -147,8 +144,7 @@ fn a_listing_is_complete_although_the_number_of_its_parent_is_malformed() {
     let directory = ops::mkdir(&maker.client.op(&root()), maker.client.root(), b"d", 0o777).unwrap();
     maker.put(&root(), directory.id, "file", 0o644, b"one");
     let server = ScriptedServer::new(&world);
-    let way = Arc::<ScriptedServer>::clone(&server);
-    let mounted = world.mount_v4_over(CacheOptions::default(), "one", way);
+    let mounted = nfs4_faults::mounted(&world, &server);
     let directory = mounted.lookup(&root(), mounted.client.root(), "d").unwrap();
     let damaged = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&damaged);
@@ -204,10 +200,8 @@ fn reclaims_go_on_behind_attributes_that_are_malformed_or_refused() {
     let cases = [(None, 2 * FILES - 2), (Some(status::SERVERFAULT), FILES)];
     for ((refusal, expected), are_open) in cases.into_iter().flat_map(|case| [(case, true), (case, false)]) {
         let world = world();
-        let callbacks = Callbacks::default();
-        let server = ScriptedServer::over(world.way_with(&callbacks));
-        let way = Arc::<ScriptedServer>::clone(&server);
-        let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks);
+        let server = ScriptedServer::calling_back(&world);
+        let mounted = nfs4_faults::mounted(&world, &server);
         let names: Vec<String> = (0..FILES).map(|number| format!("f{number}")).collect();
         delegated_many(&world, &mounted, &names);
         let open = |name: &String| {

@@ -9,15 +9,15 @@ use std::{
     time::Duration,
 };
 
-use curt_client::{OpenFlags, ops, protocol::v4::mounting::Callbacks};
+use curt_client::{OpenFlags, ops};
 use curt_policy::CacheOptions;
 use curt_types::SetAttributes;
 use rustix::io::Errno;
 
 use crate::{
-    delegations::{Timers, delegated_many, world},
+    delegations::DelegatedMount,
     nfs4_faults::times,
-    scripted_server::{ScriptedServer, op, status},
+    scripted_server::{op, status},
     world::{root, user},
 };
 
@@ -35,14 +35,7 @@ impl Counts {
 // SEMANTICS: sessions-6.
 #[test]
 fn a_server_that_delays_a_return_for_long_delays_neither_requests_nor_closes() {
-    let world = world();
-    let callbacks = Callbacks::default();
-    let server = ScriptedServer::over(world.way_with(&callbacks));
-    let timers = Arc::new(Timers::default());
-    let (way, background) = (Arc::<ScriptedServer>::clone(&server), Arc::<Timers>::clone(&timers));
-    let mounted = world.mount_v4_calling_on(CacheOptions::default(), way, &callbacks, background);
-    delegated_many(&world, &mounted, &["read".to_owned()]);
-    timers.pass(Duration::from_secs(1));
+    let DelegatedMount { world, server, timers, mounted } = DelegatedMount::new(&["read"]);
     let counts = Arc::<Counts>::default();
     let (counted, clock) = (Arc::clone(&counts), Arc::clone(&world.clock));
     let until = world.clock.passed() + Duration::from_secs(60);
@@ -90,14 +83,7 @@ fn a_server_that_delays_a_return_for_long_delays_neither_requests_nor_closes() {
 // SEMANTICS: sessions-6.
 #[test]
 fn a_return_that_is_refused_beside_a_request_of_another_user_is_sent_with_its_own_credential() {
-    let world = world();
-    let callbacks = Callbacks::default();
-    let server = ScriptedServer::over(world.way_with(&callbacks));
-    let timers = Arc::new(Timers::default());
-    let (way, background) = (Arc::<ScriptedServer>::clone(&server), Arc::<Timers>::clone(&timers));
-    let mounted = world.mount_v4_calling_on(CacheOptions::default(), way, &callbacks, background);
-    delegated_many(&world, &mounted, &["read".to_owned()]);
-    timers.pass(Duration::from_secs(1));
+    let DelegatedMount { server, timers, mounted, .. } = DelegatedMount::new(&["read"]);
     let found = mounted.lookup(&root(), mounted.client.root(), "read").unwrap().id;
     // The open is not closed with the return.
     let opened = ops::open(&mounted.client.op(&root()), found, OpenFlags::reading()).unwrap();

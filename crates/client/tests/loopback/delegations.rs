@@ -5,10 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_client::{
-    Background, BackgroundTask, InodeId, OpenFlags, RenameMode, ops,
-    protocol::{Protocol, v4::mounting::Callbacks},
-};
+use curt_client::{Background, BackgroundTask, InodeId, OpenFlags, RenameMode, ops, protocol::Protocol};
 use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
 use curt_types::SetAttributes;
@@ -16,7 +13,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
-    nfs4_faults::times,
+    nfs4_faults::{self, times},
     scripted_server::{ScriptedServer, bytes, op, refused, set_word, status},
     world::{BenchMount, REQUEST, World, root, user},
 };
@@ -117,10 +114,8 @@ fn attributes_of_before_a_delegation_are_requested_again() {
     let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
     maker.put(&root(), maker.client.root(), "file", 0o644, b"one");
     let _ = maker.lookup(&root(), maker.client.root(), "none");
-    let callbacks = Callbacks::default();
-    let server = ScriptedServer::over(world.way_with(&callbacks));
-    let way = Arc::<ScriptedServer>::clone(&server);
-    let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks);
+    let server = ScriptedServer::calling_back(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
     let is_first = times(1);
     server.script(move |asked| {
         (asked.does(op::LOOKUP) && is_first()).then(|| {
@@ -156,10 +151,8 @@ fn a_reply_of_before_a_delegation_does_not_count_as_delegated_if_another_request
         maker.put(&root(), maker.client.root(), "file", 0o644, b"one");
         let found = maker.lookup(&root(), maker.client.root(), "file").unwrap();
         let written = ops::open(&maker.client.op(&root()), found.id, OpenFlags::writing()).unwrap();
-        let callbacks = Callbacks::default();
-        let server = ScriptedServer::over(world.way_with(&callbacks));
-        let way = Arc::<ScriptedServer>::clone(&server);
-        let mounted = Arc::new(world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks));
+        let server = ScriptedServer::calling_back(&world);
+        let mounted = Arc::new(nfs4_faults::mounted(&world, &server));
         if kind == op::OPEN {
             let file = mounted.lookup(&root(), mounted.client.root(), "file").unwrap().id;
             assert_eq!(mounted.cat(&root(), file), Ok(b"one".to_vec()));
@@ -261,10 +254,8 @@ fn a_delegation_of_an_open_that_was_executed_twice_is_returned_when_it_is_recall
         let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
         maker.put(&root(), maker.client.root(), "file", 0o644, b"one");
         let _ = maker.lookup(&root(), maker.client.root(), "none");
-        let callbacks = Callbacks::default();
-        let server = ScriptedServer::over(world.way_with(&callbacks));
-        let way = Arc::<ScriptedServer>::clone(&server);
-        let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks);
+        let server = ScriptedServer::calling_back(&world);
+        let mounted = nfs4_faults::mounted(&world, &server);
         if let LostReply::UncachedWithClose = lost {
             mounted.put(&root(), mounted.client.root(), "other", 0o644, b"x");
         }
@@ -343,14 +334,14 @@ fn a_delegation_is_returned_with_the_change_of_this_client() {
 }
 
 /// Files of these names, which another client has made, delegated to `mounted`.
-pub(crate) fn delegated_many(world: &World, mounted: &BenchMount, names: &[String]) {
+pub(crate) fn delegated_many(world: &World, mounted: &BenchMount, names: &[impl AsRef<str>]) {
     let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
     for name in names {
-        maker.put(&root(), maker.client.root(), name, 0o644, b"one");
+        maker.put(&root(), maker.client.root(), name.as_ref(), 0o644, b"one");
     }
     let _ = maker.lookup(&root(), maker.client.root(), "none");
     for name in names {
-        let found = mounted.lookup(&root(), mounted.client.root(), name).unwrap();
+        let found = mounted.lookup(&root(), mounted.client.root(), name.as_ref()).unwrap();
         assert_eq!(mounted.cat(&root(), found.id), Ok(b"one".to_vec()));
     }
     assert_eq!(mounted.counter(ClientCounter::DelegationGranted), names.len() as u64);
@@ -446,6 +437,34 @@ impl Timers {
     }
 }
 
+/// A mount whose delayed work the test runs.
+pub(crate) fn mounted_on_timers(world: &World, server: &Arc<ScriptedServer>) -> (BenchMount, Arc<Timers>) {
+    let timers = Arc::new(Timers::default());
+    let (way, background) = (Arc::<ScriptedServer>::clone(server), Arc::<Timers>::clone(&timers));
+    let mounted = world.mount_v4_calling_on(CacheOptions::default(), way, &server.callbacks, background);
+    mounted.sent();
+    (mounted, timers)
+}
+
+/// A mount to which files are delegated, and whose delayed work the test runs.
+pub(crate) struct DelegatedMount {
+    pub(crate) world: World,
+    pub(crate) server: Arc<ScriptedServer>,
+    pub(crate) timers: Arc<Timers>,
+    pub(crate) mounted: BenchMount,
+}
+
+impl DelegatedMount {
+    pub(crate) fn new(names: &[&str]) -> Self {
+        let world = world();
+        let server = ScriptedServer::calling_back(&world);
+        let (mounted, timers) = mounted_on_timers(&world, &server);
+        delegated_many(&world, &mounted, names);
+        timers.pass(Duration::from_secs(1));
+        Self { world, server, timers, mounted }
+    }
+}
+
 // SEMANTICS: sessions-1.
 #[test]
 fn a_written_file_is_closed_at_the_server_soon_after_its_last_close_and_can_be_delegated() {
@@ -514,10 +533,8 @@ fn nothing_is_served_by_a_delegation_after_the_lease() {
 #[test]
 fn after_a_restart_of_the_server_delegations_are_lost_and_files_stay_open() {
     let world = world();
-    let callbacks = Callbacks::default();
-    let server = ScriptedServer::over(world.way_with(&callbacks));
-    let way = Arc::<ScriptedServer>::clone(&server);
-    let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks);
+    let server = ScriptedServer::calling_back(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
     let file = delegated(&world, &mounted, "file");
     let opened = ops::open(&mounted.client.op(&root()), file, OpenFlags::reading()).unwrap();
     server.replace(world.way_after_restart());

@@ -21,13 +21,14 @@ use curt_rpc::client::CallError;
 use rustix::io::Errno;
 
 use crate::{
-    delegations::{Timers, delegated_many},
+    delegations::{delegated_many, mounted_on_timers},
     scripted_server::{ScriptedRequest, ScriptedServer, bytes, op, refused, set_word, status},
     world::{BenchMount, REQUEST, World, root, user},
 };
 
 pub(crate) fn mounted(world: &World, server: &Arc<ScriptedServer>) -> BenchMount {
-    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<ScriptedServer>::clone(server));
+    let way = Arc::<ScriptedServer>::clone(server);
+    let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &server.callbacks);
     mounted.sent();
     mounted
 }
@@ -338,9 +339,7 @@ fn a_session_of_few_operations_closes_what_was_opened() {
     let world = World::new();
     let server = ScriptedServer::new(&world);
     server.script(limit_session(&[(word::OPERATIONS_MAX, 11)]));
-    let timers = Arc::new(Timers::default());
-    let (way, background) = (Arc::<ScriptedServer>::clone(&server), Arc::<Timers>::clone(&timers));
-    let mounted = world.mount_v4_calling_on(CacheOptions::default(), way, &Callbacks::default(), background);
+    let (mounted, timers) = mounted_on_timers(&world, &server);
     mounted.put(&root(), mounted.client.root(), "file", 0o644, b"x");
     server.obey();
     assert_eq!(server.executed(op::CLOSE), 0);
@@ -355,11 +354,9 @@ fn a_session_of_few_operations_closes_what_was_opened() {
 fn a_session_of_few_operations_returns_all_delegations_at_once() {
     let world = World::new();
     world.serve_callbacks();
-    let callbacks = Callbacks::default();
-    let server = ScriptedServer::over(world.way_with(&callbacks));
+    let server = ScriptedServer::calling_back(&world);
     server.script(limit_session(&[(word::OPERATIONS_MAX, 16)]));
-    let way = Arc::<ScriptedServer>::clone(&server);
-    let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks);
+    let mounted = mounted(&world, &server);
     let names: Vec<String> = (0..400).map(|number| format!("f{number}")).collect();
     delegated_many(&world, &mounted, &names);
     mounted.client.set_options(CacheOptions { delegations: false, ..CacheOptions::default() });

@@ -8,13 +8,12 @@ use std::{
     time::Duration,
 };
 
-use curt_client::{ops, protocol::v4::mounting::Callbacks};
-use curt_policy::CacheOptions;
+use curt_client::ops;
 use curt_rpc::client::CallError;
 use rustix::io::Errno;
 
 use crate::{
-    delegations::Timers,
+    delegations::mounted_on_timers,
     nfs4_faults::{statfs, times},
     scripted_server::{ScriptedServer, op, refused, set_word, status},
     world::{BenchMount, World, root},
@@ -31,11 +30,8 @@ const TARGET_SLOT: usize = 12;
 fn an_interrupted_request_in_a_slot_that_is_recalled_costs_no_session() {
     let world = World::new();
     let server = ScriptedServer::new(&world);
-    let timers = Arc::new(Timers::default());
-    let (way, background) = (Arc::<ScriptedServer>::clone(&server), Arc::<Timers>::clone(&timers));
-    let mounted = world.mount_v4_calling_on(CacheOptions::default(), way, &Callbacks::default(), background);
+    let (mounted, timers) = mounted_on_timers(&world, &server);
     let mounted = Arc::new(mounted);
-    mounted.sent();
     let (is_first, is_interrupted, is_executing) = (times(1), times(1), times(1));
     let user: Weak<BenchMount> = Arc::downgrade(&mounted);
     let (outcome, high) = (Arc::new(OnceLock::new()), Arc::new(AtomicU32::new(0)));

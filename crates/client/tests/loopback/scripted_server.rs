@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use curt_client::protocol::v4::mounting::Callbacks;
 use curt_rpc::client::{CallError, CallReply, CallStatistics, Interrupt, ReplySink, RpcRequest, Transport};
 use curt_xdr::Encode;
 use parking_lot::Mutex;
@@ -82,6 +83,8 @@ type Script = dyn Fn(&ScriptedRequest<'_>) -> Option<Result<Vec<u8>, CallError>>
 pub(crate) struct ScriptedServer {
     to: Mutex<Arc<dyn Transport>>,
     script: Mutex<Option<Arc<Script>>>,
+    /// By which it can call its client.
+    pub(crate) callbacks: Callbacks,
     /// The first operations of all compounds that were executed.
     executed: Mutex<Vec<u32>>,
     /// Replies are received by sinks.
@@ -228,9 +231,20 @@ impl ScriptedServer {
     }
 
     pub(crate) fn over(to: Arc<dyn Transport>) -> Arc<Self> {
+        Self::with(to, Callbacks::default())
+    }
+
+    /// A server that can call its client.
+    pub(crate) fn calling_back(world: &World) -> Arc<Self> {
+        let callbacks = Callbacks::default();
+        Self::with(world.way_with(&callbacks), callbacks)
+    }
+
+    fn with(to: Arc<dyn Transport>, callbacks: Callbacks) -> Arc<Self> {
         Arc::new(Self {
             to: Mutex::new(to),
             script: Mutex::new(None),
+            callbacks,
             executed: Mutex::default(),
             has_sinks: AtomicBool::new(false),
             consumed: AtomicU32::new(0),
