@@ -12,7 +12,7 @@ use curt_types::SetAttributes;
 
 use crate::{
     scripted_server::{ScriptedServer, op},
-    world::{BenchMount, World, root, user},
+    world::{BenchMount, V4Setup, World, root, user},
 };
 
 /// Far longer than what is waited for takes.
@@ -30,7 +30,8 @@ fn wait_until(is_so: impl Fn() -> bool, otherwise: &str) {
 fn the_session_is_maintained_while_all_threads_wait_for_the_server() {
     let world = World::new();
     let threads = Arc::new(BackgroundThreads::new(1));
-    let mounted = world.mount_v4_on(Arc::<BackgroundThreads>::clone(&threads));
+    let mounted = world
+        .mount_v4_as(V4Setup { background: Arc::<BackgroundThreads>::clone(&threads), ..V4Setup::default() });
     let (end, ended) = mpsc::channel::<()>();
     threads.spawn(Box::new(move || ended.recv().unwrap_or_default()));
     mounted.put(&root(), mounted.client.root(), "file", 0o644, b"");

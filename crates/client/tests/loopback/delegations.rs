@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use crate::{
     nfs4_faults::{self, times},
     scripted_server::{ScriptedServer, bytes, op, refused, set_word, status},
-    world::{BenchMount, REQUEST, World, root, user},
+    world::{BenchMount, REQUEST, V4Setup, World, root, user},
 };
 
 pub(crate) fn world() -> World {
@@ -471,7 +471,8 @@ fn a_written_file_is_closed_at_the_server_soon_after_its_last_close_and_can_be_d
     let soon = Duration::from_millis(20);
     let world = world();
     let timers = Arc::new(Timers::default());
-    let maker = world.mount_v4_on(Arc::<Timers>::clone(&timers) as Arc<dyn Background>);
+    let background = Arc::<Timers>::clone(&timers);
+    let maker = world.mount_v4_as(V4Setup { background, ..V4Setup::default() });
     let reader = mounted(&world, "reader");
     let top = maker.client.root();
     maker.put(&root(), top, "read", 0o644, b"one");

@@ -17,13 +17,13 @@ use curt_client::{
 };
 use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
-use curt_rpc::client::CallError;
+use curt_rpc::client::{CallError, RecoveryMode, Transport};
 use rustix::io::Errno;
 
 use crate::{
     delegations::{delegated_many, mounted_on_timers},
     scripted_server::{ScriptedRequest, ScriptedServer, bytes, op, refused, set_word, status},
-    world::{BenchMount, REQUEST, World, root, user},
+    world::{BenchMount, REQUEST, V4Setup, World, root, user},
 };
 
 pub(crate) fn mounted(world: &World, server: &Arc<ScriptedServer>) -> BenchMount {
@@ -239,7 +239,10 @@ fn a_server_that_delays_a_client_or_its_session_is_awaited() {
 fn mounted_as(world: &World, server: &Arc<ScriptedServer>, is_soft: bool) -> BenchMount {
     match is_soft {
         false => mounted(world, server),
-        true => world.mount_v4_soft("one", Arc::<ScriptedServer>::clone(server)),
+        true => {
+            let transport = Some(Arc::<ScriptedServer>::clone(server) as Arc<dyn Transport>);
+            world.mount_v4_as(V4Setup { transport, recovery: RecoveryMode::Soft, ..V4Setup::default() })
+        }
     }
 }
 

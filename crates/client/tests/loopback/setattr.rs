@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, thread};
 
-use curt_client::{Background, Caller, OpenFile, OpenFlags, ops};
+use curt_client::{Caller, OpenFile, OpenFlags, ops};
 use curt_policy::CacheOptions;
 use curt_rpc::client::Interrupt;
 use curt_types::{SetAttributes, SetTime, Timestamp};
@@ -14,7 +14,7 @@ use crate::{
     nfs4_faults,
     scripted_server::{HEAD, ScriptedServer, op, refused, set_word, status},
     unwritten::Later,
-    world::{BenchMount, World, root, user},
+    world::{BenchMount, V4Setup, World, root, user},
 };
 
 const THEN: Timestamp = Timestamp::new(1_000_000_000, 5);
@@ -261,7 +261,8 @@ fn while_held(
 fn times_are_never_set_with_the_credential_of_another_writer() {
     let world = World::new();
     let later = Arc::new(Later::default());
-    let mounted = world.mount_v4_in(Arc::<Later>::clone(&later) as Arc<dyn Background>);
+    let background = Arc::<Later>::clone(&later);
+    let mounted = world.mount_v4_as(V4Setup { background, ..V4Setup::default() });
     let file = mounted.put(&root(), mounted.client.root(), "file", 0o666, b"");
     later.run_all();
     let open = |caller: &Caller| {
@@ -285,7 +286,8 @@ fn times_are_never_set_with_the_credential_of_another_writer() {
 fn an_interrupted_set_of_times_loses_no_data() {
     let world = World::new();
     let later = Arc::new(Later::default());
-    let mounted = world.mount_v4_in(Arc::<Later>::clone(&later) as Arc<dyn Background>);
+    let background = Arc::<Later>::clone(&later);
+    let mounted = world.mount_v4_as(V4Setup { background, ..V4Setup::default() });
     let file = written(&mounted, &root(), "file", BYTES);
     let interrupt = Interrupt::new();
     interrupt.raise();

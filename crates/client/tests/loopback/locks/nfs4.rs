@@ -2,12 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use curt_client::{
-    LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops, protocol::v4::mounting::Callbacks,
-};
+use curt_client::{ClientOptions, LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops};
 use curt_observe::ClientCounter;
-use curt_policy::{CacheOptions, locks::LockOptions};
-use curt_rpc::client::{CallError, Transport};
+use curt_policy::locks::LockOptions;
+use curt_rpc::client::{CallError, RecoveryMode, Transport};
 use curt_types::{ByteRange, LockType, SetAttributes};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -16,7 +14,7 @@ use super::{R, W, lock_manager::SOON, range, want};
 use crate::delegations::Timers;
 use crate::nfs4_faults::statfs;
 use crate::scripted_server::{ScriptedServer, op, set_word, status};
-use crate::world::{BenchMount, World, root};
+use crate::world::{BenchMount, V4Setup, World, root};
 
 /// A mount of NFSv4.1, and one open file.
 struct Locking {
@@ -31,19 +29,18 @@ impl Locking {
     }
 
     fn over(world: &World, name: &str, locks: LockOptions, way: Arc<dyn Transport>) -> Self {
-        let options = curt_client::ClientOptions {
-            cache: CacheOptions::default(),
-            locks,
-            ..curt_client::ClientOptions::default()
-        };
+        let options = ClientOptions { locks, ..ClientOptions::default() };
         let timers = Arc::<Timers>::default();
-        let (callbacks, background) = (Callbacks::default(), Arc::<Timers>::clone(&timers));
-        Self::of(world.mount_v4_called(options, name, way, &callbacks, background), timers)
+        let (transport, background) = (Some(way), Arc::<Timers>::clone(&timers));
+        let setup = V4Setup { options, name, transport, background, ..V4Setup::default() };
+        Self::of(world.mount_v4_as(setup), timers)
     }
 
     /// A soft mount.
     fn soft(world: &World, name: &str, way: Arc<dyn Transport>) -> Self {
-        Self::of(world.mount_v4_soft(name, way), Arc::default())
+        let (transport, recovery) = (Some(way), RecoveryMode::Soft);
+        let setup = V4Setup { name, transport, recovery, ..V4Setup::default() };
+        Self::of(world.mount_v4_as(setup), Arc::default())
     }
 
     fn of(mounted: BenchMount, timers: Arc<Timers>) -> Self {
