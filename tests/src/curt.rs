@@ -1,5 +1,6 @@
 //! The programs of this repository, and `curt serve` and `curt mount` as processes of a test.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -243,5 +244,35 @@ impl CurtMount {
         let status = self.running.wait(Duration::from_secs(60))?;
         ensure!(status.success(), "curt mount ended with {status}:\n{}", self.running.output());
         Ok(())
+    }
+}
+
+/// A directory that `curt serve` exports and `curt mount` has mounted, in a network of its own.
+pub struct MountedExport {
+    /// The mount, at "mount".
+    pub mount: CurtMount,
+    /// The server.
+    pub server: CurtServe,
+    /// The directory.
+    pub export: PathBuf,
+    /// In which both run.
+    pub network: Network,
+}
+
+impl MountedExport {
+    /// Exports a new directory of this mode, with these arguments of the server, and mounts it with
+    /// these options (may be empty).
+    ///
+    /// # Errors
+    /// The server does not start, or the mount fails.
+    pub fn start(mode: u32, arguments: &[&str], options: &str) -> Result<Self> {
+        let network = Network::new()?;
+        let export = network.make_directory("export")?;
+        std::fs::set_permissions(&export, std::fs::Permissions::from_mode(mode))?;
+        let server = CurtServe::start(&network, &export, arguments)?;
+        let separator = if options.is_empty() { "" } else { "," };
+        let options = format!("{}{separator}{options}", server.ports());
+        let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
+        Ok(Self { mount, server, export, network })
     }
 }

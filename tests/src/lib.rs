@@ -17,6 +17,7 @@ pub mod kernel_server;
 pub mod linux_locker;
 pub mod lock_scenarios;
 pub mod lock_scripts;
+pub mod lock_server;
 pub mod locker;
 pub mod mountstats;
 pub mod network;

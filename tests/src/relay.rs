@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,8 @@ use anyhow::{Context, Result};
 use curt_bench::processes::relay::{RelayDecision, Watch, body, relay, word};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::network::Network;
+use crate::curt::{CurtMount, CurtServe};
+use crate::network::{ADDRESS, Network};
 
 /// The position of the procedure number in a record, without its mark.
 const PROCEDURE: usize = 20;
@@ -88,6 +89,48 @@ impl LossyRelay {
     #[must_use]
     pub fn cuts(&self) -> usize {
         self.calls.cuts.load(Ordering::SeqCst)
+    }
+}
+
+/// `curt serve` of a new directory, with a relay in front of it, in a network of its own.
+pub struct RelayedServe {
+    /// In front of the server.
+    pub relay: LossyRelay,
+    /// The server.
+    pub server: CurtServe,
+    /// The directory that it exports.
+    pub export: PathBuf,
+    /// In which both run.
+    pub network: Network,
+}
+
+impl RelayedServe {
+    /// Starts both; `chosen` as for [`LossyRelay::start`].
+    ///
+    /// # Errors
+    /// One of them does not start.
+    pub fn start(chosen: &[u32]) -> Result<Self> {
+        let network = Network::new()?;
+        let export = network.make_directory("export")?;
+        let server = CurtServe::start(&network, &export, &[])?;
+        let address = SocketAddr::new(ADDRESS.parse()?, CurtServe::PORT);
+        let relay = LossyRelay::start(&network, address, chosen)?;
+        Ok(Self { relay, server, export, network })
+    }
+
+    /// Mount options with the port of the relay, and that of the server for MOUNT.
+    #[must_use]
+    pub fn ports(&self) -> String {
+        format!("port={},mountport={}", self.relay.port(), CurtServe::PORT)
+    }
+
+    /// Mounts it through the relay, with more options.
+    ///
+    /// # Errors
+    /// The mount fails.
+    pub fn mount(&self, options: &str) -> Result<CurtMount> {
+        let options = format!("{options},{}", self.ports());
+        CurtMount::start(&self.network, "mount", &self.server.source(), &options)
     }
 }
 

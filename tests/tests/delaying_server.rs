@@ -1,17 +1,15 @@
 //! A server that asks for time for ever (NFS3ERR_JUKEBOX, NFS4ERR_DELAY): a mount waits, also with
 //! `soft` and `softerr`, and each process that waits can be killed.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use curt_proto::nfs3::NfsProcedure;
 use curt_proto::nfs4::{Nfs4Operation, Nfs4Procedure, NfsStat4};
 use curt_rpc::record;
-use curt_tests::curt::{CurtMount, CurtServe};
-use curt_tests::network::{ADDRESS, Network};
+use curt_tests::curt::CurtMount;
 use curt_tests::process::{self, RunningProcess};
-use curt_tests::relay::{LossyRelay, ReplyRewrite};
+use curt_tests::relay::{RelayedServe, ReplyRewrite};
 use rustix::process::Signal;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -84,27 +82,19 @@ fn delayed_v4(record: Vec<u8>) -> Vec<u8> {
 
 /// A mount through a relay, whose server can be made to ask for time.
 struct Bed {
-    relay: LossyRelay,
     mount: CurtMount,
-    _server: CurtServe,
-    network: Network,
+    served: RelayedServe,
 }
 
 impl Bed {
     /// The attributes of a file are asked for each time.
     fn new(options: &str) -> Result<Self> {
-        let network = Network::new()?;
-        let export = network.make_directory("export")?;
-        std::fs::write(export.join("file"), "some text")?;
-        let server = CurtServe::start(&network, &export, &[])?;
-        let relay = LossyRelay::start(&network, SocketAddr::new(ADDRESS.parse()?, CurtServe::PORT), &[])?;
-        let options = format!(
-            "acregmin=0,acregmax=0,acdirmin=600,acdirmax=600,nodelegations,timeo=20,retrans=0,{options},port={},mountport={}",
-            relay.port(),
-            CurtServe::PORT
-        );
-        let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
-        let bed = Self { relay, mount, _server: server, network };
+        let served = RelayedServe::start(&[])?;
+        std::fs::write(served.export.join("file"), "some text")?;
+        let mount = served.mount(&format!(
+            "acregmin=0,acregmax=0,acdirmin=600,acdirmax=600,nodelegations,timeo=20,retrans=0,{options}"
+        ))?;
+        let bed = Self { mount, served };
         ensure!(bed.size()? == "9\n");
         Ok(bed)
     }
@@ -114,7 +104,7 @@ impl Bed {
     }
 
     fn stat(&self) -> std::process::Command {
-        let mut command = self.network.command("stat");
+        let mut command = self.served.network.command("stat");
         command.args(["-c", "%s"]).arg(self.file());
         command
     }
@@ -137,7 +127,7 @@ fn ends_after(signal: Signal, waiting: &mut RunningProcess) -> Result<Duration> 
 
 fn processes_wait_and_can_be_killed(options: &str, procedure: u32, delayed: ReplyRewrite) -> Result<()> {
     let bed = Bed::new(options)?;
-    bed.relay.rewrite_replies(procedure, delayed);
+    bed.served.relay.rewrite_replies(procedure, delayed);
     let mut waiting = RunningProcess::start("stat", &mut bed.stat())?;
     std::thread::sleep(LONG);
     ensure!(waiting.is_running()?, "{options}: it does not wait: {}", waiting.output());
@@ -151,7 +141,7 @@ fn processes_wait_and_can_be_killed(options: &str, procedure: u32, delayed: Repl
     // A busy machine may delay some of them.
     all.sort_unstable();
     ensure!(all[KILLED / 2] < AT_ONCE, "{options}: killed processes ended after {all:?}");
-    bed.relay.end_rewriting();
+    bed.served.relay.end_rewriting();
     ensure!(bed.size()? == "9\n");
     bed.mount.unmount()
 }
@@ -171,18 +161,18 @@ fn processes_wait_for_a_server_that_delays_for_ever_and_can_be_killed() -> Resul
 #[test]
 fn a_signal_ends_the_wait_for_a_lock_that_the_server_delays_for_ever() -> Result<()> {
     let bed = Bed::new("vers=4.1,softerr")?;
-    let script = bed.network.directory().join("locker.py");
+    let script = bed.served.network.directory().join("locker.py");
     std::fs::write(&script, LOCKER)?;
-    let mut command = bed.network.command("python3");
+    let mut command = bed.served.network.command("python3");
     let mut locker = RunningProcess::start("a locker", command.arg(&script).arg(bed.file()))?;
     locker.wait_for("opened", MINUTE)?;
-    bed.relay.rewrite_replies(Nfs4Procedure::Compound.number(), delayed_v4);
+    bed.served.relay.rewrite_replies(Nfs4Procedure::Compound.number(), delayed_v4);
     locker.say("\n")?;
     std::thread::sleep(LONG);
     ensure!(locker.is_running()? && !locker.output().contains("locked"), "{}", locker.output());
     locker.signal(Signal::TERM)?;
     locker.wait_for("interrupted", MINUTE)?;
-    bed.relay.end_rewriting();
+    bed.served.relay.end_rewriting();
     ends_after(Signal::KILL, &mut locker)?;
     bed.mount.unmount()
 }

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use curt_tests::curt::{CurtMount, CurtServe};
-use curt_tests::network::Network;
+use curt_tests::curt::MountedExport;
 use curt_tests::process;
 
 const LIMIT: Duration = Duration::from_secs(300);
@@ -65,12 +64,9 @@ assert old == 0, f"{old} of {ROUNDS} reads found less than had been written"
 // SEMANTICS: cto-8.
 #[test]
 fn a_page_read_after_an_asynchronous_direct_write_shows_what_was_written() -> Result<()> {
-    let network = Network::new()?;
-    let export = network.make_directory("export")?;
-    let serve = CurtServe::start(&network, &export, &[])?;
-    let mount = CurtMount::start(&network, "mount", &serve.source(), &serve.ports())?;
-    let mut command = network.command("python3");
-    command.args(["-c", PYTHON]).arg(mount.directory().join("file"));
+    let served = MountedExport::start(0o755, &[], "")?;
+    let mut command = served.network.command("python3");
+    command.args(["-c", PYTHON]).arg(served.mount.directory().join("file"));
     process::run(&mut command, LIMIT)?;
-    mount.unmount()
+    served.mount.unmount()
 }

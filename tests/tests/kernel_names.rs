@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use curt_tests::curt::{CurtMount, CurtServe, program};
+use curt_tests::curt::{CurtMount, CurtServe, MountedExport, program};
 use curt_tests::kernel::{KernelNumber, linux_client};
 use curt_tests::network::Network;
 use curt_tests::process::RunningProcess;
@@ -35,14 +35,10 @@ const BEGIN: &str = r#"
 
 fn script(options: &str, text: &str) -> Result<()> {
     for access in ["accesscheck", "noaccesscheck"] {
-        let network = Network::new()?;
-        let export = network.make_directory("export")?;
-        let server = CurtServe::start(&network, &export, &[])?;
-        let options = format!("{},{access},{options}", server.ports());
-        let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
-        let places = format!("m={} s={}\nchmod 777 $m\n", mount.directory().display(), export.display());
-        network.shell(&(places + BEGIN + text), LIMIT)?;
-        mount.unmount()?;
+        let served = MountedExport::start(0o755, &[], &format!("{access},{options}"))?;
+        let (m, s) = (served.mount.directory().display(), served.export.display());
+        served.network.shell(&format!("m={m} s={s}\nchmod 777 $m\n{BEGIN}{text}"), LIMIT)?;
+        served.mount.unmount()?;
     }
     Ok(())
 }
@@ -171,18 +167,14 @@ assert max(ages) <= seconds + 0.2, ages
 fn changes_by_another_client_are_seen_when_the_cached_names_have_expired() -> Result<()> {
     for (options, seconds) in [("actimeo=600", 1.0), ("actimeo=600,noaccesscheck", 0.3), ("actimeo=600", 0.0)]
     {
-        let network = Network::new()?;
-        let export = network.make_directory("export")?;
-        std::fs::set_permissions(&export, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-        let server = CurtServe::start(&network, &export, &[])?;
-        let options = format!("{},{options},kernelnames={seconds}", server.ports());
-        let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
-        let program = network.directory().join("seen.py");
+        let served = MountedExport::start(0o755, &[], &format!("{options},kernelnames={seconds}"))?;
+        let program = served.network.directory().join("seen.py");
         std::fs::write(&program, SEEN)?;
-        let (m, s) = (mount.directory().display(), export.display());
-        let said = network.shell(&format!("python3 {} {m} {s} {seconds}", program.display()), LIMIT)?;
+        let (m, s) = (served.mount.directory().display(), served.export.display());
+        let said =
+            served.network.shell(&format!("python3 {} {m} {s} {seconds}", program.display()), LIMIT)?;
         println!("kernelnames={seconds}: {said}");
-        mount.unmount()?;
+        served.mount.unmount()?;
     }
     Ok(())
 }

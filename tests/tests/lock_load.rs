@@ -11,6 +11,7 @@ use curt_tests::ganesha::Ganesha;
 use curt_tests::kernel::{ClientJob, KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::lock_scenarios::{restart_under_locks, write_database};
 use curt_tests::lock_scripts::{is_full, number_behind};
+use curt_tests::lock_server::LockServer;
 use curt_tests::locker::{self, tell};
 use curt_tests::network::Network;
 use curt_tests::other_machine::{self, Portmapper};
@@ -89,41 +90,6 @@ until mountpoint -q $directory/elsewhere; do sleep 0.05; done
 exec python3 $directory/turns.py $directory/elsewhere/file "$@"
 "#;
 
-/// A server, with rpcbind and a file.
-struct Load {
-    network: Network,
-    server: CurtServe,
-    _rpcbind: RunningProcess,
-}
-
-impl Load {
-    fn new(arguments: &[&str]) -> Result<Self> {
-        let network = Network::new()?;
-        let rpcbind = network.rpcbind()?;
-        let export = network.make_directory("export")?;
-        std::fs::write(export.join("file"), "old")?;
-        let server = CurtServe::start(&network, &export, arguments)?;
-        Ok(Self { network, server, _rpcbind: rpcbind })
-    }
-
-    fn mount(&self, name: &str) -> Result<CurtMount> {
-        self.mount_with(name, "")
-    }
-
-    fn mount_with(&self, name: &str, options: &str) -> Result<CurtMount> {
-        CurtMount::start(&self.network, name, &self.server.source(), options)
-    }
-
-    fn bench(&self, version: &str, words: &[&str]) -> Result<Vec<Value>> {
-        bench(&self.network, &self.server.source(), version, words)
-    }
-
-    /// A counter of a mount, or of the server.
-    fn counter(&self, mount: Option<&CurtMount>, name: &str) -> Result<u64> {
-        curt::counter(&self.network, mount, name)
-    }
-}
-
 /// The runs that `curt bench lock` reports.
 fn bench(network: &Network, source: &str, version: &str, words: &[&str]) -> Result<Vec<Value>> {
     let mut command = network.command(curt::program("curt")?);
@@ -162,14 +128,14 @@ fn is_as_fast(run: &Value, reference: &Value, share: f64) -> Result<bool> {
 /// they are nearly as fast as those that exchange two messages for each turn and use no
 /// file system. 200 begin to wait for `seconds`; with CURT_FULL=1 2,000 do.
 fn take_turns(version: &str, seconds: &str) -> Result<()> {
-    let load = Load::new(&[])?;
+    let load = LockServer::start(&[])?;
     const SHARE: f64 = 0.02;
     let sizes: &[_] = if is_full() { &[("2000", "60"), ("200", "60")] } else { &[("200", seconds)] };
     for (processes, seconds) in sizes {
         let mut is_fast = false;
         for _ in 0..ATTEMPTS {
             let words = ["--processes", processes, "--seconds", seconds, "--floor"];
-            let runs = load.bench(version, &words)?;
+            let runs = bench(&load.network, &load.server.source(), version, &words)?;
             let find = |place| runs.iter().find(|run| run["place"] == place).context("no run");
             let mount = find("mount")?;
             check_order(mount)?;
@@ -489,10 +455,10 @@ fn seconds() -> u64 {
 /// Two mounts of this host that take turns, each with its processes: each gets half of them.
 /// Returns their run.
 fn two_mounts(version: &str) -> Result<Value> {
-    let load = Load::new(&[])?;
+    let load = LockServer::start(&[])?;
     let side = SIDE.to_string();
     let words = ["--clients", "2", "--processes", &side, "--seconds", &seconds().to_string()];
-    let mut runs = load.bench(version, &words)?;
+    let mut runs = bench(&load.network, &load.server.source(), version, &words)?;
     let at = runs.iter().position(|run| run["place"] == "mount").context("no run")?;
     let run = runs.swap_remove(at);
     ensure!(number(&run, "wrong")? == 0.0, "two processes held the lock: {run}");
@@ -518,7 +484,7 @@ fn two_mounts_over_nfs4_get_half_of_the_turns_each() -> Result<()> {
 /// Mounts of two hosts that take turns, each with `side` processes: each gets half of them. The
 /// second host has a portmapper, or cannot be called back.
 fn two_hosts(side: u32, portmapper: Portmapper) -> Result<()> {
-    let load = Load::new(&[])?;
+    let load = LockServer::start(&[])?;
     let mount = load.mount("mount")?;
     let clients = TwoClients { network: &load.network, side, seconds: seconds() };
     let elsewhere = clients.elsewhere(&load.server.source(), "vers=3", portmapper)?;
@@ -541,9 +507,9 @@ fn a_mount_that_cannot_be_called_gets_half_of_the_turns() -> Result<()> {
 /// A mount and a Linux client, each with its processes: each gets half of the turns.
 fn mount_and_linux(
     options: &str,
-    linux: impl FnOnce(&Load, &CurtMount, &TwoClients<'_>) -> Result<ClientJob>,
+    linux: impl FnOnce(&LockServer, &CurtMount, &TwoClients<'_>) -> Result<ClientJob>,
 ) -> Result<()> {
-    let load = Load::new(&[])?;
+    let load = LockServer::start(&[])?;
     let mount = load.mount_with("mount", options)?;
     let clients = TwoClients { network: &load.network, side: SIDE, seconds: seconds() };
     let linux = linux(&load, &mount, &clients)?;
@@ -645,9 +611,9 @@ fn a_mount_and_a_linux_client_exclude_each_other_at_ganesha() -> Result<()> {
 #[test]
 fn many_locks_and_waiters_outlive_a_killed_server() -> Result<()> {
     let (count, grace) = if is_full() { (1000, "30") } else { (100, "20") };
-    let mut load = Load::new(&["--grace", grace])?;
+    let mut load = LockServer::start(&["--grace", grace])?;
     let (one, other) = (load.mount("one")?, load.mount("other")?);
-    let Load { network, server, .. } = &mut load;
+    let LockServer { network, server, .. } = &mut load;
     restart_under_locks(network, [&one, &other], count, || {
         server.kill()?;
         server.restart(network)
@@ -670,7 +636,7 @@ fn a_database_on_curt_serve_is_written_over_nfs4_by_two_mounts_and_a_linux_clien
 /// A database is written by processes of two mounts, and then of a mount and a Linux client, with
 /// these options.
 fn write_database_of_curt_serve(options: &str, linux_options: &str) -> Result<()> {
-    let load = Load::new(&[])?;
+    let load = LockServer::start(&[])?;
     let (one, other) = (load.mount_with("one", options)?, load.mount_with("other", options)?);
     let linux = format!("{linux_options} {}", load.server.source());
     write_database(&load.network, [&one, &other], KernelNumber(0), &linux)

@@ -10,58 +10,14 @@ use curt_tests::curt::{self, CurtMount, CurtServe};
 use curt_tests::kernel::KernelNumber;
 use curt_tests::linux_locker::LinuxLocker;
 use curt_tests::lock_scenarios::try_pairs;
+use curt_tests::lock_server::LockServer;
 use curt_tests::locker::{self, tell};
 use curt_tests::network::{ADDRESS, Network};
 use curt_tests::other_machine::{self, OTHER_ADDRESS, Portmapper};
-use curt_tests::process::{self, RunningProcess};
+use curt_tests::process;
 use rustix::process::Signal;
 
 const MINUTE: Duration = Duration::from_secs(60);
-
-/// A server, with rpcbind and a file.
-struct Locking {
-    network: Network,
-    server: CurtServe,
-    rpcbind: RunningProcess,
-}
-
-impl Locking {
-    fn new(arguments: &[&str]) -> Result<Self> {
-        let network = Network::new()?;
-        let rpcbind = network.rpcbind()?;
-        let export = network.make_directory("export")?;
-        std::fs::write(export.join("file"), "old")?;
-        let server = CurtServe::start(&network, &export, arguments)?;
-        Ok(Self { network, server, rpcbind })
-    }
-
-    fn mount(&self, name: &str) -> Result<CurtMount> {
-        CurtMount::start(&self.network, name, &self.server.source(), "")
-    }
-
-    fn mounting(&self) -> String {
-        format!("vers=3 {}", self.server.source())
-    }
-
-    fn linux(&self, number: u8, name: &'static str) -> Result<LinuxLocker<'_>> {
-        LinuxLocker::start(&self.network, KernelNumber(number), &self.mounting(), name)?.mounted()
-    }
-
-    fn locker(&self, mount: &CurtMount, words: &str) -> Result<RunningProcess> {
-        locker::start(&self.network, &file(mount), words)
-    }
-
-    /// A counter of a mount, or of the server.
-    fn counter(&self, mount: Option<&CurtMount>, name: &str) -> Result<u64> {
-        curt::counter(&self.network, mount, name)
-    }
-
-    fn wait_for(&self, mount: Option<&CurtMount>, name: &str, least: u64) -> Result<()> {
-        process::until(&format!("{name} is {least}"), MINUTE, || {
-            Ok((self.counter(mount, name)? >= least).then_some(()))
-        })
-    }
-}
 
 fn file(mount: &CurtMount) -> PathBuf {
     mount.directory().join("file")
@@ -70,7 +26,7 @@ fn file(mount: &CurtMount) -> PathBuf {
 // SEMANTICS: lockd-1, lockd-2, lockd-3, lockd-6.
 #[test]
 fn mounts_and_a_linux_client_exclude_each_other_and_are_called_back() -> Result<()> {
-    let locking = Locking::new(&[])?;
+    let locking = LockServer::start(&[])?;
     let (one, other) = (locking.mount("one")?, locking.mount("other")?);
     let mut linux = locking.linux(0, "linux")?;
     let mut holder = locking.locker(&one, "fcntl-write first=10 length=10")?;
@@ -110,14 +66,14 @@ fn mounts_and_a_linux_client_exclude_each_other_and_are_called_back() -> Result<
 // SEMANTICS: lock-16.
 #[test]
 fn pairs_of_locks_conflict_as_those_at_a_linux_server() -> Result<()> {
-    let locking = Locking::new(&[])?;
+    let locking = LockServer::start(&[])?;
     try_pairs(&locking.network, [&locking.mount("one")?, &locking.mount("other")?])
 }
 
 // SEMANTICS: lockd-4, lockd-5.
 #[test]
 fn locks_outlive_a_killed_server_and_end_with_a_restart_of_their_client() -> Result<()> {
-    let mut locking = Locking::new(&["--grace", "20"])?;
+    let mut locking = LockServer::start(&["--grace", "20"])?;
     let mount = locking.mount("mount")?;
     let holder = locking.locker(&mount, "fcntl-write first=0 length=1")?;
     holder.wait_for("locked", MINUTE)?;
@@ -313,43 +269,39 @@ fn wait_for_ports(network: &Network, lock_manager: &str, monitor: &str) -> Resul
 // SEMANTICS: lock-21.
 #[test]
 fn servers_call_at_the_ports_of_the_mount_that_receives_callbacks() -> Result<()> {
-    let network = Network::new()?;
-    let _rpcbind = network.rpcbind()?;
-    let export = network.make_directory("export")?;
-    std::fs::write(export.join("file"), "old")?;
-    let server = CurtServe::start(&network, &export, &["--no-rpcbind"])?;
+    let locking = LockServer::start(&["--no-rpcbind"])?;
     let mount = |name: &str, ports: &str| {
-        let options = format!("{},lockport={},{ports}", server.ports(), CurtServe::PORT);
-        CurtMount::start(&network, name, &server.source(), &options)
+        let options = format!("{},lockport={},{ports}", locking.server.ports(), CurtServe::PORT);
+        locking.mount_with(name, &options)
     };
     let mut one = mount("one", "lockcallbackport=4045,statdport=4046")?;
-    let holder = locker::start(&network, &file(&one), "fcntl-write first=0 length=1")?;
+    let holder = locking.locker(&one, "fcntl-write first=0 length=1")?;
     holder.wait_for("locked", MINUTE)?;
-    wait_for_ports(&network, "4045", "4046")?;
+    wait_for_ports(&locking.network, "4045", "4046")?;
     let (other, third) = (mount("other", "lockcallbackport=4047")?, mount("third", "lockcallbackport=4047")?);
     for mount in [&other, &third] {
-        locker::start(&network, &file(mount), "fcntl-read first=9 length=1")?.wait_for("locked", MINUTE)?;
+        locking.locker(mount, "fcntl-read first=9 length=1")?.wait_for("locked", MINUTE)?;
     }
     one.process().signal(Signal::KILL)?;
     one.process().wait(MINUTE)?;
     // Both programs are at one port by default.
-    wait_for_ports(&network, "4047", "4047")?;
-    let mut holder = locker::start(&network, &file(&other), "fcntl-write first=20 length=1")?;
+    wait_for_ports(&locking.network, "4047", "4047")?;
+    let mut holder = locking.locker(&other, "fcntl-write first=20 length=1")?;
     holder.wait_for("locked", MINUTE)?;
-    let waits = locker::start(&network, &file(&third), "fcntl-write first=20 length=1")?;
+    let waits = locking.locker(&third, "fcntl-write first=20 length=1")?;
     process::until("the third mount waits", MINUTE, || {
-        Ok((curt::counter(&network, None, "locks_blocked")? > 0).then_some(()))
+        Ok((locking.counter(None, "locks_blocked")? > 0).then_some(()))
     })?;
     tell(&mut holder, "unlock")?;
     waits.wait_for("locked", MINUTE)?;
-    ensure!(curt::counter(&network, Some(&third), "lock_cb_wakeup")? > 0, "it polled");
+    ensure!(locking.counter(Some(&third), "lock_cb_wakeup")? > 0, "it polled");
     Ok(())
 }
 
 // SEMANTICS: lockd-1.
 #[test]
 fn a_server_registers_again_after_a_restart_of_the_portmapper() -> Result<()> {
-    let mut locking = Locking::new(&[])?;
+    let mut locking = LockServer::start(&[])?;
     let programs = ["100021 4", "100024 1"];
     wait_for_programs(&locking.network, &programs)?;
     locking.rpcbind.signal(Signal::KILL)?;

@@ -1,15 +1,13 @@
 //! Malformed replies: their callers get EIO, the log has one line, and everything else continues.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use curt_proto::nfs3::NfsProcedure;
 use curt_rpc::record;
-use curt_tests::curt::{CurtMount, CurtServe};
-use curt_tests::network::{ADDRESS, Network};
+use curt_tests::curt::CurtMount;
 use curt_tests::process;
-use curt_tests::relay::{LossyRelay, ReplyRewrite};
+use curt_tests::relay::{RelayedServe, ReplyRewrite};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -46,33 +44,23 @@ const LIES: [(&str, ReplyRewrite); 7] = [
 ];
 
 struct Bed {
-    relay: LossyRelay,
     mount: CurtMount,
-    _server: CurtServe,
-    network: Network,
+    served: RelayedServe,
 }
 
 impl Bed {
     /// A mount that requests a file's attributes each time, but not names: after an error of LOOKUP
     /// the kernel repeats it.
     fn new() -> Result<Self> {
-        let network = Network::new()?;
-        let export = network.make_directory("export")?;
-        std::fs::write(export.join("file"), "some text")?;
-        let server = CurtServe::start(&network, &export, &[])?;
-        let relay = LossyRelay::start(&network, SocketAddr::new(ADDRESS.parse()?, CurtServe::PORT), &[])?;
-        let options = format!(
-            "acregmin=0,acregmax=0,acdirmin=600,acdirmax=600,port={},mountport={}",
-            relay.port(),
-            CurtServe::PORT
-        );
-        let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
-        Ok(Self { relay, mount, _server: server, network })
+        let served = RelayedServe::start(&[])?;
+        std::fs::write(served.export.join("file"), "some text")?;
+        let mount = served.mount("acregmin=0,acregmax=0,acdirmin=600,acdirmax=600")?;
+        Ok(Self { mount, served })
     }
 
     /// The file's size by stat(1), or the error.
     fn size(&self) -> Result<String> {
-        let mut command = self.network.command("stat");
+        let mut command = self.served.network.command("stat");
         command.args(["-c", "%s"]).arg(self.mount.directory().join("file"));
         let (_, output, errors) = process::finish(&mut command, MINUTE)?;
         Ok(format!("{output}{errors}"))
@@ -93,9 +81,9 @@ fn a_reply_that_makes_no_sense_is_eio_and_one_line_of_the_log() -> Result<()> {
     let mut said = bed.warnings();
     ensure!(said.is_empty(), "{said:?}");
     for (count, (what, lie)) in LIES.into_iter().enumerate() {
-        bed.relay.rewrite_next_reply(NfsProcedure::Getattr.number(), lie);
+        bed.served.relay.rewrite_next_reply(NfsProcedure::Getattr.number(), lie);
         let size = bed.size()?;
-        ensure!(!bed.relay.is_about_to_lie(), "{what}: nothing was asked");
+        ensure!(!bed.served.relay.is_about_to_lie(), "{what}: nothing was asked");
         ensure!(size.contains("Input/output error"), "{what}: {size}{:#?}", bed.warnings());
         said = process::until("it is logged", MINUTE, || {
             let said = bed.warnings();
@@ -113,13 +101,13 @@ fn a_reply_that_makes_no_sense_is_eio_and_one_line_of_the_log() -> Result<()> {
 #[test]
 fn a_reply_that_nobody_waits_for_is_passed_over() -> Result<()> {
     let mut bed = Bed::new()?;
-    bed.relay.rewrite_next_reply(NfsProcedure::Getattr.number(), |reply| {
+    bed.served.relay.rewrite_next_reply(NfsProcedure::Getattr.number(), |reply| {
         let xid = u32::from_be_bytes([reply[4], reply[5], reply[6], reply[7]]);
         let stray = with_word(reply.clone(), 4, xid.wrapping_add(1000));
         [stray.clone(), reply.clone(), reply, stray].concat()
     });
     ensure!(bed.size()? == "9\n", "{}", bed.size()?);
-    ensure!(!bed.relay.is_about_to_lie(), "nothing was asked");
+    ensure!(!bed.served.relay.is_about_to_lie(), "nothing was asked");
     ensure!(bed.size()? == "9\n", "{}", bed.size()?);
     ensure!(bed.warnings().is_empty(), "{:#?}", bed.warnings());
     bed.mount.unmount()

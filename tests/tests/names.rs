@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use curt_tests::curt::{CurtMount, CurtServe, program};
+use curt_tests::curt::{CurtMount, CurtServe, MountedExport, program};
 use curt_tests::network::Network;
 use curt_tests::process::{self, until};
 
@@ -44,24 +44,20 @@ fn exists(network: &Network, path: &Path) -> Result<bool> {
 // SEMANTICS: list-9.
 #[test]
 fn what_a_listing_shows_is_there_although_it_was_known_as_missing() -> Result<()> {
-    let network = Network::new()?;
-    let export = network.make_directory("export")?;
-    fs::set_permissions(&export, fs::Permissions::from_mode(0o755))?;
-    let server = CurtServe::start(&network, &export, &[])?;
-    let options = format!("{},noaccesscheck,actimeo=600", server.ports());
-    let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
-    let seen = mount.directory().join("name");
+    let served = MountedExport::start(0o755, &[], "noaccesscheck,actimeo=600")?;
+    let (network, directory) = (&served.network, served.mount.directory());
+    let seen = directory.join("name");
     until("the missing name is kept", MINUTE, || {
-        let before = counted(&network, mount.directory(), "requests", "LOOKUP")?;
-        ensure!(!exists(&network, &seen)?);
-        Ok((counted(&network, mount.directory(), "requests", "LOOKUP")? == before).then_some(()))
+        let before = counted(network, directory, "requests", "LOOKUP")?;
+        ensure!(!exists(network, &seen)?);
+        Ok((counted(network, directory, "requests", "LOOKUP")? == before).then_some(()))
     })?;
-    fs::write(export.join("name"), b"x")?;
-    ensure!(!exists(&network, &seen)?, "nobody has asked the server");
-    let listed = process::run(network.command("ls").arg(mount.directory()), MINUTE)?;
+    fs::write(served.export.join("name"), b"x")?;
+    ensure!(!exists(network, &seen)?, "nobody has asked the server");
+    let listed = process::run(network.command("ls").arg(directory), MINUTE)?;
     ensure!(listed.contains("name"), "opening a directory asks: {listed:?}");
-    ensure!(exists(&network, &seen)?, "it was listed and is said to be missing");
-    mount.unmount()
+    ensure!(exists(network, &seen)?, "it was listed and is said to be missing");
+    served.mount.unmount()
 }
 
 /// Removes a file while it is open, closes it, and removes or replaces its directory, a hundred
@@ -242,28 +238,24 @@ const LISTED: &str = "mkdir -m 755 $m/wide $m/deep; touch $m/wide/{1..300}; mkdi
 // SEMANTICS: name-16.
 #[test]
 fn programs_that_stat_each_listed_name_need_no_lookups_while_listings_carry_lifetimes() -> Result<()> {
-    let network = Network::new()?;
-    let export = network.make_directory("export")?;
-    fs::set_permissions(&export, fs::Permissions::from_mode(0o755))?;
-    let server = CurtServe::start(&network, &export, &[])?;
     // A lifetime that ends before a program has looked at all names would be no fault.
-    let options = format!("{},actimeo=600,kernelnames=7", server.ports());
-    let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
-    let m = mount.directory().display();
+    let served = MountedExport::start(0o755, &[], "actimeo=600,kernelnames=7")?;
+    let (network, directory) = (&served.network, served.mount.directory());
+    let m = directory.display();
     network.shell(&format!("m={m}\n{LISTED}"), MINUTE)?;
     for program in ["ls -l $m/wide", "ls -lR $m/deep", "find $m -size +1", "du -s $m"] {
         until("only READDIRPLUS is needed", MINUTE, || {
             // All lifetimes end: only the listing can renew those of the files.
             std::thread::sleep(Duration::from_millis(7200));
-            let before = lookups(&network, mount.directory())?;
+            let before = lookups(network, directory)?;
             network.shell(&format!("m={m}\n{program} >/dev/null"), MINUTE)?;
-            let sent = lookups(&network, mount.directory())? - before;
+            let sent = lookups(network, directory)? - before;
             println!("{program}: {sent} LOOKUPs");
             // Those of the directories of the path.
             Ok((sent <= 5).then_some(()))
         })?;
     }
-    mount.unmount()
+    served.mount.unmount()
 }
 
 // SEMANTICS: name-17.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use curt_tests::curt::{CurtMount, CurtServe, program};
+use curt_tests::curt::{CurtMount, CurtServe, MountedExport, program};
 use curt_tests::ganesha::Ganesha;
 use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
@@ -57,15 +57,10 @@ fn everywhere(script: &str, expected: &[&str]) -> Result<()> {
     let said = python(&network, &local, script)?;
     ensure!(said == expected, "in a local directory: {said:#?}");
     for options in OPTIONS {
-        let network = Network::new()?;
-        let export = network.make_directory("export")?;
-        fs::set_permissions(&export, fs::Permissions::from_mode(0o777))?;
-        let server = CurtServe::start(&network, &export, &[])?;
-        let options = format!("{},{options}", server.ports());
-        let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
-        let said = python(&network, mount.directory(), script)?;
+        let served = MountedExport::start(0o777, &[], options)?;
+        let said = python(&served.network, served.mount.directory(), script)?;
         ensure!(said == expected, "{options}: {said:#?}");
-        mount.unmount()?;
+        served.mount.unmount()?;
     }
     Ok(())
 }
@@ -263,17 +258,14 @@ for length in 255, 256, 1023, 1024, 1025:
 // SEMANTICS: posix-4.
 #[test]
 fn times_that_nfs_has_no_room_for_become_its_first_and_last_second() -> Result<()> {
-    let network = Network::new()?;
-    let export = network.make_directory("export")?;
-    let server = CurtServe::start(&network, &export, &[])?;
-    let mount = CurtMount::start(&network, "mount", &server.source(), &server.ports())?;
+    let served = MountedExport::start(0o755, &[], "")?;
     let script = r#"
 os.close(make("f", 0o644))
 for time in -1, -315593940 * 10**9 + 5, 1, ((1 << 32) - 1) * 10**9 + 7, (1 << 32) * 10**9 + 7:
     os.utime("f", ns=(time, time))
     print(os.stat("f").st_atime_ns, os.stat("f").st_mtime_ns)
 "#;
-    let said = python(&network, mount.directory(), script)?;
+    let said = python(&served.network, served.mount.directory(), script)?;
     let expected = [
         "0 0",
         "0 0",
@@ -282,7 +274,7 @@ for time in -1, -315593940 * 10**9 + 5, 1, ((1 << 32) - 1) * 10**9 + 7, (1 << 32
         "4294967295000000000 4294967295000000000",
     ];
     ensure!(said == expected, "{said:#?}");
-    mount.unmount()
+    served.mount.unmount()
 }
 
 // SEMANTICS: posix-5.

@@ -2,15 +2,13 @@
 //! reply: the call that the client sends again over a new connection must not be executed again,
 //! and no program may get an error.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use curt_proto::nfs3::NfsProcedure;
-use curt_tests::curt::{CurtMount, CurtServe};
+use curt_tests::curt::CurtMount;
 use curt_tests::kernel::{KernelNumber, linux_client};
-use curt_tests::network::{ADDRESS, Network};
-use curt_tests::relay::LossyRelay;
+use curt_tests::relay::RelayedServe;
 
 const MINUTES: Duration = Duration::from_secs(400);
 
@@ -34,52 +32,36 @@ mv linked made/moved; rm symbolic pipe; rmdir --ignore-fail-on-non-empty made; m
 [[ $(ls | tr '\\n' ' ') == 'file made ' && $(ls made) == moved && $(cat made/moved) == text ]]
 ";
 
-struct Bed {
-    relay: LossyRelay,
-    server: CurtServe,
-    network: Network,
+/// A server whose first reply to each of these calls is lost.
+fn start() -> Result<RelayedServe> {
+    RelayedServe::start(&CHOSEN.map(NfsProcedure::number))
 }
 
-impl Bed {
-    fn new() -> Result<Self> {
-        let network = Network::new()?;
-        let export = network.make_directory("export")?;
-        let server = CurtServe::start(&network, &export, &[])?;
-        let address = SocketAddr::new(ADDRESS.parse()?, CurtServe::PORT);
-        let relay = LossyRelay::start(&network, address, &CHOSEN.map(NfsProcedure::number))?;
-        Ok(Self { relay, server, network })
-    }
-
-    fn options(&self) -> String {
-        format!("port={},mountport={}", self.relay.port(), CurtServe::PORT)
-    }
-
-    fn check(&self) -> Result<()> {
-        let cuts = self.relay.cuts();
-        ensure!(cuts >= CHOSEN.len(), "only {cuts} replies were lost");
-        Ok(())
-    }
+fn check(served: &RelayedServe) -> Result<()> {
+    let cuts = served.relay.cuts();
+    ensure!(cuts >= CHOSEN.len(), "only {cuts} replies were lost");
+    Ok(())
 }
 
 // SEMANTICS: rpc-11.
 #[test]
 fn our_client_reports_no_error_when_each_reply_is_lost_once() -> Result<()> {
-    let bed = Bed::new()?;
-    let mount = CurtMount::start(&bed.network, "mount", &bed.server.source(), &bed.options())?;
-    bed.network.shell(&format!("cd {}\n{EACH}", mount.directory().display()), MINUTES)?;
-    bed.check()?;
+    let served = start()?;
+    let mount = CurtMount::start(&served.network, "mount", &served.server.source(), &served.ports())?;
+    served.network.shell(&format!("cd {}\n{EACH}", mount.directory().display()), MINUTES)?;
+    check(&served)?;
     mount.unmount()
 }
 
 // SEMANTICS: rpc-11.
 #[test]
 fn the_linux_client_reports_no_error_when_each_reply_is_lost_once() -> Result<()> {
-    let bed = Bed::new()?;
+    let served = start()?;
     let script = format!(
         "mount -t nfs -o vers=3,nolock,proto=tcp,{} {} /mnt/nfs || exit 1\ncd /mnt/nfs\n{EACH}cd /; umount /mnt/nfs",
-        bed.options(),
-        bed.server.source()
+        served.ports(),
+        served.server.source()
     );
-    linux_client(&bed.network, KernelNumber(0), MINUTES, &script)?;
-    bed.check()
+    linux_client(&served.network, KernelNumber(0), MINUTES, &script)?;
+    check(&served)
 }

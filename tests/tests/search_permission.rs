@@ -6,8 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use curt_tests::curt::{CurtMount, CurtServe, program};
-use curt_tests::network::Network;
+use curt_tests::curt::{MountedExport, program};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -166,25 +165,20 @@ globals()[what]()
 "#;
 
 fn kept_out(kind: &str, squash: &str, what: &str, seconds: f64, options: &str) -> Result<String> {
-    let network = Network::new()?;
-    let export = network.make_directory("export")?;
-    fs::set_permissions(&export, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    let server = CurtServe::start(&network, &export, &[squash])?;
-    let options = format!("{},kernelnames={seconds},{options}", server.ports());
-    let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
-    let text = network.directory().join("search_permission.py");
+    let served = MountedExport::start(0o755, &[squash], &format!("kernelnames={seconds},{options}"))?;
+    let text = served.network.directory().join("search_permission.py");
     fs::write(&text, PROGRAM)?;
     let shown = |path: &Path| path.display().to_string();
     let script = format!(
         "python3 {} {kind} {} {} {} {what} {seconds}",
         shown(&text),
-        shown(mount.directory()),
-        shown(&export),
+        shown(served.mount.directory()),
+        shown(&served.export),
         shown(&program("curt")?)
     );
-    let said = network.shell(&script, LIMIT)?;
+    let said = served.network.shell(&script, LIMIT)?;
     println!("{said}");
-    mount.unmount()?;
+    served.mount.unmount()?;
     Ok(said)
 }
 

@@ -1,6 +1,5 @@
 //! telldir(3), seekdir(3) and rewinddir(3) on a mount, and results of malformed listings.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,9 +7,9 @@ use anyhow::{Context as _, Result, ensure};
 use curt_proto::nfs3::NfsProcedure;
 use curt_rpc::record;
 use curt_tests::curt::{CurtMount, CurtServe};
-use curt_tests::network::{ADDRESS, Network};
+use curt_tests::network::Network;
 use curt_tests::process;
-use curt_tests::relay::{LossyRelay, ReplyRewrite};
+use curt_tests::relay::{RelayedServe, ReplyRewrite};
 
 const MINUTES: Duration = Duration::from_secs(300);
 
@@ -162,18 +161,15 @@ enum Told {
 // SEMANTICS: list-6.
 #[test]
 fn a_false_listing_is_returned_whole_or_ends_with_an_error() -> Result<()> {
-    let network = Network::new()?;
-    let export = network.make_directory("export")?;
+    let served = RelayedServe::start(&[])?;
     for (what, ..) in LIES {
-        fill(&export.join(what), NAMES)?;
+        fill(&served.export.join(what), NAMES)?;
     }
-    let server = CurtServe::start(&network, &export, &[])?;
-    let relay = LossyRelay::start(&network, SocketAddr::new(ADDRESS.parse()?, CurtServe::PORT), &[])?;
-    let options = format!("nordirplus,port={},mountport={}", relay.port(), CurtServe::PORT);
-    let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
+    let mount = served.mount("nordirplus")?;
+    let (relay, network) = (&served.relay, &served.network);
     for (what, lie, told) in LIES {
         relay.rewrite_next_reply(NfsProcedure::Readdir.number(), lie);
-        let said = read(&network, &mount.directory().join(what), 1)?;
+        let said = read(network, &mount.directory().join(what), 1)?;
         ensure!(!relay.is_about_to_lie(), "{what}: nothing was asked");
         let all = format!("{0} {0} 0 0 True True", NAMES + 2);
         if told == Told::All {
@@ -187,7 +183,7 @@ fn a_false_listing_is_returned_whole_or_ends_with_an_error() -> Result<()> {
         let count: u32 = names.parse().context("a number")?;
         ensure!(error == "5" && names == different && count < NAMES + 2, "{what}: {said}");
         // The next listing is correct.
-        let said = read(&network, &mount.directory().join(what), 1)?;
+        let said = read(network, &mount.directory().join(what), 1)?;
         ensure!(said == all, "{what}, afterwards: {said}");
     }
     mount.unmount()

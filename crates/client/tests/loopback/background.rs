@@ -1,24 +1,18 @@
 //! Work in the background: it is begun when it is due, and waits for no threads that are busy.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering::Relaxed},
-        mpsc,
-    },
+    sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
 
-use curt_client::{
-    Background, OpenFlags, ops, protocol::v4::mounting::Callbacks, threads::BackgroundThreads,
-};
+use curt_client::{Background, OpenFlags, ops, threads::BackgroundThreads};
 use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
 use curt_types::SetAttributes;
 
 use crate::{
     scripted_server::{ScriptedServer, op},
-    world::{BenchMount, World, root, user},
+    world::{BenchMount, V4Setup, World, root, user},
 };
 
 /// Far longer than what is waited for takes.
@@ -36,7 +30,8 @@ fn wait_until(is_so: impl Fn() -> bool, otherwise: &str) {
 fn the_session_is_maintained_while_all_threads_wait_for_the_server() {
     let world = World::new();
     let threads = Arc::new(BackgroundThreads::new(1));
-    let mounted = world.mount_v4_on(Arc::<BackgroundThreads>::clone(&threads));
+    let mounted = world
+        .mount_v4_as(V4Setup { background: Arc::<BackgroundThreads>::clone(&threads), ..V4Setup::default() });
     let (end, ended) = mpsc::channel::<()>();
     threads.spawn(Box::new(move || ended.recv().unwrap_or_default()));
     mounted.put(&root(), mounted.client.root(), "file", 0o644, b"");
@@ -45,25 +40,13 @@ fn the_session_is_maintained_while_all_threads_wait_for_the_server() {
     drop(end);
 }
 
-/// A mount on threads, over a server that can call it, if it `is_called`, and how many opens it has
-/// closed.
-fn counting_closes(
-    world: &World,
-    cache: CacheOptions,
-    is_called: bool,
-) -> (BenchMount, Arc<ScriptedServer>, Arc<AtomicU32>) {
-    let (callbacks, closes) = (Callbacks::default(), Arc::new(AtomicU32::new(0)));
-    let way = if is_called { world.way_with(&callbacks) } else { world.way() };
-    let server = ScriptedServer::over(way);
+/// A mount on threads, over a server that can call it, if it `is_called`.
+fn on_threads(world: &World, cache: CacheOptions, is_called: bool) -> (BenchMount, Arc<ScriptedServer>) {
+    let server = if is_called { ScriptedServer::calling_back(world) } else { ScriptedServer::new(world) };
     let threads = Arc::new(BackgroundThreads::new(2));
     let transport = Arc::<ScriptedServer>::clone(&server);
-    let mounted = world.mount_v4_calling_on(cache, transport, &callbacks, threads);
-    let counted = Arc::clone(&closes);
-    server.script(move |asked| {
-        counted.fetch_add(u32::from(asked.does(op::CLOSE)), Relaxed);
-        None
-    });
-    (mounted, server, closes)
+    let mounted = world.mount_v4_calling_on(cache, transport, &server.callbacks, threads);
+    (mounted, server)
 }
 
 // SEMANTICS: sessions-1.
@@ -74,12 +57,12 @@ fn an_open_that_a_delegation_has_kept_for_another_user_is_closed() {
     let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
     maker.put(&root(), maker.client.root(), "file", 0o644, b"x");
     maker.lookup(&root(), maker.client.root(), "none").unwrap_err();
-    let (mounted, _server, closes) = counting_closes(&world, CacheOptions::default(), true);
+    let (mounted, server) = on_threads(&world, CacheOptions::default(), true);
     let file = mounted.lookup(&user(500), mounted.client.root(), "file").unwrap();
     mounted.cat(&user(500), file.id).unwrap();
     assert_eq!(mounted.counter(ClientCounter::DelegationGranted), 1);
     ops::setattr(&mounted.client.op(&root()), file.id, &SetAttributes::with_mode(0o600)).unwrap();
-    wait_until(|| closes.load(Relaxed) == 1, "the open stays");
+    wait_until(|| server.executed(op::CLOSE) == 1, "the open stays");
 }
 
 // SEMANTICS: sessions-1.
@@ -90,13 +73,12 @@ fn an_open_whose_last_user_has_gone_before_the_reply_is_closed() {
     maker.put(&root(), maker.client.root(), "large", 0o644, &[7; 300_000]);
     maker.lookup(&root(), maker.client.root(), "none").unwrap_err();
     let sloppy = CacheOptions { sloppy_open: Duration::from_secs(3), ..CacheOptions::default() };
-    let (mounted, server, closes) = counting_closes(&world, sloppy, false);
+    let (mounted, server) = on_threads(&world, sloppy, false);
     let mounted = Arc::new(mounted);
     let found = mounted.lookup(&root(), mounted.client.root(), "large").unwrap();
     let opened = ops::open(&mounted.client.op(&root()), found.id, OpenFlags::reading()).unwrap().file;
-    let (weak, counted, released) = (Arc::downgrade(&mounted), Arc::clone(&closes), Arc::clone(&opened));
+    let (weak, released) = (Arc::downgrade(&mounted), Arc::clone(&opened));
     server.script(move |asked| {
-        counted.fetch_add(u32::from(asked.does(op::CLOSE)), Relaxed);
         if asked.main() == op::OPEN
             && let Some(mounted) = weak.upgrade()
         {
@@ -105,5 +87,5 @@ fn an_open_whose_last_user_has_gone_before_the_reply_is_closed() {
         None
     });
     ops::read(&mounted.client.op(&root()), &opened, 0, 9).unwrap();
-    wait_until(|| closes.load(Relaxed) == 1, "the open stays");
+    wait_until(|| server.executed(op::CLOSE) == 1, "the open stays");
 }

@@ -3,10 +3,10 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed},
+    atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-use curt_client::{DirEmit, InodeId, OpenFlags, ops, protocol::v4::mounting::Callbacks};
+use curt_client::{DirEmit, InodeId, OpenFlags, ops};
 use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use crate::{
     delegations::{delegated_many, world, write},
     nfs4_faults::{self, times, without_claims},
-    scripted_server::{ScriptedServer, bytes, damage_getattr, getattr_at, op, set_word},
+    scripted_server::{ScriptedServer, bytes, damage_getattr, getattr_at, op, set_word, status},
     world::{BenchMount, World, root},
 };
 
@@ -58,10 +58,8 @@ fn list(mounted: &BenchMount, directory: InodeId) -> Result<Vec<String>, Errno> 
 /// A mount that has listed these files and read the first ones, so that it opens the next ones with
 /// the file after them; with their numbers.
 fn reading_in_order(world: &World, names: &[String]) -> (Arc<ScriptedServer>, BenchMount, Vec<InodeId>) {
-    let callbacks = Callbacks::default();
-    let server = ScriptedServer::over(world.way_with(&callbacks));
-    let way = Arc::<ScriptedServer>::clone(&server);
-    let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks);
+    let server = ScriptedServer::calling_back(world);
+    let mounted = nfs4_faults::mounted(world, &server);
     assert_eq!(list(&mounted, mounted.client.root()).unwrap().len(), FILES + 2);
     let files = names.iter().map(|name| mounted.lookup(&root(), mounted.client.root(), name).unwrap().id);
     let files: Vec<_> = files.collect();
@@ -83,24 +81,19 @@ fn delegations_behind_a_malformed_result_are_returned_when_they_are_recalled() {
     let count = Arc::clone(&damaged);
     server.script(move |asked| {
         (asked.main() == op::OPEN && is_first()).then(|| {
-            let mut reply = asked.execute()?;
-            count.fetch_add(u32::from(damage_getattr(&mut reply, 3)), Relaxed);
-            Ok(reply)
+            asked.spoil(|reply| {
+                count.fetch_add(u32::from(damage_getattr(reply, 3)), Relaxed);
+            })
         })
     });
     assert_eq!(mounted.cat(&root(), files[FIRST]), Ok(b"one".to_vec()));
     assert_eq!(damaged.load(Relaxed), 1, "{}", mounted.sent());
-    let returns = Arc::new(AtomicU32::new(0));
-    let counted = Arc::clone(&returns);
-    server.script(move |asked| {
-        counted.fetch_add(u32::from(asked.does(op::DELEGRETURN)), Relaxed);
-        None
-    });
+    server.obey();
     let writer = world.mount_v4_over(CacheOptions::default(), "writer", world.way());
     for (name, file) in names.iter().zip(&files) {
-        let before = returns.load(Relaxed);
+        let before = server.executed(op::DELEGRETURN);
         write(&writer, name, b"two");
-        assert_eq!(returns.load(Relaxed), before + 1, "{name}");
+        assert_eq!(server.executed(op::DELEGRETURN), before + 1, "{name}");
         assert_eq!(mounted.cat(&root(), *file), Ok(b"two".to_vec()));
     }
 }
@@ -113,24 +106,17 @@ fn what_was_opened_by_a_reply_that_is_malformed_is_closed() {
     let (server, mounted, files) = reading_in_order(&world, &names);
     let is_first = times(1);
     server.script(move |asked| {
-        (asked.main() == op::OPEN && is_first()).then(|| {
-            let mut reply = asked.execute()?;
-            assert!(damage_getattr(&mut reply, 0));
-            Ok(reply)
-        })
+        (asked.main() == op::OPEN && is_first())
+            .then(|| asked.spoil(|reply| assert!(damage_getattr(reply, 0))))
     });
     assert_eq!(mounted.cat(&root(), files[FIRST]), Err(Errno::IO));
-    let closes = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&closes);
-    server.script(move |asked| {
-        counted.fetch_add(asked.count(op::CLOSE), Relaxed);
-        None
-    });
+    server.obey();
+    assert_eq!(server.executed(op::CLOSE), 0);
     for _ in 0..4 {
         ops::statfs(&mounted.client.op(&root()), mounted.client.root()).unwrap();
         world.seconds(10);
     }
-    assert_eq!(closes.load(Relaxed), SIBLINGS);
+    assert_eq!(server.executed(op::CLOSE), SIBLINGS);
 }
 
 #[test]
@@ -138,15 +124,10 @@ fn paths_behind_a_malformed_result_are_asked_for_again() {
     let world = World::new();
     let names = make_files(&world);
     let server = ScriptedServer::new(&world);
-    let way = Arc::<ScriptedServer>::clone(&server);
-    let mounted = world.mount_v4_over(CacheOptions::default(), "one", way);
+    let mounted = nfs4_faults::mounted(&world, &server);
     let is_first = times(1);
     server.script(move |asked| {
-        (asked.does(op::LOOKUP) && is_first()).then(|| {
-            let mut reply = asked.execute()?;
-            assert!(damage_getattr(&mut reply, 3));
-            Ok(reply)
-        })
+        (asked.does(op::LOOKUP) && is_first()).then(|| asked.spoil(|reply| assert!(damage_getattr(reply, 3))))
     });
     mounted.sent();
     let paths: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
@@ -163,17 +144,16 @@ fn a_listing_is_complete_although_the_number_of_its_parent_is_malformed() {
     let directory = ops::mkdir(&maker.client.op(&root()), maker.client.root(), b"d", 0o777).unwrap();
     maker.put(&root(), directory.id, "file", 0o644, b"one");
     let server = ScriptedServer::new(&world);
-    let way = Arc::<ScriptedServer>::clone(&server);
-    let mounted = world.mount_v4_over(CacheOptions::default(), "one", way);
+    let mounted = nfs4_faults::mounted(&world, &server);
     let directory = mounted.lookup(&root(), mounted.client.root(), "d").unwrap();
     let damaged = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&damaged);
     server.script(move |asked| {
         asked.words.contains(&op::READDIR).then(|| {
-            let mut reply = asked.execute()?;
-            // That of the directory precedes.
-            count.fetch_add(u32::from(damage_getattr(&mut reply, 1)), Relaxed);
-            Ok(reply)
+            asked.spoil(|reply| {
+                // That of the directory precedes.
+                count.fetch_add(u32::from(damage_getattr(reply, 1)), Relaxed);
+            })
         })
     });
     assert_eq!(list(&mounted, directory.id), Ok([".", "..", "file"].map(String::from).to_vec()));
@@ -216,15 +196,12 @@ fn a_malformed_reply_to_a_reclaim_concerns_one_file() {
 // SEMANTICS: sessions-2.
 #[test]
 fn reclaims_go_on_behind_attributes_that_are_malformed_or_refused() {
-    const SERVERFAULT: u32 = 10_006;
     // What was executed behind malformed attributes is executed again.
-    let cases = [(None, 2 * FILES - 2), (Some(SERVERFAULT), FILES)];
+    let cases = [(None, 2 * FILES - 2), (Some(status::SERVERFAULT), FILES)];
     for ((refusal, expected), are_open) in cases.into_iter().flat_map(|case| [(case, true), (case, false)]) {
         let world = world();
-        let callbacks = Callbacks::default();
-        let server = ScriptedServer::over(world.way_with(&callbacks));
-        let way = Arc::<ScriptedServer>::clone(&server);
-        let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks);
+        let server = ScriptedServer::calling_back(&world);
+        let mounted = nfs4_faults::mounted(&world, &server);
         let names: Vec<String> = (0..FILES).map(|number| format!("f{number}")).collect();
         delegated_many(&world, &mounted, &names);
         let open = |name: &String| {

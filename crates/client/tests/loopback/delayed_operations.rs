@@ -9,19 +9,17 @@ use std::{
     time::Duration,
 };
 
-use curt_client::{OpenFlags, ops, protocol::v4::mounting::Callbacks};
+use curt_client::{OpenFlags, ops};
 use curt_policy::CacheOptions;
 use curt_types::SetAttributes;
 use rustix::io::Errno;
 
 use crate::{
-    delegations::{Timers, delegated_many, world},
+    delegations::DelegatedMount,
     nfs4_faults::times,
-    scripted_server::{ScriptedServer, op},
+    scripted_server::{op, status},
     world::{root, user},
 };
-
-const DELAY: u32 = 10_008;
 
 /// Compounds since the counts were taken last: all, those that return a delegation, and those with
 /// a CLOSE that the server executes.
@@ -37,14 +35,7 @@ impl Counts {
 // SEMANTICS: sessions-6.
 #[test]
 fn a_server_that_delays_a_return_for_long_delays_neither_requests_nor_closes() {
-    let world = world();
-    let callbacks = Callbacks::default();
-    let server = ScriptedServer::over(world.way_with(&callbacks));
-    let timers = Arc::new(Timers::default());
-    let (way, background) = (Arc::<ScriptedServer>::clone(&server), Arc::<Timers>::clone(&timers));
-    let mounted = world.mount_v4_calling_on(CacheOptions::default(), way, &callbacks, background);
-    delegated_many(&world, &mounted, &["read".to_owned()]);
-    timers.pass(Duration::from_secs(1));
+    let DelegatedMount { world, server, timers, mounted } = DelegatedMount::new(&["read"]);
     let counts = Arc::<Counts>::default();
     let (counted, clock) = (Arc::clone(&counts), Arc::clone(&world.clock));
     let until = world.clock.passed() + Duration::from_secs(60);
@@ -54,7 +45,7 @@ fn a_server_that_delays_a_return_for_long_delays_neither_requests_nor_closes() {
         if asked.does(op::DELEGRETURN) {
             returns.fetch_add(1, Relaxed);
             if clock.passed() < until {
-                return Some(asked.answer(2, DELAY, &[op::PUTFH, 0, op::DELEGRETURN, DELAY]));
+                return Some(asked.answer(2, status::DELAY, &[op::PUTFH, 0, op::DELEGRETURN, status::DELAY]));
             }
         }
         closes.fetch_add(u32::from(asked.does(op::CLOSE)), Relaxed);
@@ -92,36 +83,24 @@ fn a_server_that_delays_a_return_for_long_delays_neither_requests_nor_closes() {
 // SEMANTICS: sessions-6.
 #[test]
 fn a_return_that_is_refused_beside_a_request_of_another_user_is_sent_with_its_own_credential() {
-    const ACCESS: u32 = 13;
-    let world = world();
-    let callbacks = Callbacks::default();
-    let server = ScriptedServer::over(world.way_with(&callbacks));
-    let timers = Arc::new(Timers::default());
-    let (way, background) = (Arc::<ScriptedServer>::clone(&server), Arc::<Timers>::clone(&timers));
-    let mounted = world.mount_v4_calling_on(CacheOptions::default(), way, &callbacks, background);
-    delegated_many(&world, &mounted, &["read".to_owned()]);
-    timers.pass(Duration::from_secs(1));
+    let DelegatedMount { server, timers, mounted, .. } = DelegatedMount::new(&["read"]);
     let found = mounted.lookup(&root(), mounted.client.root(), "read").unwrap().id;
     // The open is not closed with the return.
     let opened = ops::open(&mounted.client.op(&root()), found, OpenFlags::reading()).unwrap();
-    let executed = Arc::<AtomicU32>::default();
-    let (returns, is_first) = (Arc::clone(&executed), times(1));
+    let is_first = times(1);
     server.script(move |asked| match asked.main() {
         _ if asked.does(op::DELEGRETURN) && is_first() => {
-            Some(asked.answer(2, ACCESS, &[op::PUTFH, 0, op::DELEGRETURN, ACCESS]))
+            Some(asked.answer(2, status::ACCESS, &[op::PUTFH, 0, op::DELEGRETURN, status::ACCESS]))
         }
         // A server that changes the file would recall the delegation.
-        op::SETATTR => Some(asked.answer(1, ACCESS, &[op::PUTFH, ACCESS])),
-        _ => {
-            returns.fetch_add(u32::from(asked.does(op::DELEGRETURN)), Relaxed);
-            None
-        }
+        op::SETATTR => Some(asked.answer(1, status::ACCESS, &[op::PUTFH, status::ACCESS])),
+        _ => None,
     });
     let set = SetAttributes::with_mode(0o600);
     let changed = ops::setattr(&mounted.client.op(&user(7)), found, &set);
     assert_eq!(changed.map(drop), Err(Errno::ACCESS));
-    assert_eq!(executed.load(Relaxed), 0);
+    assert_eq!(server.executed(op::DELEGRETURN), 0);
     timers.pass(Duration::from_secs(1));
-    assert_eq!(executed.load(Relaxed), 1, "nobody sends another request");
+    assert_eq!(server.executed(op::DELEGRETURN), 1, "nobody sends another request");
     drop(opened);
 }

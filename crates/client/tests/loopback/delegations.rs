@@ -1,17 +1,11 @@
 //! Read delegations over NFSv4.1: what they save, who ends them, and what is seen then.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering::Relaxed},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use curt_client::{
-    Background, BackgroundTask, InodeId, OpenFlags, RenameMode, ops,
-    protocol::{Protocol, v4::mounting::Callbacks},
-};
+use curt_client::{Background, BackgroundTask, InodeId, OpenFlags, RenameMode, ops, protocol::Protocol};
 use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
 use curt_types::SetAttributes;
@@ -19,9 +13,9 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
-    nfs4_faults::times,
-    scripted_server::{ScriptedServer, bytes, op, refused, set_word},
-    world::{BenchMount, REQUEST, World, root, user},
+    nfs4_faults::{self, times},
+    scripted_server::{ScriptedServer, bytes, op, refused, set_word, status},
+    world::{BenchMount, REQUEST, V4Setup, World, root, user},
 };
 
 pub(crate) fn world() -> World {
@@ -116,19 +110,16 @@ fn a_look_up_opens_and_reads_a_file_in_one_request() {
 // SEMANTICS: sessions-13.
 #[test]
 fn attributes_of_before_a_delegation_are_requested_again() {
-    const DELAY: u32 = 10_008;
     let world = world();
     let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
     maker.put(&root(), maker.client.root(), "file", 0o644, b"one");
     let _ = maker.lookup(&root(), maker.client.root(), "none");
-    let callbacks = Callbacks::default();
-    let server = ScriptedServer::over(world.way_with(&callbacks));
-    let way = Arc::<ScriptedServer>::clone(&server);
-    let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks);
+    let server = ScriptedServer::calling_back(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
     let is_first = times(1);
     server.script(move |asked| {
         (asked.does(op::LOOKUP) && is_first()).then(|| {
-            asked.execute().map(|mut reply| {
+            asked.spoil(|reply| {
                 let word = |at: usize| reply[4 * at..4 * at + 4].try_into().map(u32::from_be_bytes).unwrap();
                 let size = |at: usize| usize::try_from(word(at)).unwrap();
                 let open = 2 + (14..).find(|at| (word(*at), word(at + 1)) == (op::OPEN, 0)).unwrap();
@@ -138,10 +129,9 @@ fn attributes_of_before_a_delegation_are_requested_again() {
                 assert_eq!(word(kind), 1);
                 let end = kind + 10 + size(kind + 9).div_ceil(4);
                 reply.truncate(4 * end);
-                reply.extend(bytes(&[op::ACCESS, DELAY]));
-                set_word(&mut reply, 0, DELAY);
-                set_word(&mut reply, 2, 9);
-                reply
+                reply.extend(bytes(&[op::ACCESS, status::DELAY]));
+                set_word(reply, 0, status::DELAY);
+                set_word(reply, 2, 9);
             })
         })
     });
@@ -161,10 +151,8 @@ fn a_reply_of_before_a_delegation_does_not_count_as_delegated_if_another_request
         maker.put(&root(), maker.client.root(), "file", 0o644, b"one");
         let found = maker.lookup(&root(), maker.client.root(), "file").unwrap();
         let written = ops::open(&maker.client.op(&root()), found.id, OpenFlags::writing()).unwrap();
-        let callbacks = Callbacks::default();
-        let server = ScriptedServer::over(world.way_with(&callbacks));
-        let way = Arc::<ScriptedServer>::clone(&server);
-        let mounted = Arc::new(world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks));
+        let server = ScriptedServer::calling_back(&world);
+        let mounted = Arc::new(nfs4_faults::mounted(&world, &server));
         if kind == op::OPEN {
             let file = mounted.lookup(&root(), mounted.client.root(), "file").unwrap().id;
             assert_eq!(mounted.cat(&root(), file), Ok(b"one".to_vec()));
@@ -261,17 +249,13 @@ enum LostReply {
 // SEMANTICS: sessions-13.
 #[test]
 fn a_delegation_of_an_open_that_was_executed_twice_is_returned_when_it_is_recalled() {
-    const BADSESSION: u32 = 10_052;
-    const RETRY_UNCACHED_REP: u32 = 10_068;
     for lost in [LostReply::Uncached, LostReply::UncachedWithClose, LostReply::SessionLost] {
         let world = world();
         let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
         maker.put(&root(), maker.client.root(), "file", 0o644, b"one");
         let _ = maker.lookup(&root(), maker.client.root(), "none");
-        let callbacks = Callbacks::default();
-        let server = ScriptedServer::over(world.way_with(&callbacks));
-        let way = Arc::<ScriptedServer>::clone(&server);
-        let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks);
+        let server = ScriptedServer::calling_back(&world);
+        let mounted = nfs4_faults::mounted(&world, &server);
         if let LostReply::UncachedWithClose = lost {
             mounted.put(&root(), mounted.client.root(), "other", 0o644, b"x");
         }
@@ -281,12 +265,12 @@ fn a_delegation_of_an_open_that_was_executed_twice_is_returned_when_it_is_recall
                 let mut reply = asked.execute()?;
                 if let LostReply::SessionLost = lost {
                     asked.lost.set(Some((REQUEST, false)));
-                    return Ok(refused(op::SEQUENCE, BADSESSION));
+                    return Ok(refused(op::SEQUENCE, status::BADSESSION));
                 }
                 // SEQUENCE alone is in the reply, and the refusal of what follows.
                 reply.truncate(4 * 14);
-                reply.extend(bytes(&[op::PUTFH, RETRY_UNCACHED_REP]));
-                set_word(&mut reply, 0, RETRY_UNCACHED_REP);
+                reply.extend(bytes(&[op::PUTFH, status::RETRY_UNCACHED_REP]));
+                set_word(&mut reply, 0, status::RETRY_UNCACHED_REP);
                 set_word(&mut reply, 2, 2);
                 Ok(reply)
             })
@@ -294,15 +278,11 @@ fn a_delegation_of_an_open_that_was_executed_twice_is_returned_when_it_is_recall
         let found = mounted.lookup(&root(), mounted.client.root(), "file").unwrap();
         assert_eq!(mounted.cat(&root(), found.id), Ok(b"one".to_vec()));
         assert_eq!(mounted.counter(ClientCounter::DelegationGranted), 0, "{lost:?}: it has one already");
-        let returns = Arc::new(AtomicU32::new(0));
-        let counted = Arc::clone(&returns);
-        server.script(move |asked| {
-            counted.fetch_add(u32::from(asked.does(op::DELEGRETURN)), Relaxed);
-            None
-        });
+        server.obey();
+        assert_eq!(server.executed(op::DELEGRETURN), 0, "{lost:?}");
         let writer = world.mount_v4_over(CacheOptions::default(), "writer", world.way());
         write(&writer, "file", b"two");
-        assert_eq!(returns.load(Relaxed), 1, "{lost:?}");
+        assert_eq!(server.executed(op::DELEGRETURN), 1, "{lost:?}");
         assert_eq!(mounted.cat(&root(), found.id), Ok(b"two".to_vec()));
     }
 }
@@ -354,14 +334,14 @@ fn a_delegation_is_returned_with_the_change_of_this_client() {
 }
 
 /// Files of these names, which another client has made, delegated to `mounted`.
-pub(crate) fn delegated_many(world: &World, mounted: &BenchMount, names: &[String]) {
+pub(crate) fn delegated_many(world: &World, mounted: &BenchMount, names: &[impl AsRef<str>]) {
     let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
     for name in names {
-        maker.put(&root(), maker.client.root(), name, 0o644, b"one");
+        maker.put(&root(), maker.client.root(), name.as_ref(), 0o644, b"one");
     }
     let _ = maker.lookup(&root(), maker.client.root(), "none");
     for name in names {
-        let found = mounted.lookup(&root(), mounted.client.root(), name).unwrap();
+        let found = mounted.lookup(&root(), mounted.client.root(), name.as_ref()).unwrap();
         assert_eq!(mounted.cat(&root(), found.id), Ok(b"one".to_vec()));
     }
     assert_eq!(mounted.counter(ClientCounter::DelegationGranted), names.len() as u64);
@@ -457,13 +437,42 @@ impl Timers {
     }
 }
 
+/// A mount whose delayed work the test runs.
+pub(crate) fn mounted_on_timers(world: &World, server: &Arc<ScriptedServer>) -> (BenchMount, Arc<Timers>) {
+    let timers = Arc::new(Timers::default());
+    let (way, background) = (Arc::<ScriptedServer>::clone(server), Arc::<Timers>::clone(&timers));
+    let mounted = world.mount_v4_calling_on(CacheOptions::default(), way, &server.callbacks, background);
+    mounted.sent();
+    (mounted, timers)
+}
+
+/// A mount to which files are delegated, and whose delayed work the test runs.
+pub(crate) struct DelegatedMount {
+    pub(crate) world: World,
+    pub(crate) server: Arc<ScriptedServer>,
+    pub(crate) timers: Arc<Timers>,
+    pub(crate) mounted: BenchMount,
+}
+
+impl DelegatedMount {
+    pub(crate) fn new(names: &[&str]) -> Self {
+        let world = world();
+        let server = ScriptedServer::calling_back(&world);
+        let (mounted, timers) = mounted_on_timers(&world, &server);
+        delegated_many(&world, &mounted, names);
+        timers.pass(Duration::from_secs(1));
+        Self { world, server, timers, mounted }
+    }
+}
+
 // SEMANTICS: sessions-1.
 #[test]
 fn a_written_file_is_closed_at_the_server_soon_after_its_last_close_and_can_be_delegated() {
     let soon = Duration::from_millis(20);
     let world = world();
     let timers = Arc::new(Timers::default());
-    let maker = world.mount_v4_on(Arc::<Timers>::clone(&timers) as Arc<dyn Background>);
+    let background = Arc::<Timers>::clone(&timers);
+    let maker = world.mount_v4_as(V4Setup { background, ..V4Setup::default() });
     let reader = mounted(&world, "reader");
     let top = maker.client.root();
     maker.put(&root(), top, "read", 0o644, b"one");
@@ -525,18 +534,11 @@ fn nothing_is_served_by_a_delegation_after_the_lease() {
 #[test]
 fn after_a_restart_of_the_server_delegations_are_lost_and_files_stay_open() {
     let world = world();
-    let way = crate::nfs4::Way::new(&world);
-    let callbacks = Callbacks::default();
-    way.replace(world.way_with(&callbacks));
-    let mounted = world.mount_v4_calling(
-        CacheOptions::default(),
-        "one",
-        Arc::<crate::nfs4::Way>::clone(&way),
-        &callbacks,
-    );
+    let server = ScriptedServer::calling_back(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
     let file = delegated(&world, &mounted, "file");
     let opened = ops::open(&mounted.client.op(&root()), file, OpenFlags::reading()).unwrap();
-    way.replace(world.way_after_restart());
+    server.replace(world.way_after_restart());
     world.seconds(100);
     assert_eq!(ops::getattr(&mounted.client.op(&root()), file).unwrap().attributes.size, 3);
     assert_eq!(ended(&mounted), [0, 0, 1]);

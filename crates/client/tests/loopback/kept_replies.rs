@@ -9,11 +9,10 @@ use curt_client::{RenameMode, ops};
 
 use crate::{
     nfs4_faults::{limit_session, mounted, times},
-    scripted_server::{ScriptedRequest, ScriptedServer, op, refused},
+    scripted_server::{ScriptedRequest, ScriptedServer, op, refused, status},
     world::{BenchMount, REQUEST, World, root},
 };
 
-const REP_TOO_BIG_TO_CACHE: u32 = 10_067;
 /// The word of the result of CREATE_SESSION that limits the replies that are kept.
 const KEPT_MAX: usize = 14;
 
@@ -44,7 +43,7 @@ fn a_server_that_keeps_only_small_replies_is_not_asked_to_keep_those_of_changes(
         limit(asked).or_else(|| {
             is_kept(asked).then(|| {
                 count.fetch_add(1, Relaxed);
-                Ok(refused(op::SEQUENCE, REP_TOO_BIG_TO_CACHE))
+                Ok(refused(op::SEQUENCE, status::REP_TOO_BIG_TO_CACHE))
             })
         })
     });
@@ -65,12 +64,12 @@ fn a_change_whose_reply_is_too_large_to_be_kept_is_sent_again() {
             is_kept(asked).then(|| {
                 count.fetch_add(1, Relaxed);
                 if !is_operation {
-                    return Ok(refused(op::SEQUENCE, REP_TOO_BIG_TO_CACHE));
+                    return Ok(refused(op::SEQUENCE, status::REP_TOO_BIG_TO_CACHE));
                 }
                 // Behind PUTFH.
                 let next = asked.words[14 + usize::try_from(asked.words[13]).unwrap().div_ceil(4)];
-                let results = [op::PUTFH, 0, next, REP_TOO_BIG_TO_CACHE];
-                asked.answer(2, REP_TOO_BIG_TO_CACHE, &results)
+                let results = [op::PUTFH, 0, next, status::REP_TOO_BIG_TO_CACHE];
+                asked.answer(2, status::REP_TOO_BIG_TO_CACHE, &results)
             })
         });
         change_names(&mounted);

@@ -3,20 +3,21 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
 };
 
 use curt_client::{DirEmit, OpenFlags, data::ReadTarget, ops};
 use curt_policy::CacheOptions;
-use curt_rpc::client::{CallError, CallReply, CallStatistics, Interrupt, ReplySink, RpcRequest, Transport};
+use curt_rpc::client::CallError;
 use curt_types::SetAttributes;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
-    scripted_server::ScriptedServer,
+    nfs4_faults::{self, times},
+    scripted_server::{HEAD, ScriptedServer, bytes, op, refused, set_word, status},
     world::{BenchMount, World, root, user},
 };
 
@@ -102,102 +103,15 @@ fn an_exclusive_creation_takes_one_request_and_finds_an_existing_file() {
     assert_eq!(ops::create(&op(), top, b"new", 0o640, flags).unwrap_err(), Errno::EXIST);
 }
 
-/// Changes a reply, as a server or the network may do.
-type Spoil = Box<dyn Fn(Result<Vec<u8>, CallError>) -> Result<Vec<u8>, CallError> + Send + Sync>;
-
 /// Changes the results of a reply.
 type SpoilResults = Box<dyn Fn(&mut Vec<u8>) + Send + Sync>;
-
-/// A transport that can be replaced, and whose replies can be spoiled.
-pub(crate) struct Way {
-    to: Mutex<Arc<dyn Transport>>,
-    spoil: Mutex<Option<Spoil>>,
-    /// Replies are received by sinks.
-    has_sinks: AtomicBool,
-    /// Those that sinks have consumed.
-    consumed: AtomicU32,
-    /// How many lost connections were replaced.
-    replacements: AtomicU64,
-}
-
-impl Way {
-    pub(crate) fn new(world: &World) -> Arc<Self> {
-        Arc::new(Self {
-            to: Mutex::new(world.way()),
-            spoil: Mutex::new(None),
-            has_sinks: AtomicBool::new(false),
-            consumed: AtomicU32::new(0),
-            replacements: AtomicU64::new(0),
-        })
-    }
-
-    /// Calls another server from now on.
-    pub(crate) fn replace(&self, to: Arc<dyn Transport>) {
-        *self.to.lock() = to;
-    }
-
-    pub(crate) fn spoil(
-        &self,
-        spoil: impl Fn(Result<Vec<u8>, CallError>) -> Result<Vec<u8>, CallError> + Send + Sync + 'static,
-    ) {
-        *self.spoil.lock() = Some(Box::new(spoil));
-    }
-
-    pub(crate) fn repair(&self) {
-        *self.spoil.lock() = None;
-    }
-}
-
-impl Transport for Way {
-    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
-        let to = Arc::clone(&self.to.lock());
-        let reply = to.call(request, interrupt).map(|reply| reply.results().to_vec());
-        let reply = match &*self.spoil.lock() {
-            Some(spoil) => spoil(reply),
-            None => reply,
-        };
-        reply.map(CallReply::from_results)
-    }
-
-    fn call_with_sink(
-        &self,
-        request: &RpcRequest<'_>,
-        interrupt: &Interrupt,
-        statistics: &mut CallStatistics,
-        sink: &Arc<dyn ReplySink>,
-    ) -> Result<CallReply, CallError> {
-        let reply = self.call_with_statistics(request, interrupt, statistics)?;
-        if !self.has_sinks.load(Relaxed) || !sink.consume(reply.results()) {
-            return Ok(reply);
-        }
-        self.consumed.fetch_add(1, Relaxed);
-        Ok(CallReply::consumed())
-    }
-
-    fn replacements(&self) -> u64 {
-        self.replacements.load(Relaxed)
-    }
-}
-
-pub(crate) const DELAY: u32 = 10_008;
-pub(crate) const BADSESSION: u32 = 10_052;
-
-/// The words of a reply: status, length of the tag (0), number of results, then the first result.
-pub(crate) fn set_word(reply: &mut [u8], word: usize, value: u32) {
-    reply[4 * word..4 * word + 4].copy_from_slice(&value.to_be_bytes());
-}
-
-/// A reply in which SEQUENCE fails.
-pub(crate) fn refused(status: u32) -> Vec<u8> {
-    [status, 0, 1, 53, status].iter().flat_map(|word| word.to_be_bytes()).collect()
-}
 
 // SEMANTICS: sessions-2.
 #[test]
 fn after_a_restart_of_the_server_files_stay_open() {
     let world = World::new();
-    let way = Way::new(&world);
-    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
+    let server = ScriptedServer::new(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
     let top = mounted.client.root();
     let op = || mounted.client.op(&root());
     let flags = OpenFlags { read: true, ..OpenFlags::writing() };
@@ -205,7 +119,7 @@ fn after_a_restart_of_the_server_files_stay_open() {
     ops::write(&op(), &opened.file, 0, b"before").unwrap();
     ops::fsync(&op(), &opened.file, false).unwrap();
     mounted.sent();
-    way.replace(world.way_after_restart());
+    server.replace(world.way_after_restart());
     ops::write(&op(), &opened.file, 6, b" after").unwrap();
     ops::fsync(&op(), &opened.file, false).unwrap();
     // WRITE finds the session lost; the reclaim is refused, because this server knows no client.
@@ -220,15 +134,15 @@ fn after_a_restart_of_the_server_files_stay_open() {
 /// The status of an OPEN behind SEQUENCE and PUTFH in a reply.
 fn open_status(reply: &[u8]) -> Option<u32> {
     let word = |at: usize| Some(u32::from_be_bytes(*reply.get(4 * at..)?.first_chunk()?));
-    (word(HEAD + 2) == Some(OPEN)).then(|| word(HEAD + 3))?
+    (word(HEAD + 2) == Some(op::OPEN)).then(|| word(HEAD + 3))?
 }
 
 // SEMANTICS: sessions-2.
 #[test]
 fn a_file_that_is_read_and_written_stays_open_for_both_if_its_restoring_is_interrupted() {
     let world = World::new();
-    let way = Way::new(&world);
-    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
+    let server = ScriptedServer::new(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
     let op = || mounted.client.op(&root());
     let file = mounted.put(&root(), mounted.client.root(), "file", 0o644, b"before");
     let open = |flags| ops::open(&op(), file.id, flags).unwrap().file;
@@ -236,17 +150,18 @@ fn a_file_that_is_read_and_written_stays_open_for_both_if_its_restoring_is_inter
     assert_eq!(ops::read(&op(), &reader, 0, 9).unwrap().to_vec(), b"before");
     // Both accesses are at the server.
     world.seconds(10);
-    way.replace(world.way_after_restart());
+    server.replace(world.way_after_restart());
     // It is opened for reading again, and then the thread is interrupted.
     let opens = AtomicU32::new(0);
-    way.spoil(move |reply| {
-        let reply = reply?;
-        let is_opened = open_status(&reply) == Some(0);
-        if is_opened && opens.fetch_add(1, Relaxed) == 1 { Err(CallError::Interrupted) } else { Ok(reply) }
+    server.script(move |asked| {
+        let reply = asked.execute();
+        let is_opened = reply.as_ref().is_ok_and(|reply| open_status(reply) == Some(0));
+        let is_interrupted = is_opened && opens.fetch_add(1, Relaxed) == 1;
+        Some(if is_interrupted { Err(CallError::Interrupted) } else { reply })
     });
     ops::write(&op(), &writer, 0, b"after").unwrap();
     let _ = ops::fsync(&op(), &writer, false);
-    way.repair();
+    server.obey();
     assert_eq!(ops::fsync(&op(), &writer, false), Ok(()));
     ops::close(&op(), &writer).unwrap();
     ops::close(&op(), &reader).unwrap();
@@ -259,8 +174,8 @@ fn a_file_that_is_read_and_written_stays_open_for_both_if_its_restoring_is_inter
 #[test]
 fn a_file_that_cannot_be_opened_after_a_restart_fails_for_its_users_alone() {
     let world = World::new();
-    let way = Way::new(&world);
-    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
+    let server = ScriptedServer::new(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
     let top = mounted.client.root();
     let op = || mounted.client.op(&root());
     let by_user = || mounted.client.op(&user(5));
@@ -269,7 +184,7 @@ fn a_file_that_cannot_be_opened_after_a_restart_fails_for_its_users_alone() {
     // The user may not open it again.
     let set = SetAttributes { uid: Some(0), ..SetAttributes::with_mode(0) };
     ops::setattr(&op(), found.id, &set).unwrap();
-    way.replace(world.way_after_restart());
+    server.replace(world.way_after_restart());
     ops::write(&by_user(), &gone.file, 0, b"lost").unwrap();
     assert_eq!(ops::fsync(&by_user(), &gone.file, false), Err(Errno::IO));
     ops::write(&op(), &kept.file, 0, b"kept").unwrap();
@@ -279,19 +194,19 @@ fn a_file_that_cannot_be_opened_after_a_restart_fails_for_its_users_alone() {
 #[test]
 fn a_server_that_asks_for_time_gets_it() {
     let world = World::new();
-    let way = Way::new(&world);
-    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
-    mounted.sent();
-    let left = AtomicU32::new(20);
-    way.spoil(move |reply| {
-        let is_delayed = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
-        if is_delayed { Ok(refused(DELAY)) } else { reply }
+    let server = ScriptedServer::new(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
+    let is_delayed = times(20);
+    server.spoil(move |reply| {
+        if is_delayed() {
+            *reply = refused(op::SEQUENCE, status::DELAY);
+        }
     });
     let before = world.clock.passed();
     // The slot is behind: the server has executed what it seemed to delay.
     let _ = mounted.lookup(&root(), mounted.client.root(), "name");
     assert!(world.clock.passed() - before > Duration::from_secs(60), "DELAY is awaited");
-    way.repair();
+    server.obey();
     assert_eq!(mounted.lookup(&root(), mounted.client.root(), "name").unwrap_err(), Errno::NOENT);
 }
 
@@ -299,24 +214,19 @@ fn a_server_that_asks_for_time_gets_it() {
 #[test]
 fn a_server_that_breaks_the_protocol_causes_errors_and_no_loop() {
     let world = World::new();
-    let way = Way::new(&world);
-    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
+    let server = ScriptedServer::new(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
     let top = mounted.client.root();
     let file = mounted.put(&root(), top, "file", 0o644, b"x");
     let attempt = |spoil: SpoilResults| {
-        way.spoil(move |reply| {
-            reply.map(|mut reply| {
-                spoil(&mut reply);
-                reply
-            })
-        });
+        server.spoil(spoil);
         world.seconds(100);
         mounted.sent();
         let result = ops::getattr(&mounted.client.op(&root()), file.id);
         let requests = number_of_requests(&mounted.sent());
         // Some minutes, with growing pauses, each with a new session.
         assert!((1..250).contains(&requests), "{requests} requests");
-        way.repair();
+        server.obey();
         world.seconds(100);
         assert!(ops::getattr(&mounted.client.op(&root()), file.id).is_ok(), "it recovers");
         result.unwrap_err()
@@ -343,25 +253,22 @@ fn a_server_that_breaks_the_protocol_causes_errors_and_no_loop() {
     assert_eq!(attempt(Box::new(|reply| set_word(reply, 19, u32::MAX))), Errno::IO);
     // An unknown status, and a session that is never known.
     assert_eq!(attempt(Box::new(|reply| set_word(reply, 0, 4_000_000))), Errno::IO);
-    assert_eq!(attempt(Box::new(|reply| *reply = refused(BADSESSION))), Errno::IO);
+    assert_eq!(attempt(Box::new(|reply| *reply = refused(op::SEQUENCE, status::BADSESSION))), Errno::IO);
 }
 
-const BIND_CONN_TO_SESSION: u32 = 41;
 const CB_PATH_DOWN: u32 = 1;
 
 /// A server that cannot call the client until a connection is bound.
-fn unbound(way: &Way) {
+fn unbound(server: &ScriptedServer) {
     let is_bound = AtomicBool::new(false);
-    way.spoil(move |reply| {
-        let mut reply = reply?;
+    server.spoil(move |reply| {
         let word = |at: usize| reply.get(4 * at..).and_then(|rest| rest.first_chunk().copied());
         match word(3).map(u32::from_be_bytes) {
-            Some(BIND_CONN_TO_SESSION) => is_bound.store(true, Relaxed),
+            Some(op::BIND_CONN_TO_SESSION) => is_bound.store(true, Relaxed),
             // The status flags of SEQUENCE.
-            _ if !is_bound.load(Relaxed) => set_word(&mut reply, 13, CB_PATH_DOWN),
+            _ if !is_bound.load(Relaxed) => set_word(reply, 13, CB_PATH_DOWN),
             _ => {}
         }
-        Ok(reply)
     });
 }
 
@@ -369,8 +276,8 @@ fn unbound(way: &Way) {
 #[test]
 fn a_connection_is_bound_for_the_servers_calls_as_soon_as_it_is_lost() {
     let world = World::new();
-    let way = Way::new(&world);
-    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
+    let server = ScriptedServer::new(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
     let top = mounted.client.root();
     let change = || {
         ops::setattr(&mounted.client.op(&root()), top, &SetAttributes::with_mode(0o777)).unwrap();
@@ -380,19 +287,16 @@ fn a_connection_is_bound_for_the_servers_calls_as_soon_as_it_is_lost() {
     let bound = "NFSv4.SETATTR 1 NFSv4.BIND_CONN_TO_SESSION 1";
     // Within the first lease, and again.
     for _ in 0..2 {
-        way.replacements.fetch_add(1, Relaxed);
-        unbound(&way);
+        server.replacements.fetch_add(1, Relaxed);
+        unbound(&server);
         assert_eq!(change(), bound);
         assert_eq!(change(), "NFSv4.SETATTR 1");
     }
     // A server that says so without a loss is asked once in a lease.
-    way.spoil(|reply| {
-        reply.map(|mut reply| {
-            if reply.len() > 4 * 13 {
-                set_word(&mut reply, 13, CB_PATH_DOWN);
-            }
-            reply
-        })
+    server.spoil(|reply| {
+        if reply.len() > 4 * 13 {
+            set_word(reply, 13, CB_PATH_DOWN);
+        }
     });
     assert_eq!(change(), "NFSv4.SETATTR 1");
     world.seconds(90);
@@ -411,8 +315,8 @@ impl ReadTarget for Nowhere {
 #[test]
 fn a_connection_is_bound_although_all_replies_are_consumed() {
     let world = World::new();
-    let way = Way::new(&world);
-    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
+    let server = ScriptedServer::new(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
     let made = world.mount_v4_over(CacheOptions::default(), "two", world.way());
     made.put(&root(), made.client.root(), "file", 0o644, &[7; 1 << 20]);
     let found = mounted.lookup(&root(), mounted.client.root(), "file").unwrap();
@@ -422,34 +326,26 @@ fn a_connection_is_bound_although_all_replies_are_consumed() {
     let read = || ops::read_to(&mounted.client.op(&root()), &opened, 0, 65_536, &target).unwrap();
     read();
     mounted.sent();
-    unbound(&way);
-    way.has_sinks.store(true, Relaxed);
+    unbound(&server);
+    server.has_sinks.store(true, Relaxed);
     read();
-    assert_eq!(way.consumed.load(Relaxed), 1);
+    assert_eq!(server.consumed.load(Relaxed), 1);
     assert!(mounted.sent().contains("NFSv4.BIND_CONN_TO_SESSION 1"));
 }
-
-/// The words of the header and of SEQUENCE.
-pub(crate) const HEAD: usize = 14;
-const GRACE: u32 = 10_013;
-const PUTFH: u32 = 22;
-const OPEN: u32 = 18;
 
 /// How long a look-up takes whose PUTFH is refused `count` times with `status`.
 fn lookup_refused(status: u32, count: u32) -> Duration {
     let world = World::new();
-    let way = Way::new(&world);
-    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
-    let left = AtomicU32::new(count);
-    way.spoil(move |reply| {
-        let mut reply = reply?;
-        if left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+    let server = ScriptedServer::new(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
+    let is_refused = times(count);
+    server.spoil(move |reply| {
+        if is_refused() {
             reply.truncate(4 * HEAD);
-            reply.extend([PUTFH, status].iter().flat_map(|word| word.to_be_bytes()));
-            set_word(&mut reply, 0, status);
-            set_word(&mut reply, 2, 2);
+            reply.extend(bytes(&[op::PUTFH, status]));
+            set_word(reply, 0, status);
+            set_word(reply, 2, 2);
         }
-        Ok(reply)
     });
     let before = world.clock.passed();
     let found = mounted.lookup(&root(), mounted.client.root(), "name");
@@ -459,38 +355,35 @@ fn lookup_refused(status: u32, count: u32) -> Duration {
 
 #[test]
 fn a_grace_period_of_minutes_is_awaited() {
-    assert!(lookup_refused(GRACE, 1) >= Duration::from_millis(100));
-    assert!(lookup_refused(GRACE, 20) > Duration::from_secs(60));
+    assert!(lookup_refused(status::GRACE, 1) >= Duration::from_millis(100));
+    assert!(lookup_refused(status::GRACE, 20) > Duration::from_secs(60));
 }
 
 /// A recall takes a round trip or two, a tape minutes.
 #[test]
 fn a_request_that_waits_for_a_recall_is_repeated_at_once_and_one_for_a_tape_rarely() {
-    let once = lookup_refused(DELAY, 1);
+    let once = lookup_refused(status::DELAY, 1);
     assert!(once >= Duration::from_millis(1) && once < Duration::from_millis(10), "{once:?}");
-    assert!(lookup_refused(DELAY, 20) > Duration::from_secs(40));
+    assert!(lookup_refused(status::DELAY, 20) > Duration::from_secs(40));
 }
 
 // SEMANTICS: sessions-6.
 #[test]
 fn a_stateid_that_is_never_right_causes_an_error_and_no_loop() {
     let world = World::new();
-    let way = Way::new(&world);
-    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
+    let server = ScriptedServer::new(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
     let file = mounted.put(&root(), mounted.client.root(), "file", 0o644, b"x");
     // Its CLOSE is piggybacked on this.
     let _ = mounted.lookup(&root(), mounted.client.root(), "none");
-    way.spoil(|reply| {
-        reply.map(|mut reply| {
-            let word = |at: usize| reply.get(4 * at..4 * at + 4).map(|word| word.to_vec());
-            let opened = (HEAD..reply.len() / 4).find(|at| {
-                word(*at) == Some(OPEN.to_be_bytes().to_vec()) && word(at + 1) == Some(vec![0; 4])
-            });
-            if let Some(at) = opened {
-                set_word(&mut reply, at + 3, 0x5bad_5bad);
-            }
-            reply
-        })
+    server.spoil(|reply| {
+        let word = |at: usize| reply.get(4 * at..4 * at + 4).map(|word| word.to_vec());
+        let opened = (HEAD..reply.len() / 4).find(|at| {
+            word(*at) == Some(op::OPEN.to_be_bytes().to_vec()) && word(at + 1) == Some(vec![0; 4])
+        });
+        if let Some(at) = opened {
+            set_word(reply, at + 3, 0x5bad_5bad);
+        }
     });
     let opened = ops::open(&mounted.client.op(&root()), file.id, OpenFlags::writing()).unwrap().file;
     ops::write(&mounted.client.op(&root()), &opened, 0, b"y").unwrap();
@@ -498,7 +391,7 @@ fn a_stateid_that_is_never_right_causes_an_error_and_no_loop() {
     assert_eq!(ops::fsync(&mounted.client.op(&root()), &opened, false), Err(Errno::IO));
     let sent = mounted.sent();
     assert!((2..100).contains(&number_of_requests(&sent)), "{sent}");
-    way.repair();
+    server.obey();
     ops::close(&mounted.client.op(&root()), &opened).unwrap();
     assert_eq!(mounted.cat(&root(), file.id), Ok(b"x".to_vec()));
 }
@@ -514,12 +407,8 @@ fn a_session_that_shrinks_to_one_slot_is_used_by_all() {
     server.script(move |asked| {
         // Of SEQUENCE.
         used.lock().push(asked.words[9]);
-        let mut reply = asked.execute();
-        if let Ok(reply) = &mut reply {
-            // The target of the highest slot.
-            set_word(reply, 12, 0);
-        }
-        Some(reply)
+        // The target of the highest slot.
+        Some(asked.spoil(|reply| set_word(reply, 12, 0)))
     });
     world.seconds(100);
     assert!(ops::getattr(&mounted.client.op(&root()), file.id).is_ok());
@@ -541,17 +430,14 @@ fn a_session_that_shrinks_to_one_slot_is_used_by_all() {
 #[test]
 fn an_interrupted_request_leaves_its_slot_in_doubt_until_a_sequence_settles_it() {
     let world = World::new();
-    let way = Way::new(&world);
-    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
+    let server = ScriptedServer::new(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
     let top = mounted.client.root();
     let op = || mounted.client.op(&root());
     mounted.sent();
     // The server has executed it, and nobody learns that.
-    let is_first = AtomicBool::new(true);
-    way.spoil(move |reply| match is_first.swap(false, Relaxed) {
-        true => reply.and(Err(CallError::Interrupted)),
-        false => reply,
-    });
+    let is_first = times(1);
+    server.script(move |asked| is_first().then(|| asked.execute().and(Err(CallError::Interrupted))));
     assert_eq!(ops::mkdir(&op(), top, b"d", 0o755).unwrap_err(), Errno::INTR);
     assert_eq!(mounted.sent(), "NFSv4.CREATE 1 NFSv4.SEQUENCE 1");
     assert!(mounted.lookup(&root(), top, "d").is_ok());

@@ -17,17 +17,18 @@ use curt_client::{
 };
 use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
-use curt_rpc::client::CallError;
+use curt_rpc::client::{CallError, RecoveryMode, Transport};
 use rustix::io::Errno;
 
 use crate::{
-    delegations::{Timers, delegated_many},
-    scripted_server::{ScriptedRequest, ScriptedServer, bytes, op, refused, set_word},
-    world::{BenchMount, REQUEST, World, root, user},
+    delegations::{delegated_many, mounted_on_timers},
+    scripted_server::{ScriptedRequest, ScriptedServer, bytes, op, refused, set_word, status},
+    world::{BenchMount, REQUEST, V4Setup, World, root, user},
 };
 
 pub(crate) fn mounted(world: &World, server: &Arc<ScriptedServer>) -> BenchMount {
-    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<ScriptedServer>::clone(server));
+    let way = Arc::<ScriptedServer>::clone(server);
+    let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &server.callbacks);
     mounted.sent();
     mounted
 }
@@ -148,22 +149,6 @@ fn a_restarted_server_recognises_an_exclusive_creation_and_whose_it_is() {
     assert_eq!(bed.restart_at(op::OPEN, false, create(b"theirs")), Err(Errno::EXIST));
 }
 
-/// The errors that a server returns.
-mod status {
-    pub(super) const INVAL: u32 = 22;
-    pub(super) const NOSPC: u32 = 28;
-    pub(super) const SERVERFAULT: u32 = 10_006;
-    pub(super) const DELAY: u32 = 10_008;
-    pub(super) const CLID_INUSE: u32 = 10_017;
-    pub(super) const ADMIN_REVOKED: u32 = 10_047;
-    pub(super) const BADSESSION: u32 = 10_052;
-    pub(super) const NO_GRACE: u32 = 10_033;
-    pub(super) const RECLAIM_CONFLICT: u32 = 10_035;
-    pub(super) const SEQ_MISORDERED: u32 = 10_063;
-    pub(super) const REQ_TOO_BIG: u32 = 10_065;
-    pub(super) const REP_TOO_BIG: u32 = 10_066;
-}
-
 /// The words of a reply that are changed.
 mod word {
     /// The slot, in the result of SEQUENCE.
@@ -208,12 +193,11 @@ fn a_request_that_the_server_still_executes_delays_only_who_has_no_other_slot() 
             }
             give_up(asked).or_else(|| {
                 has_one_slot.then(|| {
-                    asked.execute().map(|mut reply| {
+                    asked.spoil(|reply| {
                         // SEQUENCE may be refused.
                         if reply.len() > 4 * word::TARGET_SLOT {
-                            set_word(&mut reply, word::TARGET_SLOT, 0);
+                            set_word(reply, word::TARGET_SLOT, 0);
                         }
-                        reply
                     })
                 })
             })
@@ -255,7 +239,10 @@ fn a_server_that_delays_a_client_or_its_session_is_awaited() {
 fn mounted_as(world: &World, server: &Arc<ScriptedServer>, is_soft: bool) -> BenchMount {
     match is_soft {
         false => mounted(world, server),
-        true => world.mount_v4_soft("one", Arc::<ScriptedServer>::clone(server)),
+        true => {
+            let transport = Some(Arc::<ScriptedServer>::clone(server) as Arc<dyn Transport>);
+            world.mount_v4_as(V4Setup { transport, recovery: RecoveryMode::Soft, ..V4Setup::default() })
+        }
     }
 }
 
@@ -327,12 +314,8 @@ fn a_write_is_sent_again_if_the_server_answers_for_another_slot() {
     let mounted = mounted(&world, &server);
     let is_first = times(1);
     server.script(move |asked| {
-        (asked.main() == op::WRITE && is_first()).then(|| {
-            asked.execute().map(|mut reply| {
-                set_word(&mut reply, word::SLOT, 77);
-                reply
-            })
-        })
+        (asked.main() == op::WRITE && is_first())
+            .then(|| asked.spoil(|reply| set_word(reply, word::SLOT, 77)))
     });
     assert_eq!(write_one(&mounted), Ok(()));
 }
@@ -343,12 +326,11 @@ pub(crate) fn limit_session(
 ) -> impl Fn(&ScriptedRequest<'_>) -> Option<Result<Vec<u8>, CallError>> {
     move |asked| {
         (asked.main() == op::CREATE_SESSION).then(|| {
-            asked.execute().map(|mut reply| {
+            asked.spoil(|reply| {
                 // It may be refused.
                 if reply.len() > 4 * word::OPERATIONS_MAX {
-                    limits.iter().for_each(|(at, limit)| set_word(&mut reply, *at, *limit));
+                    limits.iter().for_each(|(at, limit)| set_word(reply, *at, *limit));
                 }
-                reply
             })
         })
     }
@@ -360,19 +342,13 @@ fn a_session_of_few_operations_closes_what_was_opened() {
     let world = World::new();
     let server = ScriptedServer::new(&world);
     server.script(limit_session(&[(word::OPERATIONS_MAX, 11)]));
-    let timers = Arc::new(Timers::default());
-    let (way, background) = (Arc::<ScriptedServer>::clone(&server), Arc::<Timers>::clone(&timers));
-    let mounted = world.mount_v4_calling_on(CacheOptions::default(), way, &Callbacks::default(), background);
+    let (mounted, timers) = mounted_on_timers(&world, &server);
     mounted.put(&root(), mounted.client.root(), "file", 0o644, b"x");
-    let closes = Arc::new(AtomicU32::new(0));
-    let counted = Arc::clone(&closes);
-    server.script(move |asked| {
-        counted.fetch_add(u32::from(asked.does(op::CLOSE)), Relaxed);
-        None
-    });
+    server.obey();
+    assert_eq!(server.executed(op::CLOSE), 0);
     mounted.sent();
     timers.pass(Duration::from_secs(1));
-    assert_eq!(closes.load(Relaxed), 1);
+    assert_eq!(server.executed(op::CLOSE), 1);
     assert_eq!(mounted.sent(), "NFSv4.SEQUENCE 1");
 }
 
@@ -381,11 +357,9 @@ fn a_session_of_few_operations_closes_what_was_opened() {
 fn a_session_of_few_operations_returns_all_delegations_at_once() {
     let world = World::new();
     world.serve_callbacks();
-    let callbacks = Callbacks::default();
-    let server = ScriptedServer::over(world.way_with(&callbacks));
+    let server = ScriptedServer::calling_back(&world);
     server.script(limit_session(&[(word::OPERATIONS_MAX, 16)]));
-    let way = Arc::<ScriptedServer>::clone(&server);
-    let mounted = world.mount_v4_calling(CacheOptions::default(), "one", way, &callbacks);
+    let mounted = mounted(&world, &server);
     let names: Vec<String> = (0..400).map(|number| format!("f{number}")).collect();
     delegated_many(&world, &mounted, &names);
     mounted.client.set_options(CacheOptions { delegations: false, ..CacheOptions::default() });
@@ -538,8 +512,6 @@ fn refuse_readdir(asked: &ScriptedRequest<'_>, at: usize, status: u32) -> Result
 
 #[test]
 fn a_listing_whose_cookies_change_has_all_names_or_fails_and_ends() {
-    const NOT_SAME: u32 = 10_027;
-    const BAD_COOKIE: u32 = 10_003;
     let world = World::new();
     let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
     let all: Vec<_> = (0..1500_u32).map(|number| format!("{number:0250}").into_bytes()).collect();
@@ -547,10 +519,10 @@ fn a_listing_whose_cookies_change_has_all_names_or_fails_and_ends() {
         ops::make_file(&maker.client.op(&root()), maker.client.root(), name, 0o644).unwrap();
     }
     for continuation in [
-        Continuation::RefusedOnce(NOT_SAME),
-        Continuation::RefusedOnce(BAD_COOKIE),
-        Continuation::Refused(NOT_SAME),
-        Continuation::Refused(BAD_COOKIE),
+        Continuation::RefusedOnce(status::NOT_SAME),
+        Continuation::RefusedOnce(status::BAD_COOKIE),
+        Continuation::Refused(status::NOT_SAME),
+        Continuation::Refused(status::BAD_COOKIE),
         Continuation::Repeated,
         Continuation::RepeatedAlways,
     ] {
@@ -677,15 +649,11 @@ fn what_an_interrupted_read_has_opened_is_closed() {
     server.script(give_up_next(op::OPEN));
     assert_eq!(ops::read(&op(), &opened, 0, 9).map(drop), Err(Errno::INTR));
     ops::close(&op(), &opened).unwrap();
-    let closes = Arc::new(AtomicU32::new(0));
-    let counted = Arc::clone(&closes);
-    server.script(move |asked| {
-        counted.fetch_add(u32::from(asked.does(op::CLOSE)), Relaxed);
-        None
-    });
+    server.obey();
+    assert_eq!(server.executed(op::CLOSE), 0);
     world.seconds(2);
     statfs(&world, &mounted).unwrap();
-    assert_eq!(closes.load(Relaxed), 1);
+    assert_eq!(server.executed(op::CLOSE), 1);
 }
 
 // SEMANTICS: sessions-6.
@@ -734,12 +702,7 @@ fn a_server_that_goes_on_reporting_revoked_states_is_asked_twice_in_a_lease() {
     let flags = OpenFlags::writing();
     let (_, opened) =
         ops::create(&mounted.client.op(&root()), mounted.client.root(), b"file", 0o644, flags).unwrap();
-    server.script(|asked| {
-        Some(asked.execute().map(|mut reply| {
-            set_word(&mut reply, word::FLAGS, ADMIN_STATE_REVOKED);
-            reply
-        }))
-    });
+    server.spoil(|reply| set_word(reply, word::FLAGS, ADMIN_STATE_REVOKED));
     mounted.sent();
     for _ in 0..40 {
         assert_eq!(statfs(&world, &mounted), Ok(()));
@@ -774,11 +737,10 @@ fn the_lease_of_a_restarted_server_counts() {
     let mounted = mounted(&world, &server);
     server.script(|asked| {
         (asked.main() == op::RECLAIM_COMPLETE).then(|| {
-            asked.execute().map(|mut reply| {
+            asked.spoil(|reply| {
                 // The last value.
                 let words = reply.len() / 4;
-                set_word(&mut reply, words - 1, 15);
-                reply
+                set_word(reply, words - 1, 15);
             })
         })
     });
@@ -800,7 +762,7 @@ fn an_open_whose_access_is_delayed_asks_for_that_alone() {
     let is_first = times(1);
     server.script(move |asked| {
         (asked.main() == op::OPEN && is_first()).then(|| {
-            asked.execute().map(|mut reply| {
+            asked.spoil(|reply| {
                 let word = |at: usize| reply[4 * at..4 * at + 4].try_into().map(u32::from_be_bytes).unwrap();
                 let open = 2 + (14..).find(|at| (word(*at), word(at + 1)) == (op::OPEN, 0)).unwrap();
                 // The stateid, the change of the directory and flags; the attributes set; the kind
@@ -810,9 +772,8 @@ fn an_open_whose_access_is_delayed_asks_for_that_alone() {
                 let piggybacked = word(2);
                 reply.truncate(4 * end);
                 reply.extend(bytes(&[op::ACCESS, status::DELAY]));
-                set_word(&mut reply, 0, status::DELAY);
-                set_word(&mut reply, 2, piggybacked.min(4));
-                reply
+                set_word(reply, 0, status::DELAY);
+                set_word(reply, 2, piggybacked.min(4));
             })
         })
     });
@@ -832,24 +793,15 @@ fn a_restarted_server_that_has_kept_the_session_gets_the_opens_again() {
     let flags = OpenFlags::writing();
     let op = || mounted.client.op(&root());
     let (_, opened) = ops::create(&op(), mounted.client.root(), b"file", 0o644, flags).unwrap();
-    let (is_first, opens) = (times(1), Arc::new(AtomicU32::new(0)));
-    let counted = Arc::clone(&opens);
+    let (is_first, opened_before) = (times(1), server.executed(op::OPEN));
     server.script(move |asked| {
-        if asked.main() == op::OPEN {
-            counted.fetch_add(1, Relaxed);
-        }
-        is_first().then(|| {
-            asked.execute().map(|mut reply| {
-                set_word(&mut reply, word::FLAGS, RESTART_RECLAIM_NEEDED);
-                reply
-            })
-        })
+        is_first().then(|| asked.spoil(|reply| set_word(reply, word::FLAGS, RESTART_RECLAIM_NEEDED)))
     });
     assert_eq!(statfs(&world, &mounted), Ok(()));
     mounted.sent();
     assert_eq!(statfs(&world, &mounted), Ok(()));
     assert!(mounted.sent().contains("NFSv4.RECLAIM_COMPLETE 1"));
-    assert_eq!(opens.load(Relaxed), 1, "the open is reclaimed before");
+    assert_eq!(server.executed(op::OPEN), opened_before + 1, "the open is reclaimed before");
     ops::write(&op(), &opened.file, 0, b"x").unwrap();
     assert_eq!(ops::fsync(&op(), &opened.file, false), Ok(()));
 }
@@ -953,7 +905,6 @@ fn many_opens_are_reclaimed_in_few_requests_and_a_refusal_concerns_one_file() {
 // SEMANTICS: sessions-7.
 #[test]
 fn data_are_written_although_another_process_may_not_read_the_file_any_more() {
-    const ACCESS: u32 = 13;
     let world = World::new();
     let server = ScriptedServer::new(&world);
     let sloppy = CacheOptions { sloppy_open: Duration::from_secs(3), ..CacheOptions::default() };
@@ -967,8 +918,8 @@ fn data_are_written_although_another_process_may_not_read_the_file_any_more() {
     let only_writes = OpenFlags { read: false, ..OpenFlags::writing() };
     let writer = ops::open(&op(), file, only_writes).unwrap().file;
     server.script(|asked| {
-        let results = [op::PUTFH, 0, op::OPEN, ACCESS];
-        (asked.main() == op::OPEN).then(|| asked.answer(2, ACCESS, &results))
+        let results = [op::PUTFH, 0, op::OPEN, status::ACCESS];
+        (asked.main() == op::OPEN).then(|| asked.answer(2, status::ACCESS, &results))
     });
     ops::write(&op(), &writer, 0, b"y").unwrap();
     assert_eq!(ops::fsync(&op(), &writer, false), Ok(()));

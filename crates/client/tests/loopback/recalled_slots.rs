@@ -8,20 +8,17 @@ use std::{
     time::Duration,
 };
 
-use curt_client::{ops, protocol::v4::mounting::Callbacks};
-use curt_policy::CacheOptions;
+use curt_client::ops;
 use curt_rpc::client::CallError;
 use rustix::io::Errno;
 
 use crate::{
-    delegations::Timers,
+    delegations::mounted_on_timers,
     nfs4_faults::{statfs, times},
-    scripted_server::{ScriptedServer, op, refused, set_word},
+    scripted_server::{ScriptedServer, op, refused, set_word, status},
     world::{BenchMount, World, root},
 };
 
-const DELAY: u32 = 10_008;
-const BADSLOT: u32 = 10_053;
 /// The word of a request that has the slot, and those of a reply that have the highest slot that
 /// the server accepts, and the highest that it wants to be used.
 const ASKED_SLOT: usize = 9;
@@ -33,11 +30,8 @@ const TARGET_SLOT: usize = 12;
 fn an_interrupted_request_in_a_slot_that_is_recalled_costs_no_session() {
     let world = World::new();
     let server = ScriptedServer::new(&world);
-    let timers = Arc::new(Timers::default());
-    let (way, background) = (Arc::<ScriptedServer>::clone(&server), Arc::<Timers>::clone(&timers));
-    let mounted = world.mount_v4_calling_on(CacheOptions::default(), way, &Callbacks::default(), background);
+    let (mounted, timers) = mounted_on_timers(&world, &server);
     let mounted = Arc::new(mounted);
-    mounted.sent();
     let (is_first, is_interrupted, is_executing) = (times(1), times(1), times(1));
     let user: Weak<BenchMount> = Arc::downgrade(&mounted);
     let (outcome, high) = (Arc::new(OnceLock::new()), Arc::new(AtomicU32::new(0)));
@@ -52,10 +46,10 @@ fn an_interrupted_request_in_a_slot_that_is_recalled_costs_no_session() {
             }
             // The server still executes it when the client asks first.
             if is_executing() {
-                return Some(Ok(refused(op::SEQUENCE, DELAY)));
+                return Some(Ok(refused(op::SEQUENCE, status::DELAY)));
             }
             used.fetch_add(1, Relaxed);
-            return Some(Ok(refused(op::SEQUENCE, BADSLOT)));
+            return Some(Ok(refused(op::SEQUENCE, status::BADSLOT)));
         }
         if is_first() {
             // Another request is sent meanwhile.
@@ -63,10 +57,9 @@ fn an_interrupted_request_in_a_slot_that_is_recalled_costs_no_session() {
             let made = ops::mkdir(&user.client.op(&root()), user.client.root(), b"d", 0o755);
             interrupted.set(made.map(drop)).unwrap();
         }
-        Some(asked.execute().map(|mut reply| {
-            set_word(&mut reply, HIGHEST_SLOT, 0);
-            set_word(&mut reply, TARGET_SLOT, 0);
-            reply
+        Some(asked.spoil(|reply| {
+            set_word(reply, HIGHEST_SLOT, 0);
+            set_word(reply, TARGET_SLOT, 0);
         }))
     });
     assert_eq!(statfs(&world, &mounted), Ok(()));

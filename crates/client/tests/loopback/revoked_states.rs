@@ -1,21 +1,14 @@
 //! States of NFSv4.1 that the server has revoked: it is told that the client knows.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering::Relaxed},
-};
-
 use curt_client::{OpenFlags, ops};
 use curt_rpc::client::CallError;
 
 use crate::{
     nfs4_faults::{mounted, statfs, times},
-    scripted_server::{ScriptedServer, op, refused, set_word},
+    scripted_server::{ScriptedServer, op, refused, set_word, status},
     world::{World, root},
 };
 
-const ADMIN_REVOKED: u32 = 10_047;
-const BADSESSION: u32 = 10_052;
 /// A status flag of SEQUENCE, and the word of a reply that has them.
 const ADMIN_STATE_REVOKED: u32 = 0x20;
 const FLAGS: usize = 13;
@@ -29,23 +22,19 @@ fn a_revoked_open_is_freed_by_another_if_the_first_is_interrupted_or_the_session
         let mounted = mounted(&world, &server);
         mounted.put(&root(), mounted.client.root(), "file", 0o644, b"x");
         world.seconds(2);
-        let results = [op::PUTFH, 0, op::CLOSE, ADMIN_REVOKED];
-        let (is_first, frees) = (times(1), Arc::new(AtomicU32::new(0)));
-        let count = Arc::clone(&frees);
+        let results = [op::PUTFH, 0, op::CLOSE, status::ADMIN_REVOKED];
+        let is_first = times(1);
         server.script(move |asked| match asked.main() {
-            op::FREE_STATEID => {
-                count.fetch_add(1, Relaxed);
-                is_first().then(|| match is_interrupted {
-                    true => Err(CallError::Interrupted),
-                    false => Ok(refused(op::SEQUENCE, BADSESSION)),
-                })
-            }
-            _ => asked.does(op::CLOSE).then(|| asked.answer(2, ADMIN_REVOKED, &results)),
+            op::FREE_STATEID => is_first().then(|| match is_interrupted {
+                true => Err(CallError::Interrupted),
+                false => Ok(refused(op::SEQUENCE, status::BADSESSION)),
+            }),
+            _ => asked.does(op::CLOSE).then(|| asked.answer(2, status::ADMIN_REVOKED, &results)),
         });
         for _ in 0..3 {
             let _ = statfs(&world, &mounted);
         }
-        assert_eq!(frees.load(Relaxed), 2, "is interrupted: {is_interrupted}");
+        assert_eq!(server.executed(op::FREE_STATEID), 1, "the second; is interrupted: {is_interrupted}");
     }
 }
 
@@ -58,25 +47,16 @@ fn an_open_that_was_found_revoked_is_kept_until_it_is_freed() {
     let flags = OpenFlags::writing();
     let (_, opened) =
         ops::create(&mounted.client.op(&root()), mounted.client.root(), b"file", 0o644, flags).unwrap();
-    let (has_revoked, is_lost, frees) = (times(1), times(1), Arc::new(AtomicU32::new(0)));
-    let count = Arc::clone(&frees);
+    let (has_revoked, is_lost) = (times(1), times(1));
     server.script(move |asked| match asked.main() {
-        op::TEST_STATEID => Some(asked.answer(1, 0, &[op::TEST_STATEID, 0, 1, ADMIN_REVOKED])),
-        op::FREE_STATEID => {
-            count.fetch_add(1, Relaxed);
-            is_lost().then(|| Ok(refused(op::SEQUENCE, BADSESSION)))
-        }
-        _ => has_revoked().then(|| {
-            asked.execute().map(|mut reply| {
-                set_word(&mut reply, FLAGS, ADMIN_STATE_REVOKED);
-                reply
-            })
-        }),
+        op::TEST_STATEID => Some(asked.answer(1, 0, &[op::TEST_STATEID, 0, 1, status::ADMIN_REVOKED])),
+        op::FREE_STATEID => is_lost().then(|| Ok(refused(op::SEQUENCE, status::BADSESSION))),
+        _ => has_revoked().then(|| asked.spoil(|reply| set_word(reply, FLAGS, ADMIN_STATE_REVOKED))),
     });
     for _ in 0..3 {
         assert_eq!(statfs(&world, &mounted), Ok(()));
     }
-    assert_eq!(frees.load(Relaxed), 2);
+    assert_eq!(server.executed(op::FREE_STATEID), 1, "the second");
     server.obey();
     ops::write(&mounted.client.op(&root()), &opened.file, 0, b"x").unwrap();
     assert_eq!(ops::fsync(&mounted.client.op(&root()), &opened.file, false), Ok(()), "it is opened again");

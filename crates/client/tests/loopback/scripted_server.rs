@@ -1,8 +1,16 @@
 //! A server of NFSv4.1 whose replies a test replaces.
 
-use std::{cell::Cell, sync::Arc, time::Duration};
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
-use curt_rpc::client::{CallError, CallReply, CallStatistics, Interrupt, RpcRequest, Transport};
+use curt_client::protocol::v4::mounting::Callbacks;
+use curt_rpc::client::{CallError, CallReply, CallStatistics, Interrupt, ReplySink, RpcRequest, Transport};
 use curt_xdr::Encode;
 use parking_lot::Mutex;
 
@@ -19,13 +27,16 @@ pub(crate) mod op {
     pub(crate) const LOCK: u32 = 12;
     pub(crate) const LOCKU: u32 = 14;
     pub(crate) const LOOKUP: u32 = 15;
+    pub(crate) const NVERIFY: u32 = 17;
     pub(crate) const OPEN: u32 = 18;
     pub(crate) const PUTFH: u32 = 22;
     pub(crate) const READDIR: u32 = 26;
     pub(crate) const REMOVE: u32 = 28;
     pub(crate) const RENAME: u32 = 29;
+    pub(crate) const SAVEFH: u32 = 32;
     pub(crate) const SETATTR: u32 = 34;
     pub(crate) const WRITE: u32 = 38;
+    pub(crate) const BIND_CONN_TO_SESSION: u32 = 41;
     pub(crate) const EXCHANGE_ID: u32 = 42;
     pub(crate) const CREATE_SESSION: u32 = 43;
     pub(crate) const DESTROY_SESSION: u32 = 44;
@@ -36,6 +47,35 @@ pub(crate) mod op {
     pub(crate) const RECLAIM_COMPLETE: u32 = 58;
 }
 
+/// The numbers of errors.
+pub(crate) mod status {
+    pub(crate) const ACCESS: u32 = 13;
+    pub(crate) const INVAL: u32 = 22;
+    pub(crate) const NOSPC: u32 = 28;
+    pub(crate) const BAD_COOKIE: u32 = 10_003;
+    pub(crate) const NOTSUPP: u32 = 10_004;
+    pub(crate) const SERVERFAULT: u32 = 10_006;
+    pub(crate) const DELAY: u32 = 10_008;
+    pub(crate) const GRACE: u32 = 10_013;
+    pub(crate) const CLID_INUSE: u32 = 10_017;
+    pub(crate) const BAD_STATEID: u32 = 10_025;
+    pub(crate) const NOT_SAME: u32 = 10_027;
+    pub(crate) const NO_GRACE: u32 = 10_033;
+    pub(crate) const RECLAIM_CONFLICT: u32 = 10_035;
+    pub(crate) const LOCKS_HELD: u32 = 10_037;
+    pub(crate) const ADMIN_REVOKED: u32 = 10_047;
+    pub(crate) const BADSESSION: u32 = 10_052;
+    pub(crate) const BADSLOT: u32 = 10_053;
+    pub(crate) const SEQ_MISORDERED: u32 = 10_063;
+    pub(crate) const REQ_TOO_BIG: u32 = 10_065;
+    pub(crate) const REP_TOO_BIG: u32 = 10_066;
+    pub(crate) const REP_TOO_BIG_TO_CACHE: u32 = 10_067;
+    pub(crate) const RETRY_UNCACHED_REP: u32 = 10_068;
+}
+
+/// The words of the header of a reply and of the result of SEQUENCE.
+pub(crate) const HEAD: usize = 14;
+
 /// Decides how the server treats a request; `None`: it executes it.
 type Script = dyn Fn(&ScriptedRequest<'_>) -> Option<Result<Vec<u8>, CallError>> + Send + Sync;
 
@@ -43,6 +83,16 @@ type Script = dyn Fn(&ScriptedRequest<'_>) -> Option<Result<Vec<u8>, CallError>>
 pub(crate) struct ScriptedServer {
     to: Mutex<Arc<dyn Transport>>,
     script: Mutex<Option<Arc<Script>>>,
+    /// By which it can call its client.
+    pub(crate) callbacks: Callbacks,
+    /// The first operations of all compounds that were executed.
+    executed: Mutex<Vec<u32>>,
+    /// Replies are received by sinks.
+    pub(crate) has_sinks: AtomicBool,
+    /// The number of replies that sinks have consumed.
+    pub(crate) consumed: AtomicU32,
+    /// How many lost connections were replaced.
+    pub(crate) replacements: AtomicU64,
 }
 
 /// A request of NFSv4.1.
@@ -80,7 +130,8 @@ pub(crate) fn refused(operation: u32, status: u32) -> Vec<u8> {
     bytes(&[status, 0, 1, operation, status])
 }
 
-/// Replaces a word of a reply.
+/// Replaces a word of a reply: status, length of the tag (0), number of results, then the first
+/// result.
 pub(crate) fn set_word(reply: &mut [u8], word: usize, value: u32) {
     reply[4 * word..4 * word + 4].copy_from_slice(&value.to_be_bytes());
 }
@@ -101,45 +152,39 @@ pub(crate) fn damage_getattr(reply: &mut [u8], number: usize) -> bool {
     at.is_some()
 }
 
-impl ScriptedRequest<'_> {
-    /// The operations up to the first one that does more than to find an object, to describe it, or
-    /// to end a state.
-    fn first_operations(&self) -> Vec<u32> {
-        let words = &self.words;
-        let (mut at, mut operations) = (3, Vec::new());
-        for _ in 0..words[2] {
-            let operation = words[at];
-            operations.push(operation);
-            at += 1;
-            let opaque = |at: usize| 1 + usize::try_from(words[at]).unwrap().div_ceil(4);
-            let bitmap = |at: usize| 1 + usize::try_from(words[at]).unwrap();
-            at += match operation {
-                op::SEQUENCE => 8,
-                op::PUTFH | op::LOOKUP => opaque(at),
-                10 | 24 | 31 | 32 => 0,
-                9 => bitmap(at),
-                17 | 37 => bitmap(at) + opaque(at + bitmap(at)),
-                op::CLOSE => 5,
-                op::DELEGRETURN => 4,
-                _ => break,
-            };
-        }
-        operations
+/// The operations of a compound up to the first one that does more than to find an object, to
+/// describe it, or to end a state.
+fn first_operations(words: &[u32]) -> Vec<u32> {
+    let (mut at, mut operations) = (3, Vec::new());
+    for _ in 0..words[2] {
+        let operation = words[at];
+        operations.push(operation);
+        at += 1;
+        let opaque = |at: usize| 1 + usize::try_from(words[at]).unwrap().div_ceil(4);
+        let bitmap = |at: usize| 1 + usize::try_from(words[at]).unwrap();
+        at += match operation {
+            op::SEQUENCE => 8,
+            op::PUTFH | op::LOOKUP => opaque(at),
+            10 | 24 | 31 | op::SAVEFH => 0,
+            op::GETATTR => bitmap(at),
+            op::NVERIFY | 37 => bitmap(at) + opaque(at + bitmap(at)),
+            op::CLOSE => 5,
+            op::DELEGRETURN => 4,
+            _ => break,
+        };
     }
+    operations
+}
 
-    /// The last of these.
+impl ScriptedRequest<'_> {
+    /// The last of the first operations.
     pub(crate) fn main(&self) -> u32 {
-        self.first_operations().last().copied().unwrap_or(0)
+        first_operations(&self.words).last().copied().unwrap_or(0)
     }
 
     /// Whether this operation is among them.
     pub(crate) fn does(&self, operation: u32) -> bool {
-        self.first_operations().contains(&operation)
-    }
-
-    /// How often this operation is among them.
-    pub(crate) fn count(&self, operation: u32) -> usize {
-        self.first_operations().iter().filter(|found| **found == operation).count()
+        first_operations(&self.words).contains(&operation)
     }
 
     /// The number of operations.
@@ -149,6 +194,7 @@ impl ScriptedRequest<'_> {
 
     /// The server executes other arguments.
     pub(crate) fn execute_instead(&self, words: &[u32]) -> Result<Vec<u8>, CallError> {
+        self.server.executed.lock().extend(first_operations(words));
         let arguments = &Words(words);
         let request = RpcRequest { arguments, ..*self.request };
         let to = Arc::clone(&self.server.to.lock());
@@ -158,6 +204,13 @@ impl ScriptedRequest<'_> {
     /// The server executes the request.
     pub(crate) fn execute(&self) -> Result<Vec<u8>, CallError> {
         self.execute_instead(&self.words)
+    }
+
+    /// The server executes the request, and its reply is changed.
+    pub(crate) fn spoil(&self, spoil: impl FnOnce(&mut Vec<u8>)) -> Result<Vec<u8>, CallError> {
+        let mut reply = self.execute()?;
+        spoil(&mut reply);
+        Ok(reply)
     }
 
     /// The server executes SEQUENCE, and the other operations have these results.
@@ -178,7 +231,25 @@ impl ScriptedServer {
     }
 
     pub(crate) fn over(to: Arc<dyn Transport>) -> Arc<Self> {
-        Arc::new(Self { to: Mutex::new(to), script: Mutex::new(None) })
+        Self::with(to, Callbacks::default())
+    }
+
+    /// A server that can call its client.
+    pub(crate) fn calling_back(world: &World) -> Arc<Self> {
+        let callbacks = Callbacks::default();
+        Self::with(world.way_with(&callbacks), callbacks)
+    }
+
+    fn with(to: Arc<dyn Transport>, callbacks: Callbacks) -> Arc<Self> {
+        Arc::new(Self {
+            to: Mutex::new(to),
+            script: Mutex::new(None),
+            callbacks,
+            executed: Mutex::default(),
+            has_sinks: AtomicBool::new(false),
+            consumed: AtomicU32::new(0),
+            replacements: AtomicU64::new(0),
+        })
     }
 
     /// Another server is called from now on.
@@ -191,6 +262,16 @@ impl ScriptedServer {
         script: impl Fn(&ScriptedRequest<'_>) -> Option<Result<Vec<u8>, CallError>> + Send + Sync + 'static,
     ) {
         *self.script.lock() = Some(Arc::new(script));
+    }
+
+    /// How many operations of this kind it has executed, among the first ones of each compound.
+    pub(crate) fn executed(&self, operation: u32) -> usize {
+        self.executed.lock().iter().filter(|executed| **executed == operation).count()
+    }
+
+    /// All replies are changed from now on.
+    pub(crate) fn spoil(&self, spoil: impl Fn(&mut Vec<u8>) + Send + Sync + 'static) {
+        self.script(move |asked| Some(asked.spoil(&spoil)));
     }
 
     /// The server executes everything from now on.
@@ -225,5 +306,24 @@ impl Transport for ScriptedServer {
             (statistics.lost, statistics.restarted) = (Some(lost), restarted);
         }
         reply.map(CallReply::from_results)
+    }
+
+    fn call_with_sink(
+        &self,
+        request: &RpcRequest<'_>,
+        interrupt: &Interrupt,
+        statistics: &mut CallStatistics,
+        sink: &Arc<dyn ReplySink>,
+    ) -> Result<CallReply, CallError> {
+        let reply = self.call_with_statistics(request, interrupt, statistics)?;
+        if !self.has_sinks.load(Relaxed) || !sink.consume(reply.results()) {
+            return Ok(reply);
+        }
+        self.consumed.fetch_add(1, Relaxed);
+        Ok(CallReply::consumed())
+    }
+
+    fn replacements(&self) -> u64 {
+        self.replacements.load(Relaxed)
     }
 }

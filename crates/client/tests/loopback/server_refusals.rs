@@ -8,77 +8,23 @@ use std::sync::{
 
 use curt_client::{OpenFlags, ops};
 use curt_policy::CacheOptions;
-use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
-use curt_xdr::Encode;
 use rustix::io::Errno;
 
 use crate::{
-    nfs4::Way,
+    nfs4_faults,
+    scripted_server::{
+        ScriptedServer,
+        op::{self, LOOKUP, NVERIFY, OPEN, PUTFH, SAVEFH},
+        status::{INVAL, NOTSUPP},
+    },
     world::{BenchMount, World, root},
 };
-
-const NOTSUPP: u32 = 10_004;
-const INVAL: u32 = 22;
-
-const SEQUENCE: u32 = 53;
-const LOOKUP: u32 = 15;
-const NVERIFY: u32 = 17;
-const OPEN: u32 = 18;
-const PUTFH: u32 = 22;
-const SAVEFH: u32 = 32;
-
-/// The words of the arguments that precede those behind SEQUENCE.
-const SEQUENCE_WORDS: usize = 12;
 
 /// The operations that have results behind SEQUENCE, and the status of the last one.
 type Refusal = (&'static [u32], u32);
 
 /// Whether a compound with these words is refused.
 type Rule = fn(&[u32]) -> Option<Refusal>;
-
-/// A server that refuses an operation as some do.
-struct Refusing {
-    to: Arc<dyn Transport>,
-    rule: Rule,
-    count: AtomicU32,
-}
-
-struct Raw(Vec<u8>);
-
-impl Encode for Raw {
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.0);
-    }
-}
-
-fn bytes_of(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_be_bytes()).collect()
-}
-
-impl Transport for Refusing {
-    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
-        let mut arguments = Vec::new();
-        request.copy_arguments(&mut arguments);
-        let words: Vec<u32> =
-            arguments.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
-        let refused = (words.get(3) == Some(&SEQUENCE)).then(|| (self.rule)(&words)).flatten();
-        let Some((operations, status)) = refused else { return self.to.call(request, interrupt) };
-        self.count.fetch_add(1, Relaxed);
-        let mut sequence = words[..SEQUENCE_WORDS].to_vec();
-        sequence[2] = 1;
-        let sequence = Raw(bytes_of(&sequence));
-        let reply = self.to.call(&RpcRequest { arguments: &sequence, ..*request }, interrupt)?;
-        let mut reply = reply.results().to_vec();
-        reply[..4].copy_from_slice(&status.to_be_bytes());
-        let count = 1 + u32::try_from(operations.len()).unwrap();
-        reply[8..12].copy_from_slice(&count.to_be_bytes());
-        for (number, operation) in operations.iter().enumerate() {
-            let is_last = number + 1 == operations.len();
-            reply.extend(bytes_of(&[*operation, if is_last { status } else { 0 }]));
-        }
-        Ok(CallReply::from_results(reply))
-    }
-}
 
 /// The words of the first OPEN: from its share access on.
 fn open_words(words: &[u32]) -> Option<&[u32]> {
@@ -156,12 +102,21 @@ fn what_a_server_refuses_is_done_in_another_way_and_not_asked_for_again() {
         maker.put(&root(), top, "old", 0o644, b"old");
         maker.put(&root(), top, "large", 0o644, &[7; 300_000]);
         ops::mkdir(&maker.client.op(&root()), top, b"directory", 0o755).unwrap();
-        let refusing = Arc::new(Refusing { to: world.way(), rule, count: AtomicU32::new(0) });
-        let mounted =
-            world.mount_v4_over(CacheOptions::default(), "one", Arc::<Refusing>::clone(&refusing) as _);
+        let server = ScriptedServer::new(&world);
+        let refusals = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&refusals);
+        server.script(move |asked| {
+            let is_compound = asked.words[3] == op::SEQUENCE;
+            let (operations, status) = is_compound.then(|| rule(&asked.words))??;
+            count.fetch_add(1, Relaxed);
+            let mut results: Vec<u32> = operations.iter().flat_map(|operation| [*operation, 0]).collect();
+            *results.last_mut().unwrap() = status;
+            Some(asked.answer(u32::try_from(operations.len()).unwrap(), status, &results))
+        });
+        let mounted = nfs4_faults::mounted(&world, &server);
         use_all(&mounted);
         // Something else that the first creation has may be meant as well.
-        assert!((1..=2).contains(&refusing.count.load(Relaxed)), "{name}");
+        assert!((1..=2).contains(&refusals.load(Relaxed)), "{name}");
         assert_eq!(mounted.client.server().1, [name]);
         let found = maker.lookup(&root(), top, "two").unwrap();
         assert_eq!(maker.cat(&root(), found.id), Ok(b"new and more".to_vec()), "{name}");
@@ -173,22 +128,20 @@ fn what_a_server_refuses_is_done_in_another_way_and_not_asked_for_again() {
 fn nothing_is_reclaimed_from_a_server_of_another_scope() {
     for is_other_scope in [false, true] {
         let world = World::new();
-        let way = Way::new(&world);
-        let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
+        let server = ScriptedServer::new(&world);
+        let mounted = nfs4_faults::mounted(&world, &server);
         let op = || mounted.client.op(&root());
         let (_, opened) =
             ops::create(&op(), mounted.client.root(), b"file", 0o644, OpenFlags::writing()).unwrap();
         mounted.sent();
-        way.replace(world.way_after_restart());
-        way.spoil(move |reply| {
-            let mut reply = reply?;
+        server.replace(world.way_after_restart());
+        server.spoil(move |reply| {
             let word = |at: usize| reply.get(4 * at..).and_then(|rest| rest.first_chunk().copied());
             // The owner of EXCHANGE_ID's result, and the first byte of the scope behind it.
-            if word(3).map(u32::from_be_bytes) == Some(42) && is_other_scope {
+            if word(3).map(u32::from_be_bytes) == Some(op::EXCHANGE_ID) && is_other_scope {
                 let owner = word(12).map_or(0, u32::from_be_bytes).div_ceil(4) as usize;
                 reply[4 * (14 + owner)] ^= 1;
             }
-            Ok(reply)
         });
         ops::write(&op(), &opened.file, 0, b"late").unwrap();
         assert_eq!(ops::fsync(&op(), &opened.file, false), Ok(()));

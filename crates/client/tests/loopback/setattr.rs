@@ -1,14 +1,8 @@
 //! Attributes that are set while data are unwritten: the requests, their order, and what fails.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
-    },
-    thread,
-};
+use std::{sync::Arc, thread};
 
-use curt_client::{Background, Caller, OpenFile, OpenFlags, ops};
+use curt_client::{Caller, OpenFile, OpenFlags, ops};
 use curt_policy::CacheOptions;
 use curt_rpc::client::Interrupt;
 use curt_types::{SetAttributes, SetTime, Timestamp};
@@ -17,9 +11,10 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
-    nfs4::{BADSESSION, DELAY, HEAD, Way, refused, set_word},
+    nfs4_faults,
+    scripted_server::{HEAD, ScriptedServer, op, refused, set_word, status},
     unwritten::Later,
-    world::{BenchMount, World, root, user},
+    world::{BenchMount, V4Setup, World, root, user},
 };
 
 const THEN: Timestamp = Timestamp::new(1_000_000_000, 5);
@@ -134,17 +129,14 @@ fn data_are_written_although_the_times_are_refused() {
     assert_eq!(other.cat(&root(), file.id), Ok(BYTES.to_vec()));
 }
 
-/// A mount of NFSv4.1 over a [`Way`], with a file that is written and not sent.
-fn written_over(world: &World) -> (Arc<Way>, BenchMount, Arc<OpenFile>) {
-    let way = Way::new(world);
-    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
+/// A mount of NFSv4.1 of a scripted server, with a file that is written and not sent.
+fn written_over(world: &World) -> (Arc<ScriptedServer>, BenchMount, Arc<OpenFile>) {
+    let server = ScriptedServer::new(world);
+    let mounted = nfs4_faults::mounted(world, &server);
     let file = written(&mounted, &root(), "file", BYTES);
     mounted.sent();
-    (way, mounted, file)
+    (server, mounted, file)
 }
-
-const WRITE: u32 = 38;
-const SETATTR: u32 = 34;
 
 /// Where the successful result of an operation begins in a reply, in words.
 fn result_of(reply: &[u8], operation: u32) -> Option<usize> {
@@ -156,14 +148,12 @@ fn result_of(reply: &[u8], operation: u32) -> Option<usize> {
 #[test]
 fn times_are_set_again_after_the_rest_of_a_short_write() {
     let world = World::new();
-    let (way, mounted, file) = written_over(&world);
-    let is_first = AtomicBool::new(true);
-    way.spoil(move |reply| {
-        let mut reply = reply?;
-        if let Some(at) = result_of(&reply, WRITE).filter(|_| is_first.swap(false, Relaxed)) {
-            set_word(&mut reply, at + 2, 3);
+    let (server, mounted, file) = written_over(&world);
+    let is_first = nfs4_faults::times(1);
+    server.spoil(move |reply| {
+        if let Some(at) = result_of(reply, op::WRITE).filter(|_| is_first()) {
+            set_word(reply, at + 2, 3);
         }
-        Ok(reply)
     });
     let stat = ops::setattr_open(&mounted.client.op(&root()), &file, &times()).unwrap();
     assert_eq!((stat.attributes.mtime, mounted.sent().as_str()), (THEN, "NFSv4.WRITE 2"));
@@ -178,13 +168,11 @@ fn times_are_set_again_after_the_rest_of_a_short_write() {
 fn a_write_that_is_said_to_be_longer_or_less_durable_than_asked_for_is_an_error() {
     for (word, value) in [(2, 1000), (2, 0), (3, 0)] {
         let world = World::new();
-        let (way, mounted, file) = written_over(&world);
-        way.spoil(move |reply| {
-            let mut reply = reply?;
-            if let Some(at) = result_of(&reply, WRITE) {
-                set_word(&mut reply, at + word, value);
+        let (server, mounted, file) = written_over(&world);
+        server.spoil(move |reply| {
+            if let Some(at) = result_of(reply, op::WRITE) {
+                set_word(reply, at + word, value);
             }
-            Ok(reply)
         });
         ops::setattr_open(&mounted.client.op(&root()), &file, &times()).unwrap();
         assert_eq!(mounted.sent(), "NFSv4.SETATTR 1 NFSv4.WRITE 1");
@@ -196,21 +184,19 @@ fn a_write_that_is_said_to_be_longer_or_less_durable_than_asked_for_is_an_error(
 #[test]
 fn a_set_of_times_that_the_server_delays_is_repeated_with_its_data() {
     let world = World::new();
-    let (way, mounted, file) = written_over(&world);
-    let left = AtomicU32::new(3);
-    way.spoil(move |reply| {
-        let mut reply = reply?;
-        if let Some(at) = result_of(&reply, SETATTR)
-            && left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
+    let (server, mounted, file) = written_over(&world);
+    let is_delayed = nfs4_faults::times(3);
+    server.spoil(move |reply| {
+        if let Some(at) = result_of(reply, op::SETATTR)
+            && is_delayed()
         {
             // The results end with it.
             reply.truncate(4 * at + 8);
             reply.extend(0_u32.to_be_bytes());
-            set_word(&mut reply, at + 1, DELAY);
-            set_word(&mut reply, 0, DELAY);
-            set_word(&mut reply, 2, 5);
+            set_word(reply, at + 1, status::DELAY);
+            set_word(reply, 0, status::DELAY);
+            set_word(reply, 2, 5);
         }
-        Ok(reply)
     });
     ops::setattr_open(&mounted.client.op(&root()), &file, &times()).unwrap();
     assert_eq!(mounted.sent(), "NFSv4.WRITE 4");
@@ -223,25 +209,23 @@ fn a_set_of_times_that_the_server_delays_is_repeated_with_its_data() {
 fn a_server_that_restarts_before_it_answers_gets_data_and_times_again() {
     for executes in [false, true] {
         let world = World::new();
-        let (way, mounted, file) = written_over(&world);
+        let (server, mounted, file) = written_over(&world);
         if executes {
             // The next server knows nothing of what this one has executed.
-            let (dying, after) = (Arc::downgrade(&way), Mutex::new(Some(world.way_after_restart())));
-            way.spoil(move |reply| {
-                let reply = reply?;
-                let is_write = result_of(&reply, WRITE).is_some();
+            let (dying, after) = (Arc::downgrade(&server), Mutex::new(Some(world.way_after_restart())));
+            server.spoil(move |reply| {
+                let is_write = result_of(reply, op::WRITE).is_some();
                 let next = after.lock().take_if(|_| is_write);
-                if let (Some(next), Some(way)) = (next, dying.upgrade()) {
-                    way.replace(next);
-                    return Ok(refused(BADSESSION));
+                if let (Some(next), Some(server)) = (next, dying.upgrade()) {
+                    server.replace(next);
+                    *reply = refused(op::SEQUENCE, status::BADSESSION);
                 }
-                Ok(reply)
             });
         } else {
-            way.replace(world.way_after_restart());
+            server.replace(world.way_after_restart());
         }
         let stat = ops::setattr_open(&mounted.client.op(&root()), &file, &times()).unwrap();
-        way.repair();
+        server.obey();
         assert_eq!(stat.attributes.mtime, THEN);
         assert!(mounted.sent().contains("NFSv4.EXCHANGE_ID 1"));
         assert_eq!(ops::close(&mounted.client.op(&root()), &file), Ok(()));
@@ -277,7 +261,8 @@ fn while_held(
 fn times_are_never_set_with_the_credential_of_another_writer() {
     let world = World::new();
     let later = Arc::new(Later::default());
-    let mounted = world.mount_v4_in(Arc::<Later>::clone(&later) as Arc<dyn Background>);
+    let background = Arc::<Later>::clone(&later);
+    let mounted = world.mount_v4_as(V4Setup { background, ..V4Setup::default() });
     let file = mounted.put(&root(), mounted.client.root(), "file", 0o666, b"");
     later.run_all();
     let open = |caller: &Caller| {
@@ -301,7 +286,8 @@ fn times_are_never_set_with_the_credential_of_another_writer() {
 fn an_interrupted_set_of_times_loses_no_data() {
     let world = World::new();
     let later = Arc::new(Later::default());
-    let mounted = world.mount_v4_in(Arc::<Later>::clone(&later) as Arc<dyn Background>);
+    let background = Arc::<Later>::clone(&later);
+    let mounted = world.mount_v4_as(V4Setup { background, ..V4Setup::default() });
     let file = written(&mounted, &root(), "file", BYTES);
     let interrupt = Interrupt::new();
     interrupt.raise();

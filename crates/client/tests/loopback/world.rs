@@ -136,6 +136,32 @@ pub(crate) struct World {
     root: FileHandle,
 }
 
+/// How a client of NFSv4.1 is mounted.
+pub(crate) struct V4Setup<'a> {
+    pub(crate) options: ClientOptions,
+    /// The client's name.
+    pub(crate) name: &'a str,
+    /// `None`: one of its own.
+    pub(crate) transport: Option<Arc<dyn Transport>>,
+    pub(crate) callbacks: Callbacks,
+    /// Runs delayed work.
+    pub(crate) background: Arc<dyn Background>,
+    pub(crate) recovery: RecoveryMode,
+}
+
+impl Default for V4Setup<'_> {
+    fn default() -> Self {
+        Self {
+            options: ClientOptions::default(),
+            name: "one",
+            transport: None,
+            callbacks: Callbacks::default(),
+            background: Arc::new(Inline),
+            recovery: RecoveryMode::Hard,
+        }
+    }
+}
+
 /// A client and the requests that it sent.
 pub(crate) struct BenchMount {
     pub(crate) client: Superblock,
@@ -260,7 +286,7 @@ impl World {
         name: &str,
         transport: Arc<dyn Transport>,
     ) -> BenchMount {
-        self.mount_v4_with(ClientOptions { cache, ..ClientOptions::default() }, name, transport)
+        self.mount_v4_calling(cache, name, transport, &Callbacks::default())
     }
 
     /// A client of NFSv4.1 with this name, which the server can call.
@@ -269,7 +295,7 @@ impl World {
         self.mount_v4_calling(cache, name, self.way_with(&callbacks), &callbacks)
     }
 
-    /// Mounts over NFSv4 over a transport of [`Self::way_with`].
+    /// A client of NFSv4.1 over a transport of [`Self::way_with`].
     pub(crate) fn mount_v4_calling(
         &self,
         cache: CacheOptions,
@@ -277,45 +303,12 @@ impl World {
         transport: Arc<dyn Transport>,
         callbacks: &Callbacks,
     ) -> BenchMount {
-        let behaviour = ClientOptions { cache, ..ClientOptions::default() };
-        self.mount_v4_called(behaviour, name, transport, callbacks, Arc::new(Inline))
+        let options = ClientOptions { cache, ..ClientOptions::default() };
+        let (transport, callbacks) = (Some(transport), callbacks.clone());
+        self.mount_v4_as(V4Setup { options, name, transport, callbacks, ..V4Setup::default() })
     }
 
-    /// Mounts over NFSv4 with other options.
-    pub(crate) fn mount_v4_with(
-        &self,
-        behaviour: ClientOptions,
-        name: &str,
-        transport: Arc<dyn Transport>,
-    ) -> BenchMount {
-        self.mount_v4_called(behaviour, name, transport, &Callbacks::default(), Arc::new(Inline))
-    }
-
-    /// A client of NFSv4.1 with an executor for delayed work.
-    pub(crate) fn mount_v4_in(&self, background: Arc<dyn Background>) -> BenchMount {
-        let (behaviour, callbacks) = (ClientOptions::default(), Callbacks::default());
-        self.mount_v4_called(behaviour, "one", self.transport(), &callbacks, background)
-    }
-
-    pub(crate) fn mount_v4_called(
-        &self,
-        behaviour: ClientOptions,
-        name: &str,
-        transport: Arc<dyn Transport>,
-        callbacks: &Callbacks,
-        background: Arc<dyn Background>,
-    ) -> BenchMount {
-        let mounted = self.establish_v4(name, transport, callbacks).unwrap();
-        self.client_of(mounted, &behaviour, background)
-    }
-
-    /// A client of NFSv4.1 all of whose work runs on these threads.
-    pub(crate) fn mount_v4_on(&self, background: Arc<dyn Background>) -> BenchMount {
-        let (transport, callbacks) = (self.transport(), Callbacks::default());
-        self.mount_v4_calling_on(CacheOptions::default(), transport, &callbacks, background)
-    }
-
-    /// Also over a transport of [`Self::way_with`].
+    /// As [`Self::mount_v4_calling`], but with an executor for delayed work.
     pub(crate) fn mount_v4_calling_on(
         &self,
         cache: CacheOptions,
@@ -323,18 +316,18 @@ impl World {
         callbacks: &Callbacks,
         background: Arc<dyn Background>,
     ) -> BenchMount {
-        let mount = Nfs4Mount { background: Arc::clone(&background), ..self.identity_v4("one") };
-        let mounted = v4::mounting::mount_over(transport, callbacks, &Self::export_v4(), mount).unwrap();
-        let behaviour = ClientOptions { cache, ..ClientOptions::default() };
-        self.client_of(mounted, &behaviour, background)
+        let options = ClientOptions { cache, ..ClientOptions::default() };
+        let (transport, callbacks) = (Some(transport), callbacks.clone());
+        self.mount_v4_as(V4Setup { options, transport, callbacks, background, ..V4Setup::default() })
     }
 
-    fn client_of(
-        &self,
-        mounted: Nfs4Export,
-        behaviour: &ClientOptions,
-        background: Arc<dyn Background>,
-    ) -> BenchMount {
+    pub(crate) fn mount_v4_as(&self, setup: V4Setup<'_>) -> BenchMount {
+        let V4Setup { options, name, transport, callbacks, background, recovery } = setup;
+        let transport = transport.unwrap_or_else(|| self.transport());
+        let mut export = Self::export_v4();
+        export.transport.recovery = recovery;
+        let mount = Nfs4Mount { background: Arc::clone(&background), ..self.identity_v4(name) };
+        let mounted = v4::mounting::mount_over(transport, &callbacks, &export, mount).unwrap();
         let clock: Arc<dyn Clock> = self.clock.clone();
         let machine = RpcSecurity::Sys(MachineName::new(b"tester"));
         let root =
@@ -342,7 +335,7 @@ impl World {
         let told = Arc::new(Told::default());
         let environment = Environment { clock, background, observer: Some(told.clone()) };
         let client =
-            Superblock::new(&root, Arc::clone(&mounted.protocol) as _, machine, behaviour, &environment)
+            Superblock::new(&root, Arc::clone(&mounted.protocol) as _, machine, &options, &environment)
                 .unwrap();
         let seen = Mutex::new(client.counters());
         BenchMount { client, v4: Some(mounted.protocol), told, seen }
@@ -356,15 +349,6 @@ impl World {
         callbacks: &Callbacks,
     ) -> Result<Nfs4Export, EstablishError> {
         v4::mounting::mount_over(transport, callbacks, &Self::export_v4(), self.identity_v4(name))
-    }
-
-    /// A soft mount of NFSv4.1 with this name.
-    pub(crate) fn mount_v4_soft(&self, name: &str, transport: Arc<dyn Transport>) -> BenchMount {
-        let mut export = Self::export_v4();
-        export.transport.recovery = RecoveryMode::Soft;
-        let (callbacks, mount) = (Callbacks::default(), self.identity_v4(name));
-        let mounted = v4::mounting::mount_over(transport, &callbacks, &export, mount).unwrap();
-        self.client_of(mounted, &ClientOptions::default(), Arc::new(Inline))
     }
 
     /// The root of the server, for a hard mount.

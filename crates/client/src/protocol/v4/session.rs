@@ -759,15 +759,8 @@ mod tests {
     /// A session with four slots.
     fn monitor(origin: Instant) -> Arc<SessionMonitor> {
         let monitor = Arc::<SessionMonitor>::default();
-        let channel = ChannelAttributes { requests_max: 4, ..ChannelAttributes::default() };
-        let session = CreateSessionOk4 {
-            session: SessionId::default(),
-            sequence: SequenceId(1),
-            flags: CreateSessionFlags::default(),
-            fore: channel.clone(),
-            back: channel,
-        };
-        monitor.lock().created(&session, origin);
+        let created = CreateSessionOk4 { flags: CreateSessionFlags::default(), ..session() };
+        monitor.lock().created(&created, origin);
         monitor
     }
 

@@ -2,22 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use curt_client::{
-    LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops, protocol::v4::mounting::Callbacks,
-};
+use curt_client::{ClientOptions, LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops};
 use curt_observe::ClientCounter;
-use curt_policy::{CacheOptions, locks::LockOptions};
-use curt_rpc::client::{CallError, Transport};
+use curt_policy::locks::LockOptions;
+use curt_rpc::client::{CallError, RecoveryMode, Transport};
 use curt_types::{ByteRange, LockType, SetAttributes};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::{R, W, lock_manager::SOON, range, want};
 use crate::delegations::Timers;
-use crate::nfs4::Way;
 use crate::nfs4_faults::statfs;
-use crate::scripted_server::{ScriptedServer, op, set_word};
-use crate::world::{BenchMount, World, root};
+use crate::scripted_server::{ScriptedServer, op, set_word, status};
+use crate::world::{BenchMount, V4Setup, World, root};
 
 /// A mount of NFSv4.1, and one open file.
 struct Locking {
@@ -28,23 +25,22 @@ struct Locking {
 
 impl Locking {
     fn new(world: &World, name: &str, locks: LockOptions) -> Self {
-        Self::over(world, name, locks, Way::new(world))
+        Self::over(world, name, locks, world.way())
     }
 
     fn over(world: &World, name: &str, locks: LockOptions, way: Arc<dyn Transport>) -> Self {
-        let options = curt_client::ClientOptions {
-            cache: CacheOptions::default(),
-            locks,
-            ..curt_client::ClientOptions::default()
-        };
+        let options = ClientOptions { locks, ..ClientOptions::default() };
         let timers = Arc::<Timers>::default();
-        let (callbacks, background) = (Callbacks::default(), Arc::<Timers>::clone(&timers));
-        Self::of(world.mount_v4_called(options, name, way, &callbacks, background), timers)
+        let (transport, background) = (Some(way), Arc::<Timers>::clone(&timers));
+        let setup = V4Setup { options, name, transport, background, ..V4Setup::default() };
+        Self::of(world.mount_v4_as(setup), timers)
     }
 
     /// A soft mount.
     fn soft(world: &World, name: &str, way: Arc<dyn Transport>) -> Self {
-        Self::of(world.mount_v4_soft(name, way), Arc::default())
+        let (transport, recovery) = (Some(way), RecoveryMode::Soft);
+        let setup = V4Setup { name, transport, recovery, ..V4Setup::default() };
+        Self::of(world.mount_v4_as(setup), Arc::default())
     }
 
     fn of(mounted: BenchMount, timers: Arc<Timers>) -> Self {
@@ -163,12 +159,12 @@ fn a_file_is_locked_only_as_it_is_open() {
 #[test]
 fn what_cannot_be_reclaimed_fails_once_and_is_free() {
     let world = World::new();
-    let way = Way::new(&world);
-    let one = Locking::over(&world, "one", LockOptions::default(), Arc::<Way>::clone(&way));
+    let server = ScriptedServer::new(&world);
+    let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server));
     assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
     assert_eq!(one.try_lock(2, range(20, 29), R), Ok(()));
     // This server knows no client, so that it lets nobody reclaim.
-    way.replace(world.way_after_restart());
+    server.replace(world.way_after_restart());
     assert_eq!(one.write(b"lost"), Err(Errno::IO));
     assert_eq!(one.mounted.counter(ClientCounter::LockLost), 2);
     assert_eq!(one.mounted.client.locks().locks, []);
@@ -181,10 +177,10 @@ fn what_cannot_be_reclaimed_fails_once_and_is_free() {
 #[test]
 fn the_owner_of_a_lock_that_is_unlocked_after_a_restart_learns_that_it_was_lost() {
     let world = World::new();
-    let way = Way::new(&world);
-    let one = Locking::over(&world, "one", LockOptions::default(), Arc::<Way>::clone(&way));
+    let server = ScriptedServer::new(&world);
+    let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server));
     assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
-    way.replace(world.way_after_restart());
+    server.replace(world.way_after_restart());
     assert_eq!(one.unlock(1, range(0, 9)), Err(Errno::IO));
     assert_eq!(one.mounted.client.locks().locks, []);
     assert_eq!(one.unlock(1, range(0, 9)), Ok(()), "once");
@@ -377,7 +373,6 @@ fn a_lock_whose_downgrade_has_no_reply_is_reclaimed_as_the_weaker_one() {
 // SEMANTICS: sessions-6, sessions-10.
 #[test]
 fn a_lock_whose_reclaim_is_refused_with_its_open_is_lost_and_nobody_waits() {
-    const BAD_STATEID: u32 = 10_025;
     let world = World::new();
     let server = ScriptedServer::new(&world);
     let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server));
@@ -391,7 +386,9 @@ fn a_lock_whose_reclaim_is_refused_with_its_open_is_lost_and_nobody_waits() {
             results.extend([1, 7, 7, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
             Some(asked.answer(2, 0, &results))
         }
-        op::LOCK if is_next() => Some(asked.answer(2, BAD_STATEID, &[op::PUTFH, 0, op::LOCK, BAD_STATEID])),
+        op::LOCK if is_next() => {
+            Some(asked.answer(2, status::BAD_STATEID, &[op::PUTFH, 0, op::LOCK, status::BAD_STATEID]))
+        }
         _ => None,
     });
     server.replace(world.way_after_restart());
@@ -430,12 +427,7 @@ fn a_lock_whose_stateid_is_being_replaced_is_not_taken_for_revoked() {
             Some(reply)
         }
         op::LOCK => None,
-        _ => is_next().then(|| {
-            asked.execute().map(|mut reply| {
-                set_word(&mut reply, FLAGS, ADMIN_STATE_REVOKED);
-                reply
-            })
-        }),
+        _ => is_next().then(|| asked.spoil(|reply| set_word(reply, FLAGS, ADMIN_STATE_REVOKED))),
     });
     assert_eq!(one.try_lock(1, range(20, 29), W), Ok(()));
     let sent = one.mounted.sent();
@@ -447,8 +439,6 @@ fn a_lock_whose_stateid_is_being_replaced_is_not_taken_for_revoked() {
 // SEMANTICS: sessions-6, sessions-10.
 #[test]
 fn the_lock_states_of_a_revoked_open_are_freed_before_it() {
-    const ADMIN_REVOKED: u32 = 10_047;
-    const LOCKS_HELD: u32 = 10_037;
     // A server may count locks that the client does not know.
     for has_others in [false, true] {
         let world = World::new();
@@ -474,12 +464,12 @@ fn the_lock_states_of_a_revoked_open_are_freed_before_it() {
                 let mut order = order.lock();
                 let is_held = !is_lock && (has_others || !order.contains(&"lock"));
                 order.push(if is_lock { "lock" } else { "open" });
-                let status = if is_held { LOCKS_HELD } else { 0 };
+                let status = if is_held { status::LOCKS_HELD } else { 0 };
                 Some(asked.answer(1, status, &[op::FREE_STATEID, status]))
             }
             Some(&op::PUTFH) if asked.main() == op::WRITE && is_first() => {
-                let results = [op::PUTFH, 0, op::GETATTR, ADMIN_REVOKED];
-                Some(asked.answer(2, ADMIN_REVOKED, &results))
+                let results = [op::PUTFH, 0, op::GETATTR, status::ADMIN_REVOKED];
+                Some(asked.answer(2, status::ADMIN_REVOKED, &results))
             }
             _ => None,
         });

@@ -501,8 +501,7 @@ fn with_each_fault(
     ask: impl Fn(&StatedFile<'_>, Stateid) -> &'static str,
 ) -> [&'static str; STATEID_FAULTS] {
     std::array::from_fn(|fault| {
-        let server = Server::new();
-        server.service.serve_callbacks().unwrap();
+        let server = Server::new().calling_back();
         let own = StatedFile::new(&server, "one", "file");
         let right = own.stateid(kind);
         let other_kind = match kind {

@@ -69,9 +69,7 @@ fn serving(tree: &Arc<SlowTree>) -> Server {
     });
     let mut service = service.unwrap();
     service.set_directory_delegations(true);
-    let service = Arc::new(service);
-    service.serve_callbacks().unwrap();
-    Server::over(service)
+    Server::over(Arc::new(service)).calling_back()
 }
 
 impl Vfs for SlowTree {

@@ -114,9 +114,7 @@ fn serving_exported(exported: crate::ExportDefinition) -> (Server, Arc<ScriptedT
         counters: Arc::new(ServerCounters::default()),
     };
     let service = NfsService::with_environment(setup, Box::new(SystemNames), time.clock()).unwrap();
-    let service = Arc::new(service);
-    service.serve_callbacks().unwrap();
-    (Server::over(service), time)
+    (Server::over(Arc::new(service)).calling_back(), time)
 }
 
 pub(super) fn create(client: &TestClient<'_>, name: &str) -> FileHandle {
@@ -217,8 +215,7 @@ fn a_server_that_is_told_not_to_grants_none() {
     };
     let mut service = NfsService::new(setup).unwrap();
     service.set_delegations(false);
-    let server = Server::over(Arc::new(service));
-    server.service.serve_callbacks().unwrap();
+    let server = Server::over(Arc::new(service)).calling_back();
     let client = server.client("one");
     let _calls = bind(&client, ok);
     create(&client, "file");
@@ -631,9 +628,7 @@ impl Runs {
         let mut service = NfsService::new(NfsServiceConfig { state, exports, counters }).unwrap();
         service.set_directory_delegations(self.directory_delegations);
         service.recover_clients().unwrap();
-        let service = Arc::new(service);
-        service.serve_callbacks().unwrap();
-        Server::over(service)
+        Server::over(Arc::new(service)).calling_back()
     }
 
     /// A run in which a client has these files delegated. Its leases were examined last.
@@ -737,9 +732,7 @@ fn the_delegations_of_a_client_that_is_removed_are_in_nobodys_way() {
 
 fn connected() -> Server {
     let rules = crate::ExportRules { secure_ports: false, ..rules() };
-    let server = Server::with(vec![export("/srv/files", 1, rules)]);
-    server.service.serve_callbacks().unwrap();
-    server.connected()
+    Server::with(vec![export("/srv/files", 1, rules)]).calling_back().connected()
 }
 
 pub(super) fn waits(server: &Server) -> u64 {
@@ -856,8 +849,7 @@ fn directories_are_delegated_on_request_until_others_change_their_names() {
         };
         let mut service = NfsService::new(setup).unwrap();
         service.set_directory_delegations(true);
-        let server = Server::over(Arc::new(service));
-        server.service.serve_callbacks().unwrap();
+        let server = Server::over(Arc::new(service)).calling_back();
         let (holder, other) = (server.client("holder"), server.client("other"));
         let root = holder.files();
         let file = create(&holder, "file");

@@ -23,9 +23,7 @@ fn server(states: usize, delegations: usize) -> (Server, Arc<ScriptedTime>) {
     let mut service = NfsService::with_environment(setup, Box::new(SystemNames), time.clock()).unwrap();
     service.held.set_states_max(states);
     service.held.set_delegations_max(delegations);
-    let service = Arc::new(service);
-    service.serve_callbacks().unwrap();
-    (Server::over(service), time)
+    (Server::over(Arc::new(service)).calling_back(), time)
 }
 
 /// Of 24 states, a client gets 12. With the ninth it has three quarters of what it may have.

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use curt_proto::nfs4::*;
 use curt_rpc::client::{CallError, CallReply, RpcRequest};
 use curt_rpc::server::Backchannel;
+use curt_types::FileHandle;
 use curt_xdr::{Decoder, Encode, Opaque};
 use parking_lot::{Condvar, Mutex};
 
 use super::locks::{BOTH, REST, is_denied, lock, locking, new_owner, unlock};
-use super::test_client::{Server, TestClient, channel, creating, opening};
+use super::test_client::{Opened, Server, TestClient, channel, creating, opening};
 
 pub(super) type CallbackOutcome = Result<Vec<u8>, CallError>;
 type AnswerCallback = Box<dyn Fn(&CbSequenceArgs4) -> CallbackOutcome + Send + Sync>;
@@ -135,37 +136,75 @@ fn flags(client: &TestClient<'_>) -> u32 {
     results.next::<SequenceOk4>(Nfs4Operation::Sequence).unwrap().status_flags.0
 }
 
+/// A file that one client has open.
+struct Held<'s> {
+    one: TestClient<'s>,
+    root: FileHandle,
+    file: FileHandle,
+    open: Stateid,
+}
+
+fn held(server: &Server) -> Held<'_> {
+    let one = server.client("one");
+    let root = one.files();
+    let Opened { handle: file, stateid: open, result } =
+        one.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
+    assert_eq!(result.flags.0 & OpenResultFlags::MAY_NOTIFY_LOCK, 0);
+    Held { one, root, file, open }
+}
+
+impl Held<'_> {
+    /// The first client locks the first bytes.
+    fn lock(&self) -> Stateid {
+        lock(&self.one, &self.file, &first_bytes(self.open, b"a")).unwrap()
+    }
+
+    fn unlock(&self, stateid: Stateid) {
+        unlock(&self.one, &self.file, stateid, 0, REST).unwrap();
+    }
+
+    /// Another client opens the file.
+    fn open_by(&self, client: &TestClient<'_>) -> Stateid {
+        client.open(&self.root, &opening("file", "o", BOTH, 0)).unwrap().stateid
+    }
+}
+
+/// A lock of the first bytes, which its owner waits for.
+fn first_bytes(open: Stateid, owner: &[u8]) -> LockArgs4<'_> {
+    locking(LockType4::WriteWait, 0, 8, new_owner(open, owner))
+}
+
+/// Another client opens the file and asks in vain for the first bytes.
+fn wait_for_lock(client: &TestClient<'_>, held: &Held<'_>, owner: &[u8]) {
+    assert!(is_denied(&lock(client, &held.file, &first_bytes(held.open_by(client), owner))));
+}
+
 // SEMANTICS: stateful-10.
 #[test]
 fn the_first_waiter_is_notified_and_gets_the_lock() {
-    let server = Server::new();
-    server.service.serve_callbacks().unwrap();
-    let clients = ["one", "two", "three"].map(|name| server.client(name));
-    let [one, two, three] = &clients;
-    let root = one.files();
-    let held = one.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
-    assert_eq!(held.result.flags.0 & OpenResultFlags::MAY_NOTIFY_LOCK, 0);
-    let calls = [one, two, three].map(|client| bind(client, |asked| Ok(accepted(asked))));
-    let file = &held.handle;
-    let wait = LockType4::WriteWait;
+    let server = Server::new().calling_back();
+    let held = held(&server);
+    let (two, three) = (&server.client("two"), &server.client("three"));
+    let calls = [&held.one, two, three].map(|client| bind(client, |asked| Ok(accepted(asked))));
+    let file = &held.file;
     let open = |client: &TestClient<'_>| {
-        let opened = client.open(&root, &opening("file", "o", BOTH, 0)).unwrap();
+        let opened = client.open(&held.root, &opening("file", "o", BOTH, 0)).unwrap();
         assert_ne!(opened.result.flags.0 & OpenResultFlags::MAY_NOTIFY_LOCK, 0);
         opened.stateid
     };
     let (of_two, of_three) = (open(two), open(three));
-    let mut stateid = lock(one, file, &locking(wait, 0, 8, new_owner(held.stateid, b"a"))).unwrap();
+    let mut stateid = held.lock();
     for sequence in 1..=3 {
-        assert!(is_denied(&lock(two, file, &locking(wait, 0, 8, new_owner(of_two, b"b")))));
-        assert!(is_denied(&lock(three, file, &locking(wait, 0, 8, new_owner(of_three, b"c")))));
-        unlock(one, file, stateid, 0, REST).unwrap();
+        assert!(is_denied(&lock(two, file, &first_bytes(of_two, b"b"))));
+        assert!(is_denied(&lock(three, file, &first_bytes(of_three, b"c"))));
+        held.unlock(stateid);
         assert_eq!(call(&calls[1]), (sequence, b"b".to_vec()));
-        let got = lock(two, file, &locking(wait, 0, 8, new_owner(of_two, b"b"))).unwrap();
+        let got = lock(two, file, &first_bytes(of_two, b"b")).unwrap();
         unlock(two, file, got, 0, REST).unwrap();
         assert_eq!(call(&calls[2]), (sequence, b"c".to_vec()));
-        let got = lock(three, file, &locking(wait, 0, 8, new_owner(of_three, b"c"))).unwrap();
+        let got = lock(three, file, &first_bytes(of_three, b"c")).unwrap();
         unlock(three, file, got, 0, REST).unwrap();
-        stateid = lock(one, file, &locking(wait, 0, 8, new_owner(held.stateid, b"a"))).unwrap();
+        stateid = held.lock();
     }
     assert!(calls[0].try_recv().is_err());
 }
@@ -173,29 +212,23 @@ fn the_first_waiter_is_notified_and_gets_the_lock() {
 // SEMANTICS: stateful-10.
 #[test]
 fn the_bytes_are_kept_for_a_client_that_has_answered() {
-    let server = Server::new();
-    server.service.serve_callbacks().unwrap();
-    let (one, two, three) = (server.client("one"), server.client("two"), server.client("three"));
-    let root = one.files();
-    let held = one.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
-    let file = &held.handle;
+    let server = Server::new().calling_back();
+    let held = held(&server);
+    let (two, three) = (server.client("two"), server.client("three"));
     let calls = bind(&two, |asked| Ok(accepted(asked)));
-    let open = |client: &TestClient<'_>| client.open(&root, &opening("file", "o", BOTH, 0)).unwrap().stateid;
-    let (of_two, of_three) = (open(&two), open(&three));
-    let asked = |kind, open, owner| locking(kind, 0, 8, new_owner(open, owner));
-    let wait = LockType4::WriteWait;
+    let (file, of_two, of_three) = (&held.file, held.open_by(&two), held.open_by(&three));
     // They are kept for 50 ms and a few round trips: a machine that stands still misses this.
     let is_kept = (0..100).any(|_| {
         calls.try_iter().for_each(drop);
-        let stateid = lock(&one, file, &asked(wait, held.stateid, b"a")).unwrap();
-        assert!(is_denied(&lock(&two, file, &asked(wait, of_two, b"b"))));
-        unlock(&one, file, stateid, 0, REST).unwrap();
+        let stateid = held.lock();
+        assert!(is_denied(&lock(&two, file, &first_bytes(of_two, b"b"))));
+        held.unlock(stateid);
         call(&calls);
-        let tried = lock(&three, file, &asked(LockType4::Write, of_three, b"c"));
+        let tried = lock(&three, file, &locking(LockType4::Write, 0, 8, new_owner(of_three, b"c")));
         if let Ok(stateid) = &tried {
             unlock(&three, file, *stateid, 0, REST).unwrap();
         }
-        let got = lock(&two, file, &asked(wait, of_two, b"b")).unwrap();
+        let got = lock(&two, file, &first_bytes(of_two, b"b")).unwrap();
         unlock(&two, file, got, 0, REST).unwrap();
         is_denied(&tried)
     });
@@ -204,14 +237,10 @@ fn the_bytes_are_kept_for_a_client_that_has_answered() {
 
 #[test]
 fn a_client_that_answers_is_called_in_all_its_slots_at_once() {
-    let server = Server::new();
-    server.service.serve_callbacks().unwrap();
-    let (one, two) =
-        (server.client("one"), server.client_with("two", ChannelAttributes { requests_max: 2, ..channel() }));
-    let root = one.files();
-    let held = one.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
-    let file = &held.handle;
-    let of_two = two.open(&root, &opening("file", "o", BOTH, 0)).unwrap().stateid;
+    let server = Server::new().calling_back();
+    let held = held(&server);
+    let two = server.client_with("two", ChannelAttributes { requests_max: 2, ..channel() });
+    let (one, file, of_two) = (&held.one, &held.file, held.open_by(&two));
     let most = Arc::new((Mutex::new((0, 0)), Condvar::new()));
     let calls = bind(&two, {
         let most = Arc::clone(&most);
@@ -231,16 +260,16 @@ fn a_client_that_answers_is_called_in_all_its_slots_at_once() {
     let range = |place: u64, kind, owner| locking(kind, place * 10, 8, owner);
     let mut of_one = Vec::new();
     for place in 0..3 {
-        let owner = new_owner(held.stateid, b"a");
-        of_one.push(lock(&one, file, &range(place, LockType4::Write, owner)).unwrap());
+        let owner = new_owner(held.open, b"a");
+        of_one.push(lock(one, file, &range(place, LockType4::Write, owner)).unwrap());
         let owner = new_owner(of_two, b"b");
         assert!(is_denied(&lock(&two, file, &range(place, LockType4::WriteWait, owner))));
     }
     let stateid = Stateid { seqid: 0, ..of_one[0] };
-    unlock(&one, file, stateid, 0, 8).unwrap();
+    unlock(one, file, stateid, 0, 8).unwrap();
     call(&calls);
-    unlock(&one, file, stateid, 10, 8).unwrap();
-    unlock(&one, file, stateid, 20, 8).unwrap();
+    unlock(one, file, stateid, 10, 8).unwrap();
+    unlock(one, file, stateid, 20, 8).unwrap();
     call(&calls);
     call(&calls);
     let (counts, changed) = &*most;
@@ -253,22 +282,15 @@ fn a_client_that_answers_is_called_in_all_its_slots_at_once() {
 #[test]
 fn a_slot_whose_state_is_not_known_is_found_again() {
     for wrong in [NfsStat4::SeqMisordered, NfsStat4::RetryUncachedRep, NfsStat4::SeqFalseRetry] {
-        let server = Server::new();
-        server.service.serve_callbacks().unwrap();
-        let (one, two) = (server.client("one"), server.client("two"));
-        let root = one.files();
-        let held = one.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
-        let file = &held.handle;
+        let server = Server::new().calling_back();
+        let (held, two) = (held(&server), server.client("two"));
         let calls = bind(&two, move |asked| match asked.sequence {
             SequenceId(1) => Ok(no_slot(wrong)),
             _ => Ok(accepted(asked)),
         });
-        let open = two.open(&root, &opening("file", "o", BOTH, 0)).unwrap().stateid;
-        let asked = locking(LockType4::WriteWait, 0, 8, new_owner(held.stateid, b"a"));
-        let stateid = lock(&one, file, &asked).unwrap();
-        let asked = locking(LockType4::WriteWait, 0, 8, new_owner(open, b"b"));
-        assert!(is_denied(&lock(&two, file, &asked)));
-        unlock(&one, file, stateid, 0, REST).unwrap();
+        let stateid = held.lock();
+        wait_for_lock(&two, &held, b"b");
+        held.unlock(stateid);
         assert_eq!([call(&calls).0, call(&calls).0], [1, 2], "{wrong}");
         assert_eq!(flags(&two), 0);
     }
@@ -287,22 +309,14 @@ fn a_client_that_does_not_answer_learns_of_it_and_loses_its_place() {
         |asked| Ok(accepted(&CbSequenceArgs4 { sequence: SequenceId(77), ..asked.clone() })),
     ];
     for (at, answer) in answers.into_iter().enumerate() {
-        let server = Server::new();
-        server.service.serve_callbacks().unwrap();
-        let (one, two, three) = (server.client("one"), server.client("two"), server.client("three"));
-        let root = one.files();
-        let held = one.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
-        let file = &held.handle;
+        let server = Server::new().calling_back();
+        let (held, two, three) = (held(&server), server.client("two"), server.client("three"));
         let silent = bind(&two, answer);
         let calls = bind(&three, |asked| Ok(accepted(asked)));
-        let asked = locking(LockType4::WriteWait, 0, 8, new_owner(held.stateid, b"a"));
-        let stateid = lock(&one, file, &asked).unwrap();
-        for client in [&two, &three] {
-            let open = client.open(&root, &opening("file", "o", BOTH, 0)).unwrap().stateid;
-            let asked = locking(LockType4::WriteWait, 0, 8, new_owner(open, b"b"));
-            assert!(is_denied(&lock(client, file, &asked)));
-        }
-        unlock(&one, file, stateid, 0, REST).unwrap();
+        let stateid = held.lock();
+        wait_for_lock(&two, &held, b"b");
+        wait_for_lock(&three, &held, b"b");
+        held.unlock(stateid);
         assert_eq!(call(&silent).0, 1, "{at}");
         assert_eq!(call(&calls).0, 1, "{at}");
         let down = SequenceStatusFlags::CB_PATH_DOWN | SequenceStatusFlags::CB_PATH_DOWN_SESSION;
@@ -319,21 +333,14 @@ fn a_callback_without_an_answer_is_not_sent_over_another_connection() {
     let answers: [(Answer, usize); 2] =
         [(|_| Err(CallError::TimedOut { softerr: false }), 1), (|_| Err(CallError::Closed), 2)];
     for (answer, expected) in answers {
-        let server = Server::new();
-        server.service.serve_callbacks().unwrap();
-        let (one, two, three) = (server.client("one"), server.client("two"), server.client("three"));
-        let root = one.files();
-        let held = one.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
+        let server = Server::new().calling_back();
+        let (held, two, three) = (held(&server), server.client("two"), server.client("three"));
         let silent = [1, 2].map(|connection| bind_connection(&two, connection, answer));
         let calls = bind(&three, |asked| Ok(accepted(asked)));
-        let asked = locking(LockType4::WriteWait, 0, 8, new_owner(held.stateid, b"a"));
-        let stateid = lock(&one, &held.handle, &asked).unwrap();
-        for client in [&two, &three] {
-            let open = client.open(&root, &opening("file", "o", BOTH, 0)).unwrap().stateid;
-            let asked = locking(LockType4::WriteWait, 0, 8, new_owner(open, b"b"));
-            assert!(is_denied(&lock(client, &held.handle, &asked)));
-        }
-        unlock(&one, &held.handle, stateid, 0, REST).unwrap();
+        let stateid = held.lock();
+        wait_for_lock(&two, &held, b"b");
+        wait_for_lock(&three, &held, b"b");
+        held.unlock(stateid);
         // The next waiter is called when the callback of the first has ended.
         call(&calls);
         assert_eq!(silent.iter().map(|calls| calls.try_iter().count()).sum::<usize>(), expected);
@@ -343,51 +350,41 @@ fn a_callback_without_an_answer_is_not_sent_over_another_connection() {
 /// The client may have asked for the lock in between, and would repeat its answer.
 #[test]
 fn a_notification_does_not_take_the_sequence_id_of_an_equal_one_that_was_not_answered() {
-    let server = Server::new();
-    server.service.serve_callbacks().unwrap();
-    let (one, two) = (server.client("one"), server.client("two"));
-    let root = one.files();
-    let held = one.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
-    let file = &held.handle;
-    let open = two.open(&root, &opening("file", "o", BOTH, 0)).unwrap().stateid;
-    let asked = locking(LockType4::Write, 0, 8, new_owner(held.stateid, b"a"));
-    let wait = locking(LockType4::WriteWait, 0, 8, new_owner(open, b"b"));
+    let server = Server::new().calling_back();
+    let (held, two) = (held(&server), server.client("two"));
+    let wait = first_bytes(held.open_by(&two), b"b");
     let lost = bind(&two, |_| Err(CallError::TimedOut { softerr: false }));
-    let stateid = lock(&one, file, &asked).unwrap();
-    assert!(is_denied(&lock(&two, file, &wait)));
-    unlock(&one, file, stateid, 0, REST).unwrap();
+    let stateid = held.lock();
+    assert!(is_denied(&lock(&two, &held.file, &wait)));
+    held.unlock(stateid);
     assert_eq!(call(&lost).0, 1);
     while server.service.locks.counts().waiters > 0 {
         std::thread::yield_now();
     }
-    let stateid = lock(&one, file, &asked).unwrap();
+    let stateid = held.lock();
     let calls = bind(&two, |asked| Ok(accepted(asked)));
-    assert!(is_denied(&lock(&two, file, &wait)));
-    unlock(&one, file, stateid, 0, REST).unwrap();
+    assert!(is_denied(&lock(&two, &held.file, &wait)));
+    held.unlock(stateid);
     assert_eq!([call(&calls).0, call(&calls).0], [1, 2]);
 }
 
 #[test]
 fn a_request_that_waits_leaves_the_queue_when_its_open_is_closed() {
-    let server = Server::new();
-    server.service.serve_callbacks().unwrap();
-    let (one, two) = (server.client("one"), server.client("two"));
-    let root = one.files();
-    let held = one.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
-    let file = &held.handle;
+    let server = Server::new().calling_back();
+    let (held, two) = (held(&server), server.client("two"));
     let calls = bind(&two, |asked| Ok(accepted(asked)));
-    let opens = ["p", "q"].map(|owner| two.open(&root, &opening("file", owner, BOTH, 0)).unwrap().stateid);
-    let asked = locking(LockType4::WriteWait, 0, 8, new_owner(held.stateid, b"a"));
-    let stateid = lock(&one, file, &asked).unwrap();
+    let opens =
+        ["p", "q"].map(|owner| two.open(&held.root, &opening("file", owner, BOTH, 0)).unwrap().stateid);
+    let stateid = held.lock();
     // These owners of locks have no stateid.
     for (open, owner) in opens.iter().zip([b"b", b"c"]) {
-        assert!(is_denied(&lock(&two, file, &locking(LockType4::WriteWait, 0, 8, new_owner(*open, owner)))));
+        assert!(is_denied(&lock(&two, &held.file, &first_bytes(*open, owner))));
     }
     assert_eq!(server.service.locks.counts().waiters, 2);
     let stateid_of_open = opens[0];
     let close = CloseArgs4 { seqid: 0, stateid: stateid_of_open };
-    assert_eq!(two.at(file, &|compound| compound.push(&close)), NfsStat4::Ok);
+    assert_eq!(two.at(&held.file, &|compound| compound.push(&close)), NfsStat4::Ok);
     assert_eq!(server.service.locks.counts().waiters, 1);
-    unlock(&one, file, stateid, 0, REST).unwrap();
+    held.unlock(stateid);
     assert_eq!(call(&calls).1, b"c");
 }

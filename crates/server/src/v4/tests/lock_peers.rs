@@ -75,9 +75,7 @@ fn server_of(exports: Vec<ExportDefinition>) -> (Server, Arc<Peers>, Arc<Scripte
         grace: Duration::from_secs(90),
     };
     service.serve_locks(serving).unwrap();
-    let service = Arc::new(service);
-    service.serve_callbacks().unwrap();
-    (Server::over(service), peers, time)
+    (Server::over(Arc::new(service)).calling_back(), peers, time)
 }
 
 /// The status of a call of NLM by another host.

@@ -10,8 +10,7 @@ use super::test_client::{Server, creating};
 
 #[test]
 fn getattr_read_and_write_take_no_lock_that_all_clients_share() {
-    let server = Server::new();
-    server.service.serve_callbacks().unwrap();
+    let server = Server::new().calling_back();
     let (client, holder) = (server.client("client"), server.client("holder"));
     bind_answering(&holder);
     create(&holder, "delegated");

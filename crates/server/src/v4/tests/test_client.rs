@@ -107,6 +107,12 @@ impl Server {
         Self { service, connection: None, address }
     }
 
+    /// Calls clients back from now on.
+    pub(super) fn calling_back(self) -> Self {
+        self.service.serve_callbacks().unwrap();
+        self
+    }
+
     /// Calls come from this address from now on.
     pub(super) fn call_from(&self, address: [u8; 4]) {
         *self.address.lock() = address.into();
