@@ -12,7 +12,8 @@
 //!
 //! Invariants: the agent's mutex is held neither during a request nor during an answer. After a
 //! grant by the server the cached state of the file is invalid before the caller is answered. A
-//! range is unlocked after its dirty bytes are at the server.
+//! range is unlocked after its dirty bytes are at the server. What was written under a lock that is
+//! lost is dropped before [`LockEvents::lost`] returns.
 
 mod callbacks;
 mod files;
@@ -176,8 +177,16 @@ struct WantedLock {
 struct LockEffects {
     answers: Vec<(Arc<Inode>, LockCaller, Result<(), LockError>)>,
     timers: Vec<(LockTimer, Duration)>,
-    lost: Vec<(Arc<Inode>, ByteRange)>,
+    lost: Vec<LostLock>,
     sends: Vec<LockServerCall>,
+}
+
+/// A lock that is lost.
+struct LostLock {
+    inode: Arc<Inode>,
+    range: ByteRange,
+    /// The number of bytes that were written under it and are not sent.
+    unsent: u64,
 }
 
 impl MountLocks {
@@ -386,11 +395,21 @@ impl MountLocks {
                         effects.answers.push((inode, caller, result));
                     }
                 }
-                LockAction::Lost { file, owner, range } => {
+                LockAction::Lost { file, owner, range, lock_type } => {
                     if let Some(file) = state.files.get(file) {
                         let opens = file.opens_of(owner).iter().filter_map(Weak::upgrade);
-                        opens.for_each(|open| open.locks.note_lost());
-                        effects.lost.push((Arc::clone(&file.inode), range));
+                        let report = || opens.for_each(|open| open.locks.note_lost());
+                        let inode = Arc::clone(&file.inode);
+                        let is_written = lock_type == LockType::Write;
+                        let unsent = match inode.data_if_any().filter(|_| is_written) {
+                            // Before the protocol sends anything without the lock.
+                            Some(data) => data.lose(range, report),
+                            None => {
+                                report();
+                                0
+                            }
+                        };
+                        effects.lost.push(LostLock { inode, range, unsent });
                     }
                 }
                 LockAction::HandedOff { request } => {
@@ -577,7 +596,7 @@ impl MountLocks {
             };
             self.timers.spawn_after(jittered(after, timer.call), Box::new(task));
         }
-        for (inode, range) in effects.lost {
+        for LostLock { inode, range, unsent } in effects.lost {
             self.core.count(ClientCounter::LockLost);
             probe!(NfsLockLost {
                 fileid: inode.fileid_if_enabled(Event::NfsLockLost),
@@ -587,6 +606,7 @@ impl MountLocks {
             tracing::warn!(
                 object = inode.id().0,
                 ?range,
+                unsent,
                 "a lock was lost at the server: I/O through its descriptor fails once"
             );
             // Others may have changed the file. The next read of cached bytes has to fail, too.

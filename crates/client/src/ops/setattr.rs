@@ -67,7 +67,7 @@ fn setattr_found(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttributes) -> Result
 /// # Errors
 /// As [`super::setattr`].
 pub fn setattr_open(op: &Op<'_>, file: &OpenFile, set: &SetAttributes) -> Result<InodeStat, Errno> {
-    file.locks.check_lost()?;
+    file.check_lost()?;
     if set.size.is_none() || !file.flags().write {
         return setattr_found(op, &file.inode, set);
     }

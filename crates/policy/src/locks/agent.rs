@@ -356,12 +356,21 @@ impl LockAgent {
         let Some(table) = self.files.get_mut(&file) else { return Vec::new() };
         let holders = table.holders.keys().copied();
         let owners: Vec<_> = holders.filter(|owner| table.wire_owner(*owner) == wire_owner).collect();
+        let mut lost = Vec::new();
         for owner in owners {
-            let taken = table.take(owner, range);
+            lost.push((owner, table.take(owner, range)));
             table.forget_adopted(owner);
-            let lost = taken.iter().map(|(range, _)| LockAction::Lost { file, owner, range });
-            self.actions.extend(lost);
         }
+        // What was written under these is not at the server yet.
+        let unwritten = table
+            .releases
+            .iter()
+            .filter(|release| release.wire_owner == wire_owner && release.phase == ReleasePhase::AwaitsData);
+        lost.extend(unwritten.map(|release| (release.id.owner, release.ranges.within(range))));
+        self.actions.extend(lost.iter().flat_map(|(owner, ranges)| {
+            let lost = ranges.iter();
+            lost.map(|(range, lock_type)| LockAction::Lost { file, owner: *owner, range, lock_type })
+        }));
         let is_lost = |release: &&mut LockRelease| {
             release.wire_owner == wire_owner && release.ranges.overlapping(range).next().is_some()
         };

@@ -215,7 +215,8 @@ pub enum LockAction {
         /// The caller.
         request: LockRequestId,
     },
-    /// A lock could not be reclaimed after the server was restarted: it is not held any more.
+    /// A lock could not be reclaimed after the server was restarted, or was taken away: it is not
+    /// held any more.
     Lost {
         /// The file.
         file: LockFileId,
@@ -223,6 +224,8 @@ pub enum LockAction {
         owner: LocalLockOwner,
         /// The bytes.
         range: ByteRange,
+        /// How they were locked.
+        lock_type: LockType,
     },
     /// Call [`super::LockAgent::timer`] after about this time. The caller adds jitter, so that
     /// clients do not poll in step. A timer that is no longer needed has no effect.

@@ -25,8 +25,8 @@ use curt_types::{ByteRange, Fault, FileHandle, LockType};
 
 use super::{
     NfsV4, change,
-    compound::{Append, CompoundReply, CompoundRequest, lost},
-    lock_states::{LockStateRef, LocksToReclaim, LostLocks, StateidRejection, UnlockTarget, Weakening},
+    compound::{Append, CompoundReply, CompoundRequest},
+    lock_states::{LockOfIo, LockStateRef, LocksToReclaim, LostLocks, UnlockTarget, Weakening},
     open::{OpenKey, UsableOpen},
     put_fh, question,
     recovery::{RECOVERY_PAUSE, RecoveryError},
@@ -374,56 +374,43 @@ impl NfsV4 {
     ) -> Result<CompoundReply, CallError> {
         let range = bytes.end.checked_sub(1).and_then(|last| ByteRange::new(bytes.start, last));
         let (Some((open, _)), Some(range)) = (request.open, range) else { return self.send(request) };
-        let mut is_locked = false;
-        for _ in 0..REPAIRS_MAX {
-            let Some(stateid) = self.locks.for_io(open, range) else { break };
-            is_locked = true;
-            let reply = self.send(&CompoundRequest { lock: Some(stateid), ..*request })?;
-            if reply.call.reply.was_consumed() {
-                return Ok(reply);
-            }
-            let status = self.status_of(&reply)?;
-            if !is_stateid_refused(status) {
-                return Ok(reply);
-            }
-            self.free_revoked(stateid, status);
-            if self.is_lost_now(&open.file, stateid) {
-                break;
-            }
+        let request = CompoundRequest { io: Some(range), ..*request };
+        if request.operation != Nfs4Operation::Setattr {
+            // A WRITE under a lost lock fails by `WriteRequest::is_lost`. A READ is sent: the
+            // reader may be another process.
+            return self.send(&request);
         }
-        // Without its lock nothing is written under it. Who reads need not be who had the lock:
-        // that one learns of the loss when it uses the file again.
-        let is_written = request.operation != Nfs4Operation::Read;
-        if is_locked && is_written { Ok(lost(self.rpc.now())) } else { self.send(request) }
+        let (losses, is_locked) = (self.locks.losses(), self.locks.for_io(open, range) != LockOfIo::None);
+        let is_lost =
+            || is_locked && self.locks.losses() != losses && self.locks.for_io(open, range) == LockOfIo::None;
+        self.send(&CompoundRequest { is_lost: Some(&is_lost), ..request })
     }
 
-    /// The status of a compound.
-    fn status_of(&self, reply: &CompoundReply) -> Result<NfsStat4, CallError> {
-        match reply.refused() {
-            Some(status) => Ok(status),
-            None => Ok(self.decoded(reply.results())?.header().status),
+    /// The lock whose stateid a request uses instead of its open's.
+    pub(super) fn lock_of(&self, request: &CompoundRequest<'_>) -> LockOfIo {
+        match (request.lock, request.io, request.open) {
+            (Some(stateid), ..) => LockOfIo::Stateid(stateid),
+            (None, Some(range), Some((open, _))) => self.locks.for_io(open, range),
+            (None, ..) => LockOfIo::None,
         }
     }
 
     /// The server does not accept a lock's stateid. Returns whether locks are lost by that, which
     /// is reported; otherwise the stateid is one of before.
     pub(super) fn is_lost_now(&self, file: &FileHandle, stateid: Stateid) -> bool {
-        match self.locks.stateid_refused(file, stateid) {
-            StateidRejection::Replaced => false,
-            StateidRejection::Lost(lost) => {
-                let has_lost = !lost.ranges.is_empty();
-                self.report_lost(lost);
-                has_lost
-            }
-        }
+        let Some(lost) = self.locks.stateid_refused(file, stateid) else { return false };
+        self.report_lost(&lost);
+        !lost.ranges.is_empty()
     }
 
-    fn report_lost(&self, lost: LostLocks) {
+    fn report_lost(&self, lost: &LostLocks) {
         if let (Some(events), Some(owner)) = (self.locks.events(), lost.owner) {
             for (range, _) in lost.ranges.iter() {
                 events.lost(&lost.file, owner, range);
             }
         }
+        self.locks.loss_reported(lost);
+        self.tidy_locks(&lost.file);
     }
 
     /// An open is lost, because the server refuses it with this status, and with it what was locked
@@ -435,7 +422,7 @@ impl NfsV4 {
                 self.session.free(FreeOrder::Locks, stateid);
                 has_revoked = true;
             }
-            self.report_lost(lost);
+            self.report_lost(&lost);
         }
         has_revoked
     }
@@ -451,17 +438,19 @@ impl NfsV4 {
     pub(super) fn reclaim_locks(&self, interrupt: &Interrupt) -> Result<bool, RecoveryError> {
         for locks in self.locks.to_reclaim() {
             let Some(lost) = self.reclaim_ranges(&locks, interrupt)? else { return Ok(false) };
-            let Some(owner) = self.locks.reclaim_ended(&locks.place, &lost) else { continue };
-            let file = locks.place.open.file;
-            let Some(events) = self.locks.events() else { continue };
-            for (range, _) in locks.ranges.iter() {
-                if lost.overlapping(range).next().is_none() {
-                    events.reclaimed(&file, range);
+            let file = &locks.place.open.file;
+            if let (Some(events), Some(owner)) = (self.locks.events(), self.locks.user(&locks.place)) {
+                for (range, _) in locks.ranges.iter() {
+                    if lost.overlapping(range).next().is_none() {
+                        events.reclaimed(file, range);
+                    }
+                }
+                for (range, _) in lost.iter() {
+                    events.lost(file, owner, range);
                 }
             }
-            for (range, _) in lost.iter() {
-                events.lost(&file, owner, range);
-            }
+            self.locks.reclaim_ended(&locks.place, &lost);
+            self.tidy_locks(file);
         }
         Ok(true)
     }

@@ -68,6 +68,8 @@ pub(super) struct LockStateTable {
 #[derive(Debug, Default)]
 struct LockStates {
     epoch: u64,
+    /// The number of losses.
+    losses: u64,
     last_name: u64,
     files: HashMap<FileHandle, Vec<ClientLockState>>,
 }
@@ -93,6 +95,9 @@ struct ClientLockState {
     is_waiting: bool,
     /// The server has lost the state: it has to be reclaimed.
     is_forgotten: bool,
+    /// Its locks are lost, which is being reported. Until then its stateid is used, which the
+    /// server refuses.
+    is_lost: bool,
 }
 
 /// A state that a request uses.
@@ -142,19 +147,22 @@ pub(super) enum UnlockTarget {
     UnknownStateid(LockStateRef, ByteRange, LockType),
 }
 
-/// The reason why the server does not accept a stateid.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum StateidRejection {
-    /// The lock state has been replaced meanwhile.
-    Replaced,
-    /// The lock state was that of these locks, which are lost.
-    Lost(LostLocks),
+/// Whether the bytes of a READ, WRITE or SETATTR are locked through its open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LockOfIo {
+    /// Not locked.
+    None,
+    /// Some are, by this stateid.
+    Stateid(Stateid),
+    /// Some were when the server was restarted: recovery decides whether they still are.
+    Forgotten,
 }
 
 /// Locks that the server holds no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LostLocks {
     pub(super) file: FileHandle,
+    name: LockOwnerName,
     pub(super) owner: Option<WireOwner>,
     pub(super) ranges: LockRanges,
     /// The stateid of the locks, if it was known.
@@ -196,13 +204,19 @@ impl ClientLockState {
         }
     }
 
-    fn lose(&mut self, file: &FileHandle) -> LostLocks {
-        let ranges = std::mem::take(&mut self.held);
-        self.perhaps_held = LockRanges::default();
+    /// Its locks are lost. `None`: another thread reports that.
+    fn lose(&mut self, file: &FileHandle) -> Option<LostLocks> {
+        if std::mem::replace(&mut self.is_lost, true) {
+            return None;
+        }
         self.is_forgotten = false;
-        let lost = LostLocks { file: file.clone(), owner: self.user, ranges, stateid: self.stateid.take() };
-        self.free_if_unused();
-        lost
+        Some(LostLocks {
+            file: file.clone(),
+            name: self.name,
+            owner: self.user,
+            ranges: self.held.clone(),
+            stateid: self.stateid,
+        })
     }
 }
 
@@ -289,6 +303,7 @@ impl LockStateTable {
                 calls: 0,
                 is_waiting: false,
                 is_forgotten: false,
+                is_lost: false,
             });
             self.count.fetch_add(1, Ordering::Release);
             of_file.len() - 1
@@ -431,17 +446,25 @@ impl LockStateTable {
 
     /// The stateid for the I/O of an open: that of a lock of these bytes, if there is one
     /// (section 9.1.4: a server with mandatory locks wants the one of the lock's owner).
-    pub(super) fn for_io(&self, open: &OpenKey, range: ByteRange) -> Option<Stateid> {
+    pub(super) fn for_io(&self, open: &OpenKey, range: ByteRange) -> LockOfIo {
         if self.is_empty() {
-            return None;
+            return LockOfIo::None;
         }
         let states = self.states.lock();
-        let mut locking = states
-            .files
-            .get(&open.file)?
-            .iter()
-            .filter(|state| state.open == open.owner && state.held.overlapping(range).next().is_some());
-        locking.find_map(|state| state.stateid).map(|stateid| Stateid { seqid: 0, ..stateid })
+        let of_file = states.files.get(&open.file).into_iter().flatten();
+        let mut locking = of_file
+            .filter(|state| state.open == open.owner && state.held.overlapping(range).next().is_some())
+            .peekable();
+        if locking.peek().is_none() {
+            return LockOfIo::None;
+        }
+        let stateid = locking.find_map(|state| state.stateid);
+        stateid.map_or(LockOfIo::Forgotten, |stateid| LockOfIo::Stateid(Stateid { seqid: 0, ..stateid }))
+    }
+
+    /// The number of lock states that were lost.
+    pub(super) fn losses(&self) -> u64 {
+        self.states.lock().losses
     }
 
     /// The waiter that the server notifies: its file is known, and the owner waits.
@@ -450,16 +473,27 @@ impl LockStateTable {
         self.states.lock().state(file, name).and_then(|state| state.user)
     }
 
-    /// The server does not accept this stateid of a lock.
-    pub(super) fn stateid_refused(&self, file: &FileHandle, stateid: Stateid) -> StateidRejection {
+    /// The server does not accept this stateid of a lock. Returns the locks that are lost by that,
+    /// for [`Self::loss_reported`]; `None`: the lock state has been replaced meanwhile.
+    pub(super) fn stateid_refused(&self, file: &FileHandle, stateid: Stateid) -> Option<LostLocks> {
         let states = &mut *self.states.lock();
         let is_its =
             |state: &&mut ClientLockState| state.stateid.is_some_and(|its| its.other == stateid.other);
-        let state = states.files.get_mut(file).and_then(|of_file| of_file.iter_mut().find(is_its));
-        state.map_or(StateidRejection::Replaced, |state| StateidRejection::Lost(state.lose(file)))
+        states.files.get_mut(file)?.iter_mut().find(is_its)?.lose(file)
     }
 
-    /// An open is lost, and with it what was locked through it.
+    /// The loss of locks was reported: what was written under them is not sent any more.
+    pub(super) fn loss_reported(&self, lost: &LostLocks) {
+        let states = &mut *self.states.lock();
+        states.losses += 1;
+        if let Some(state) = states.state(&lost.file, lost.name).filter(|state| state.is_lost) {
+            (state.stateid, state.is_lost) = (None, false);
+            state.clear(ByteRange::WHOLE);
+            state.free_if_unused();
+        }
+    }
+
+    /// An open is lost, and with it what was locked through it: see [`Self::stateid_refused`].
     pub(super) fn lose_open(&self, open: &OpenKey) -> Vec<LostLocks> {
         if self.is_empty() {
             return Vec::new();
@@ -467,7 +501,7 @@ impl LockStateTable {
         let states = &mut *self.states.lock();
         let of_file = states.files.get_mut(&open.file).into_iter().flatten();
         let based = of_file.filter(|state| state.open == open.owner);
-        based.map(|state| state.lose(&open.file)).collect()
+        based.filter_map(|state| state.lose(&open.file)).collect()
     }
 
     /// The server has forgotten this client: locks that it had granted have to be reclaimed.
@@ -475,7 +509,7 @@ impl LockStateTable {
         let states = &mut *self.states.lock();
         states.epoch += 1;
         for state in states.files.values_mut().flatten() {
-            (state.stateid, state.is_forgotten) = (None, !state.held.is_empty());
+            (state.stateid, state.is_forgotten) = (None, !state.held.is_empty() && !state.is_lost);
             state.perhaps_held = LockRanges::default();
             state.free_if_unused();
         }
@@ -500,17 +534,21 @@ impl LockStateTable {
         }
     }
 
-    /// Ends the reclaim of a state. `lost`: ranges that were not reclaimed.
-    pub(super) fn reclaim_ended(&self, place: &LockStateRef, lost: &LockRanges) -> Option<WireOwner> {
+    /// The user of a state.
+    pub(super) fn user(&self, place: &LockStateRef) -> Option<WireOwner> {
+        self.states.lock().state(&place.open.file, place.name)?.user
+    }
+
+    /// Ends the reclaim of a state. `lost`: ranges that were not reclaimed, which was reported.
+    pub(super) fn reclaim_ended(&self, place: &LockStateRef, lost: &LockRanges) {
         let states = &mut *self.states.lock();
-        let state = states.state(&place.open.file, place.name)?;
+        states.losses += u64::from(!lost.is_empty());
+        let Some(state) = states.state(&place.open.file, place.name) else { return };
         state.is_forgotten = false;
         for (range, _) in lost.iter() {
             state.held.set(range, None);
         }
-        let owner = state.user;
         state.free_if_unused();
-        owner
     }
 
     /// The stateids of all locks.

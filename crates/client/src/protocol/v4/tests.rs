@@ -24,7 +24,7 @@ use curt_xdr::{Encode, VarArray};
 use super::{
     callback::{self, CallbackService},
     delegation::{HeldDelegations, OpenedForDelegation},
-    lock_states::{self, LockStateRef, LockStateTable, LockUse, StateidRejection, UnlockTarget, Weakening},
+    lock_states::{self, LockOfIo, LockStateRef, LockStateTable, LockUse, UnlockTarget, Weakening},
     open::{GrantedOpen, OfferedDelegation, OpenKey, OpenTable, SentOpen, UsableOpen},
     piggybacked::{ClosedOpens, PiggybackedKind, PiggybackedOperation},
     session::{Execution, SessionGeneration},
@@ -965,15 +965,40 @@ fn a_reply_of_before_a_restart_changes_nothing() {
     let reclaim = rig.table.to_reclaim().remove(0);
     assert_eq!(reclaim.ranges.iter().count(), 1);
     rig.table.reclaimed(&reclaim.place, stateid(2));
-    assert_eq!(rig.table.reclaim_ended(&reclaim.place, &LockRanges::default()), Some(WireOwner(1)));
-    assert!(rig.table.to_reclaim().is_empty());
-    assert_eq!(rig.table.stateid_refused(&rig.file, stateid(1)), StateidRejection::Replaced);
-    let StateidRejection::Lost(lost) = rig.table.stateid_refused(&rig.file, stateid(2)) else {
-        panic!("it is the one in use")
-    };
-    assert_eq!((lost.owner, lost.ranges.iter().count()), (Some(WireOwner(1)), 1));
     let key = OpenKey { file: rig.file.clone(), owner: 1 };
-    assert_eq!(rig.table.for_io(&key, ByteRange::WHOLE), None);
+    rig.table.reclaim_ended(&reclaim.place, &LockRanges::default());
+    assert!(rig.table.to_reclaim().is_empty());
+    assert_eq!(rig.table.stateid_refused(&rig.file, stateid(1)), None, "it was replaced");
+    let lost = rig.table.stateid_refused(&rig.file, stateid(2)).unwrap();
+    assert_eq!((lost.owner, lost.ranges.iter().count()), (Some(WireOwner(1)), 1));
+    assert_eq!(rig.table.stateid_refused(&rig.file, stateid(2)), None, "it is reported once");
+    rig.table.loss_reported(&lost);
+    assert_eq!(rig.table.for_io(&key, ByteRange::WHOLE), LockOfIo::None);
+}
+
+// SEMANTICS: sessions-10.
+#[test]
+fn nothing_is_written_without_its_lock_before_the_loss_of_the_lock_is_reported() {
+    let rig = LockRig::new();
+    let key = OpenKey { file: rig.file.clone(), owner: 1 };
+    let io = || rig.table.for_io(&key, range(5, 15));
+    let (place, used) = rig.lock(1);
+    assert!(rig.table.granted(&place, stateid(1), &wire(1, 0, 9)));
+    drop(used);
+    let locked = LockOfIo::Stateid(Stateid { seqid: 0, ..stateid(1) });
+    assert_eq!(io(), locked);
+    let lost = rig.table.stateid_refused(&rig.file, stateid(1)).unwrap();
+    assert_eq!(io(), locked, "the server refuses it");
+    rig.table.loss_reported(&lost);
+    assert_eq!((io(), rig.table.losses()), (LockOfIo::None, 1));
+    let (place, used) = rig.lock(1);
+    assert!(rig.table.granted(&place, stateid(2), &wire(1, 0, 9)));
+    drop(used);
+    rig.table.forgotten_by_server();
+    assert_eq!(io(), LockOfIo::Forgotten, "it waits for recovery");
+    let reclaim = rig.table.to_reclaim().remove(0);
+    rig.table.reclaim_ended(&reclaim.place, &reclaim.ranges);
+    assert_eq!((io(), rig.table.losses()), (LockOfIo::None, 2));
 }
 
 /// The end of a request that gives up a lock.
@@ -1050,7 +1075,8 @@ fn a_lock_that_is_lost_or_unlocked_during_a_request_is_not_held_when_that_is_ref
         let request = Weakening::new(&rig.table, &place, range(0, 9), None);
         request.begin();
         if is_lost {
-            rig.table.stateid_refused(&rig.file, stateid(1));
+            let lost = rig.table.stateid_refused(&rig.file, stateid(1)).unwrap();
+            rig.table.loss_reported(&lost);
             let (next, _used) = rig.lock(1);
             assert!(rig.table.granted(&next, stateid(2), &wire(1, 20, 29)));
             // The reply to another LOCK is lost.
@@ -1074,8 +1100,8 @@ fn a_lock_state_ends_when_its_file_is_not_open_any_more() {
     drop(used);
     let key = OpenKey { file: rig.file.clone(), owner: 1 };
     let io = |first, last| rig.table.for_io(&key, ByteRange::new(first, last).unwrap());
-    assert_eq!(io(0, 5), Some(Stateid { seqid: 0, ..stateid(1) }));
-    assert_eq!(io(0, 4), None);
+    assert_eq!(io(0, 5), LockOfIo::Stateid(Stateid { seqid: 0, ..stateid(1) }));
+    assert_eq!(io(0, 4), LockOfIo::None);
     assert_eq!(rig.table.tidy(&rig.file, |_| false), [], "it is locked");
     assert!(rig.table.unlocked(&place, stateid(1), ByteRange::WHOLE));
     assert_eq!(rig.table.tidy(&rig.file, |_| true), [], "it may be locked again");

@@ -1,6 +1,9 @@
 //! Locks over NFSv4.1: the requests of each, and what becomes of them when the server forgets.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use curt_client::{
     LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops, protocol::v4::mounting::Callbacks,
@@ -175,6 +178,82 @@ fn what_cannot_be_reclaimed_fails_once_and_is_free() {
     assert_eq!(one.write(b"next"), Ok(()), "once");
     assert_eq!(one.try_lock(3, ByteRange::WHOLE, W), Ok(()));
     assert_eq!(one.unlock(3, ByteRange::WHOLE), Ok(()));
+}
+
+/// Bytes of the file as a mount without locks reads them.
+fn contents(world: &World) -> Vec<u8> {
+    let reader = world.mount_v4_over(CacheOptions::default(), "reader", world.way());
+    let found = reader.lookup(&root(), reader.client.root(), "f").unwrap();
+    reader.cat(&root(), found.id).unwrap()
+}
+
+// SEMANTICS: lock-10, sessions-10.
+#[test]
+fn what_was_written_under_a_lost_lock_is_not_sent_and_fails_once() {
+    let world = World::new();
+    for is_closed in [false, true] {
+        let way = Way::new(&world);
+        let one = Locking::over(&world, "one", LockOptions::default(), Arc::<Way>::clone(&way));
+        let op = || one.mounted.client.op(&root());
+        let other = ops::open(&op(), one.file.id(), OpenFlags::writing()).unwrap().file;
+        assert_eq!(one.try_lock(1, range(0, 4), W), Ok(()));
+        assert_eq!(one.try_lock(2, range(5, 6), R), Ok(()));
+        assert_eq!(ops::write(&op(), &one.file, 0, b"abcdefgh"), Ok(8));
+        // This server knows no client, so that it lets nobody reclaim. Another request notices.
+        way.replace(world.way_after_restart());
+        assert_eq!(statfs(&world, &one.mounted), Ok(()));
+        assert_eq!(one.mounted.counter(ClientCounter::LockLost), 2);
+        let end = || match is_closed {
+            true => ops::flush(&op(), &one.file),
+            false => ops::fsync(&op(), &one.file, false),
+        };
+        assert_eq!((end(), end()), (Err(Errno::IO), Ok(())), "once");
+        assert_eq!(ops::fsync(&op(), &one.file, false), Ok(()), "nor for the lock");
+        assert_eq!(ops::fsync(&op(), &other, false), Err(Errno::IO), "it is the file's error");
+        assert_eq!(contents(&world), b"01234fgh89", "the rest was not locked for writing");
+        assert_eq!(one.write(b"01234567"), Ok(()));
+    }
+}
+
+// SEMANTICS: sessions-10.
+#[test]
+fn a_write_that_begins_while_its_lock_is_reclaimed_waits_for_the_result() {
+    for is_reclaimed in [false, true] {
+        let world = World::new();
+        let server = ScriptedServer::new(&world);
+        let way = ScriptedServer::over(Arc::<ScriptedServer>::clone(&server));
+        let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&way));
+        assert_eq!(one.try_lock(1, range(0, 4), W), Ok(()));
+        assert_eq!(ops::write(&one.mounted.client.op(&root()), &one.file, 0, b"abcdefgh"), Ok(8));
+        if is_reclaimed {
+            drop(let_reclaim(&server));
+        }
+        server.replace(world.way_after_restart());
+        let (one, clock) = (Arc::new(one), Arc::clone(&world.clock));
+        let (flushed, results) = std::sync::mpsc::channel();
+        let (user, is_first) = (Arc::downgrade(&one), crate::nfs4_faults::times(1));
+        way.script(move |asked| {
+            if asked.main() == op::OPEN && is_first() {
+                // Recovery has begun. The operation and its WRITE each read the clock.
+                let (user, flushed) = (user.upgrade().unwrap(), flushed.clone());
+                let read = clock.read.load(Relaxed);
+                std::thread::spawn(move || {
+                    let result = ops::flush(&user.mounted.client.op(&root()), &user.file);
+                    flushed.send(result).unwrap();
+                });
+                while clock.read.load(Relaxed) < read + 2 {
+                    std::thread::yield_now();
+                }
+            }
+            None
+        });
+        assert_eq!(statfs(&world, &one.mounted), Ok(()));
+        let expected: (_, &[u8]) = match is_reclaimed {
+            true => (Ok(()), b"abcdefgh89"),
+            false => (Err(Errno::IO), b"01234fgh89"),
+        };
+        assert_eq!((results.recv_timeout(SOON).unwrap(), &*contents(&world)), expected);
+    }
 }
 
 // SEMANTICS: sessions-2.
