@@ -127,7 +127,7 @@ impl LockOperations for NfsV4 {
                 Err(status) => status,
             };
             let Some(stateid) = place.stateid.filter(|_| is_stateid_refused(status)) else {
-                return Ok(self.denied(&place, waits, status));
+                return Ok(self.denied(&place, lock.range, waits, status));
             };
             self.free_revoked(stateid, status);
             if self.is_lost_now(file, stateid) {
@@ -177,7 +177,7 @@ impl LockOperations for NfsV4 {
 
     /// The server has granted nothing. Notifications without a receiver are refused.
     fn cancel_lock(&self, _: RpcCaller<'_>, file: &FileHandle, lock: &WireLock) -> LockAnswer {
-        self.locks.withdraw(file, lock.owner);
+        self.locks.withdraw(file, lock.owner, lock.range);
         Ok(LockReply::Granted)
     }
 
@@ -224,15 +224,15 @@ impl LockOperations for NfsV4 {
 
 impl NfsV4 {
     /// Records a LOCK that was not granted, and returns the reply to its caller.
-    fn denied(&self, place: &LockStateRef, waits: bool, status: NfsStat4) -> LockReply {
+    fn denied(&self, place: &LockStateRef, range: ByteRange, waits: bool, status: NfsStat4) -> LockReply {
         let is_notified = waits && self.opens.may_notify(&place.open) && self.session.lock().has_callbacks();
         match reply_of(status) {
             LockReply::Denied if is_notified => {
-                self.locks.denied(place, true);
+                self.locks.denied(place, range, true);
                 LockReply::Blocked
             }
             reply => {
-                self.locks.denied(place, false);
+                self.locks.denied(place, range, false);
                 reply
             }
         }

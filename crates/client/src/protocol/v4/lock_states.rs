@@ -91,8 +91,8 @@ struct ClientLockState {
     perhaps_held: LockRanges,
     /// Requests in progress.
     calls: u32,
-    /// Its user waits for a notification.
-    is_waiting: bool,
+    /// Ranges that were denied to its user, who waits for a notification of each.
+    awaited: Vec<ByteRange>,
     /// The server has lost the state: it has to be reclaimed.
     is_forgotten: bool,
     /// Its locks are lost, which is being reported. Until then its stateid is used, which the
@@ -189,13 +189,18 @@ impl ClientLockState {
     }
 
     fn is_unused(&self) -> bool {
-        self.held.is_empty() && self.perhaps_held.is_empty() && self.calls == 0 && !self.is_waiting
+        self.held.is_empty() && self.perhaps_held.is_empty() && self.calls == 0 && self.awaited.is_empty()
     }
 
     /// The server has unlocked a range, or never locked it.
     fn clear(&mut self, range: ByteRange) {
         self.held.set(range, None);
         self.perhaps_held.set(range, None);
+    }
+
+    fn set_awaited(&mut self, range: ByteRange, is_awaited: bool) {
+        self.awaited.retain(|awaited| *awaited != range);
+        self.awaited.extend(is_awaited.then_some(range));
     }
 
     fn free_if_unused(&mut self) {
@@ -301,7 +306,7 @@ impl LockStateTable {
                 held: LockRanges::default(),
                 perhaps_held: LockRanges::default(),
                 calls: 0,
-                is_waiting: false,
+                awaited: Vec::new(),
                 is_forgotten: false,
                 is_lost: false,
             });
@@ -332,17 +337,18 @@ impl LockStateTable {
             return false;
         }
         if let Some(state) = states.state(&place.open.file, place.name) {
-            (state.stateid, state.is_waiting) = (Some(stateid), false);
+            state.stateid = Some(stateid);
+            state.set_awaited(lock.range, false);
             state.held.set(lock.range, Some(lock.lock_type));
             state.perhaps_held.set(lock.range, None);
         }
         true
     }
 
-    /// The server has denied a lock. `is_waiting`: whether it will notify this client.
-    pub(super) fn denied(&self, place: &LockStateRef, is_waiting: bool) {
+    /// The server has denied a lock. `is_awaited`: whether it will notify this client.
+    pub(super) fn denied(&self, place: &LockStateRef, range: ByteRange, is_awaited: bool) {
         if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
-            state.is_waiting = is_waiting;
+            state.set_awaited(range, is_awaited);
         }
     }
 
@@ -396,12 +402,12 @@ impl LockStateTable {
         }
     }
 
-    /// An owner does not wait for a notification any more.
-    pub(super) fn withdraw(&self, file: &FileHandle, owner: WireOwner) {
+    /// An owner does not wait for a notification of a range any more.
+    pub(super) fn withdraw(&self, file: &FileHandle, owner: WireOwner, range: ByteRange) {
         let states = &mut *self.states.lock();
         for state in states.files.get_mut(file).into_iter().flatten() {
             if state.user == Some(owner) {
-                state.is_waiting = false;
+                state.set_awaited(range, false);
                 state.free_if_unused();
             }
         }

@@ -913,7 +913,7 @@ fn a_notification_wakes_the_owner_that_waits_and_nobody_else() {
     assert_eq!(rig.notify(&rig.file, b"lock\0\0\0\0\0\0\0\x01"), NfsStat4::Badhandle, "nothing is known");
     let (place, used) = rig.lock(7);
     *rig.events.owner.lock() = Some(WireOwner(7));
-    rig.table.denied(&place, true);
+    rig.table.denied(&place, range(0, 9), true);
     drop(used);
     let name = place.name.bytes();
     let other = FileHandle::new(b"other").unwrap();
@@ -926,8 +926,34 @@ fn a_notification_wakes_the_owner_that_waits_and_nobody_else() {
     assert_eq!(rig.notify(&rig.file, &name), NfsStat4::Ok);
     assert_eq!(*rig.events.notified.lock(), [WireOwner(7)]);
     // Its caller was interrupted: the server passes the lock on.
-    rig.table.withdraw(&rig.file, WireOwner(7));
+    rig.table.withdraw(&rig.file, WireOwner(7), range(0, 9));
     assert_eq!(rig.notify(&rig.file, &name), NfsStat4::Badhandle);
+}
+
+// SEMANTICS: sessions-9.
+#[test]
+fn an_owner_is_notified_of_each_range_that_it_waits_for_whatever_becomes_of_others() {
+    let rig = LockRig::new();
+    *rig.events.owner.lock() = Some(WireOwner(7));
+    let lock = |range, is_denied| {
+        let (place, _used) = rig.lock(7);
+        match is_denied {
+            true => rig.table.denied(&place, range, true),
+            false => assert!(rig.table.granted(&place, stateid(1), &WireLock { range, ..wire(7, 0, 0) })),
+        }
+        place
+    };
+    let place = lock(range(0, 9), true);
+    let is_notified = || rig.notify(&rig.file, &place.name.bytes()) == NfsStat4::Ok;
+    lock(range(20, 29), false);
+    assert!(rig.table.unlocked(&place, stateid(1), range(20, 29)));
+    assert!(is_notified(), "another lock is granted and unlocked");
+    lock(range(40, 49), true);
+    rig.table.withdraw(&rig.file, WireOwner(7), range(40, 49));
+    assert!(is_notified(), "another wait ends");
+    lock(range(0, 9), false);
+    assert!(rig.table.unlocked(&place, stateid(1), ByteRange::WHOLE));
+    assert!(!is_notified());
 }
 
 #[test]
