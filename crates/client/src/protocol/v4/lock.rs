@@ -105,9 +105,7 @@ impl LockOperations for NfsV4 {
             return Ok(LockReply::Refused(LockError::NoLocks));
         }
         let (mut place, _used, is_new) = self.locks.begin(file, open.open, lock.owner);
-        if is_new {
-            self.opens.pin(&place.open);
-        }
+        self.opens.begin_lock(&place.open, is_new);
         let waits = mode == LockMode::Block;
         let kind = wire_type(lock.lock_type, waits);
         let access = access_for(lock.lock_type);
@@ -162,6 +160,7 @@ impl LockOperations for NfsV4 {
             match self.send_unlock(caller, &place, stateid, range)? {
                 Ok(stateid) => {
                     if self.locks.unlocked(&place, stateid, range) {
+                        self.tidy_locks(file);
                         return Ok(LockReply::Granted);
                     }
                 }
@@ -427,11 +426,16 @@ impl NfsV4 {
         has_revoked
     }
 
-    /// Removes the unused lock states of a file.
+    /// Removes the unused lock states of a file, and has its opens narrowed that nothing is locked
+    /// through any more.
     pub(super) fn tidy_locks(&self, file: &FileHandle) {
-        let unpinned = self.locks.tidy(file, |open| self.opens.has_users(open));
+        if self.locks.is_empty() {
+            return;
+        }
+        let unpinned = self.locks.tidy(file, |open, is_locked| self.opens.note_locks(open, is_locked));
         let now = self.rpc.now();
         unpinned.iter().filter(|open| self.opens.unpin(open, now)).for_each(|open| self.close_when_due(open));
+        self.opens.narrow_all(file).iter().for_each(|open| self.close_when_due(open));
     }
 
     /// Reclaims the locks, after the opens. Returns `false` if the session was lost meanwhile.

@@ -15,7 +15,7 @@
 //! nothing. The events are called with no lock of this table held.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{
         Arc, Weak,
         atomic::{AtomicUsize, Ordering},
@@ -566,23 +566,23 @@ impl LockStateTable {
         all.collect()
     }
 
-    /// Forgets the unused states of a file whose open has no users. Returns their
-    /// opens, which are unpinned once each.
-    pub(super) fn tidy(&self, file: &FileHandle, is_used: impl Fn(&OpenKey) -> bool) -> Vec<OpenKey> {
-        if self.is_empty() {
-            return Vec::new();
-        }
+    /// Tells `note` whether states of each open of a file hold or want locks. It returns whether
+    /// the others are kept, and is called with the mutex held, so that no LOCK begins meanwhile.
+    /// Returns the opens of those that are not, which are unpinned once each.
+    pub(super) fn tidy(&self, file: &FileHandle, note: impl Fn(&OpenKey, bool) -> bool) -> Vec<OpenKey> {
         let states = &mut *self.states.lock();
         let Some(of_file) = states.files.get_mut(file) else { return Vec::new() };
         let mut unpinned = Vec::new();
-        of_file.retain(|state| {
-            let open = OpenKey { file: file.clone(), owner: state.open };
-            let is_kept = !state.is_unused() || is_used(&open);
-            if !is_kept {
-                unpinned.push(open);
+        let owners: BTreeSet<_> = of_file.iter().map(|state| state.open).collect();
+        for owner in owners {
+            let open = OpenKey { file: file.clone(), owner };
+            let is_locked = of_file.iter().any(|state| state.open == owner && !state.is_unused());
+            if note(&open, is_locked) {
+                continue;
             }
-            is_kept
-        });
+            let unused = of_file.extract_if(.., |state| state.open == owner && state.is_unused());
+            unpinned.extend(unused.map(|_| open.clone()));
+        }
         if of_file.is_empty() {
             states.files.remove(file);
         }

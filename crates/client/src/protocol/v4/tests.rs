@@ -1128,10 +1128,10 @@ fn a_lock_state_ends_when_its_file_is_not_open_any_more() {
     let io = |first, last| rig.table.for_io(&key, ByteRange::new(first, last).unwrap());
     assert_eq!(io(0, 5), LockOfIo::Stateid(Stateid { seqid: 0, ..stateid(1) }));
     assert_eq!(io(0, 4), LockOfIo::None);
-    assert_eq!(rig.table.tidy(&rig.file, |_| false), [], "it is locked");
+    assert_eq!(rig.table.tidy(&rig.file, |_, is_locked| !is_locked), [], "it is locked");
     assert!(rig.table.unlocked(&place, stateid(1), ByteRange::WHOLE));
-    assert_eq!(rig.table.tidy(&rig.file, |_| true), [], "it may be locked again");
-    assert_eq!(rig.table.tidy(&rig.file, |_| false), [key]);
+    assert_eq!(rig.table.tidy(&rig.file, |_, is_locked| !is_locked), [], "it may be locked again");
+    assert_eq!(rig.table.tidy(&rig.file, |_, is_locked| is_locked), [key]);
     assert!(rig.table.is_empty());
 }
 
@@ -1140,7 +1140,7 @@ fn an_open_is_closed_after_its_last_lock_state() {
     let rig = Rig::new();
     rig.opened(3, 1, ShareAccess::Both);
     assert!(rig.table.share(&rig.key(), ShareAccess::Both));
-    rig.table.pin(&rig.key());
+    rig.table.begin_lock(&rig.key(), true);
     assert!(!rig.table.release(&rig.key(), ShareAccess::Both, rig.now));
     assert_eq!(rig.piggybacked(Duration::from_secs(9)), []);
     assert!(!rig.table.has_users(&rig.key()));

@@ -180,6 +180,50 @@ fn what_cannot_be_reclaimed_fails_once_and_is_free() {
     assert_eq!(one.unlock(3, ByteRange::WHOLE), Ok(()));
 }
 
+// SEMANTICS: sessions-3.
+#[test]
+fn a_file_that_was_locked_is_open_at_the_server_only_as_it_is_open_here() {
+    const OPEN_DOWNGRADE: u32 = 21;
+    // An OPEN for direct reading is delayed until the first READ.
+    for (direct, narrower) in [(false, OPEN_DOWNGRADE), (true, op::CLOSE)] {
+        let world = World::new();
+        let server = ScriptedServer::new(&world);
+        let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server));
+        let op = || one.mounted.client.op(&root());
+        let open = |flags| ops::open(&op(), one.file.id(), flags).unwrap().file;
+        ops::close(&op(), &one.file).unwrap();
+        statfs(&world, &one.mounted).unwrap();
+        let writer = open(OpenFlags::writing());
+        let reader = open(OpenFlags { direct, ..OpenFlags::reading() });
+        let lock = |owner, file, lock_type| {
+            ops::lock_and_wait(&op(), file, want(owner, range(owner, owner), lock_type, false))
+        };
+        let unlock =
+            |owner, file| ops::unlock_and_wait(&op(), file, LocalLockOwner::Posix(owner), ByteRange::WHOLE);
+        assert_eq!(lock(1, &writer, W), Ok(()));
+        assert_eq!(lock(2, &reader, R), Ok(()));
+        assert_eq!(unlock(1, &writer), Ok(()));
+        let narrowed = Arc::<Mutex<Vec<u32>>>::default();
+        let seen = Arc::clone(&narrowed);
+        server.script(move |asked| {
+            let all = [OPEN_DOWNGRADE, op::CLOSE].into_iter().filter(|operation| asked.does(*operation));
+            seen.lock().extend(all);
+            None
+        });
+        ops::close(&op(), &writer).unwrap();
+        statfs(&world, &one.mounted).unwrap();
+        assert_eq!(*narrowed.lock(), [0; 0], "a lock is based on it");
+        assert_eq!(unlock(2, &reader), Ok(()));
+        statfs(&world, &one.mounted).unwrap();
+        assert_eq!(*narrowed.lock(), [narrower], "direct: {direct}");
+        assert_eq!(lock(3, &reader, R), Ok(()));
+        assert_eq!(unlock(3, &reader), Ok(()));
+        ops::close(&op(), &reader).unwrap();
+        statfs(&world, &one.mounted).unwrap();
+        assert_eq!(*narrowed.lock(), [narrower, op::CLOSE]);
+    }
+}
+
 /// Bytes of the file as a mount without locks reads them.
 fn contents(world: &World) -> Vec<u8> {
     let reader = world.mount_v4_over(CacheOptions::default(), "reader", world.way());
