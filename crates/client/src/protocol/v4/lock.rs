@@ -104,34 +104,34 @@ impl LockOperations for NfsV4 {
             // Recovery has reclaimed all.
             return Ok(LockReply::Refused(LockError::NoLocks));
         }
-        let (mut place, _used, is_new) = self.locks.begin(file, open.open, lock.owner);
-        self.opens.begin_lock(&place.open, is_new);
+        let (mut state, _used, is_new) = self.locks.begin(file, open.open, lock.owner);
+        self.opens.begin_lock(&state.open, is_new);
         let waits = mode == LockMode::Block;
         let kind = wire_type(lock.lock_type, waits);
         let access = access_for(lock.lock_type);
         for _ in 0..REPAIRS_MAX {
-            if place.stateid.is_none() && self.opens.usable(&place.open, access) == UsableOpen::None {
+            if state.stateid.is_none() && self.opens.usable(&state.open, access) == UsableOpen::None {
                 return Ok(LockReply::Refused(LockError::NoLocks));
             }
-            let status = match self.send_lock(open.rpc(), &place, kind, lock.range)? {
+            let status = match self.send_lock(open.rpc(), &state, kind, lock.range)? {
                 Ok(stateid) => {
-                    if self.locks.granted(&place, stateid, lock) {
+                    if self.locks.granted(&state, stateid, lock) {
                         return Ok(LockReply::Granted);
                     }
                     // It was granted by the server of before.
-                    place = self.locks.current_state(&place);
+                    state = self.locks.current_state(&state);
                     continue;
                 }
                 Err(status) => status,
             };
-            let Some(stateid) = place.stateid.filter(|_| is_stateid_refused(status)) else {
-                return Ok(self.denied(&place, lock.range, waits, status));
+            let Some(stateid) = state.stateid.filter(|_| is_stateid_refused(status)) else {
+                return Ok(self.denied(&state, lock.range, waits, status));
             };
             self.free_revoked(stateid, status);
             if self.is_lost_now(file, stateid) {
                 return Ok(LockReply::Refused(LockError::Failed(Fault::Io)));
             }
-            place = self.locks.current_state(&place);
+            state = self.locks.current_state(&state);
         }
         Err(CallError::SystemError)
     }
@@ -145,21 +145,21 @@ impl LockOperations for NfsV4 {
         range: ByteRange,
     ) -> LockAnswer {
         for _ in 0..REPAIRS_MAX {
-            let place = match self.locks.unlockable(file, owner, range) {
+            let state = match self.locks.unlockable(file, owner, range) {
                 UnlockTarget::None => return Ok(LockReply::Granted),
-                UnlockTarget::State(place) => place,
-                UnlockTarget::UnknownStateid(place, range, lock_type) => {
+                UnlockTarget::State(state) => state,
+                UnlockTarget::UnknownStateid(state, range, lock_type) => {
                     let lock = WireLock { owner, range, lock_type };
-                    if let Some(reply) = self.settle_lock(caller, &place, &lock)? {
+                    if let Some(reply) = self.settle_lock(caller, &state, &lock)? {
                         return Ok(reply);
                     }
                     continue;
                 }
             };
-            let Some(stateid) = place.stateid else { continue };
-            match self.send_unlock(caller, &place, stateid, range)? {
+            let Some(stateid) = state.stateid else { continue };
+            match self.send_unlock(caller, &state, stateid, range)? {
                 Ok(stateid) => {
-                    if self.locks.unlocked(&place, stateid, range) {
+                    if self.locks.unlocked(&state, stateid, range) {
                         self.tidy_locks(file);
                         return Ok(LockReply::Granted);
                     }
@@ -223,15 +223,15 @@ impl LockOperations for NfsV4 {
 
 impl NfsV4 {
     /// Records a LOCK that was not granted, and returns the reply to its caller.
-    fn denied(&self, place: &LockStateRef, range: ByteRange, waits: bool, status: NfsStat4) -> LockReply {
-        let is_notified = waits && self.opens.may_notify(&place.open) && self.session.lock().has_callbacks();
+    fn denied(&self, state: &LockStateRef, range: ByteRange, waits: bool, status: NfsStat4) -> LockReply {
+        let is_notified = waits && self.opens.may_notify(&state.open) && self.session.lock().has_callbacks();
         match reply_of(status) {
             LockReply::Denied if is_notified => {
-                self.locks.denied(place, range, true);
+                self.locks.denied(state, range, true);
                 LockReply::Blocked
             }
             reply => {
-                self.locks.denied(place, range, false);
+                self.locks.denied(state, range, false);
                 reply
             }
         }
@@ -242,24 +242,24 @@ impl NfsV4 {
     fn send_lock(
         &self,
         caller: RpcCaller<'_>,
-        place: &LockStateRef,
+        state: &LockStateRef,
         kind: LockType4,
         range: ByteRange,
     ) -> Result<Result<Stateid, NfsStat4>, CallError> {
         let was_sent = AtomicBool::new(false);
-        let weakening = Weakening::new(&self.locks, place, range, Some(kind.lock_type()));
+        let weakening = Weakening::new(&self.locks, state, range, Some(kind.lock_type()));
         let append = |operations: &mut CompoundEncoder<'_>, open_stateid: Stateid| {
             was_sent.store(true, Relaxed);
             weakening.begin();
-            self.push_lock(operations, open_stateid, place, kind, range, false);
+            self.push_lock(operations, open_stateid, state, kind, range, false);
         };
         let again = |execution| weakening.again(execution);
-        let request = CompoundRequest { again: Some(&again), ..lock_request(caller, place, kind, &append) };
+        let request = CompoundRequest { again: Some(&again), ..lock_request(caller, state, kind, &append) };
         let locked = self.send(&request).and_then(|reply| self.result_of(&reply, Nfs4Operation::Lock));
         match locked {
             Ok(Ok(_)) => {}
             Ok(Err(_)) => weakening.refused(),
-            Err(_) if was_sent.into_inner() => self.locks.may_hold(place, range, kind.lock_type()),
+            Err(_) if was_sent.into_inner() => self.locks.may_hold(state, range, kind.lock_type()),
             Err(_) => {}
         }
         locked
@@ -269,15 +269,15 @@ impl NfsV4 {
     fn send_reclaim(
         &self,
         caller: RpcCaller<'_>,
-        place: &LockStateRef,
+        state: &LockStateRef,
         kind: LockType4,
         range: ByteRange,
     ) -> Result<Option<Result<Stateid, NfsStat4>>, CallError> {
         let append = |operations: &mut CompoundEncoder<'_>, open_stateid: Stateid| {
-            self.push_lock(operations, open_stateid, place, kind, range, true);
+            self.push_lock(operations, open_stateid, state, kind, range, true);
         };
         // Nothing else may wait for a part of recovery.
-        let reply = self.send_in_recovery(&lock_request(caller, place, kind, &append))?;
+        let reply = self.send_in_recovery(&lock_request(caller, state, kind, &append))?;
         reply.map(|reply| self.result_of(&reply, Nfs4Operation::Lock)).transpose()
     }
 
@@ -285,14 +285,14 @@ impl NfsV4 {
         &self,
         operations: &mut CompoundEncoder<'_>,
         open_stateid: Stateid,
-        place: &LockStateRef,
+        state: &LockStateRef,
         kind: LockType4,
         range: ByteRange,
         reclaim: bool,
     ) {
         let (offset, length) = lock_offset_and_length(range);
-        let (client, name) = (self.session.lock().client, place.name.bytes());
-        let locker = match place.stateid {
+        let (client, name) = (self.session.lock().client, state.name.bytes());
+        let locker = match state.stateid {
             Some(stateid) => Locker::Existing { stateid, seqid: 0 },
             None => Locker::New { open_seqid: 0, open_stateid, seqid: 0, owner: owner(client, &name) },
         };
@@ -316,20 +316,20 @@ impl NfsV4 {
     fn settle_lock(
         &self,
         caller: RpcCaller<'_>,
-        place: &LockStateRef,
+        state: &LockStateRef,
         lock: &WireLock,
     ) -> Result<Option<LockReply>, CallError> {
         let kind = wire_type(lock.lock_type, false);
-        if self.opens.usable(&place.open, access_for(lock.lock_type)) == UsableOpen::None {
-            self.locks.not_granted(place, lock.range);
+        if self.opens.usable(&state.open, access_for(lock.lock_type)) == UsableOpen::None {
+            self.locks.not_granted(state, lock.range);
             return Ok(None);
         }
-        match self.send_lock(caller, place, kind, lock.range)? {
+        match self.send_lock(caller, state, kind, lock.range)? {
             Ok(stateid) => {
-                self.locks.granted(place, stateid, lock);
+                self.locks.granted(state, stateid, lock);
             }
             Err(NfsStat4::Grace | NfsStat4::Delay) => return Ok(Some(LockReply::Grace)),
-            Err(_) => self.locks.not_granted(place, lock.range),
+            Err(_) => self.locks.not_granted(state, lock.range),
         }
         Ok(None)
     }
@@ -339,19 +339,19 @@ impl NfsV4 {
     fn send_unlock(
         &self,
         caller: RpcCaller<'_>,
-        place: &LockStateRef,
+        state: &LockStateRef,
         stateid: Stateid,
         range: ByteRange,
     ) -> Result<Result<Stateid, NfsStat4>, CallError> {
         let (offset, length) = lock_offset_and_length(range);
-        let weakening = Weakening::new(&self.locks, place, range, None);
+        let weakening = Weakening::new(&self.locks, state, range, None);
         let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
             weakening.begin();
             operations.push(&LockuArgs4 { kind: LockType4::Write, seqid: 0, stateid, offset, length });
         };
         let again = |execution| weakening.again(execution);
         let request = CompoundRequest {
-            open: Some((&place.open, ShareAccess::Read)),
+            open: Some((&state.open, ShareAccess::Read)),
             lock: Some(stateid),
             again: Some(&again),
             ..change(caller, Nfs4Operation::Locku, 0, &append)
@@ -442,8 +442,8 @@ impl NfsV4 {
     pub(super) fn reclaim_locks(&self, interrupt: &Interrupt) -> Result<bool, RecoveryError> {
         for locks in self.locks.to_reclaim() {
             let Some(lost) = self.reclaim_ranges(&locks, interrupt)? else { return Ok(false) };
-            let file = &locks.place.open.file;
-            if let (Some(events), Some(owner)) = (self.locks.events(), self.locks.user(&locks.place)) {
+            let file = &locks.state.open.file;
+            if let (Some(events), Some(owner)) = (self.locks.events(), self.locks.user(&locks.state)) {
                 for (range, _) in locks.ranges.iter() {
                     if lost.overlapping(range).next().is_none() {
                         events.reclaimed(file, range);
@@ -453,7 +453,7 @@ impl NfsV4 {
                     events.lost(file, owner, range);
                 }
             }
-            self.locks.reclaim_ended(&locks.place, &lost);
+            self.locks.reclaim_ended(&locks.state, &lost);
             self.tidy_locks(file);
         }
         Ok(true)
@@ -465,25 +465,25 @@ impl NfsV4 {
         locks: &LocksToReclaim,
         interrupt: &Interrupt,
     ) -> Result<Option<LockRanges>, CallError> {
-        let mut place = locks.place.clone();
-        let caller = RpcCaller { credential: &place.credential.clone(), interrupt };
+        let mut state = locks.state.clone();
+        let caller = RpcCaller { credential: &state.credential.clone(), interrupt };
         let mut lost = LockRanges::default();
         for (range, lock_type) in locks.ranges.iter() {
             loop {
-                if !matches!(self.opens.usable(&place.open, access_for(lock_type)), UsableOpen::Stateid(_)) {
+                if !matches!(self.opens.usable(&state.open, access_for(lock_type)), UsableOpen::Stateid(_)) {
                     lost.set(range, Some(lock_type));
                     break;
                 }
                 let kind = wire_type(lock_type, false);
-                let locked = match self.send_reclaim(caller, &place, kind, range) {
+                let locked = match self.send_reclaim(caller, &state, kind, range) {
                     Err(CallError::Malformed(_)) => Some(Err(NfsStat4::Badxdr)),
                     locked => locked?,
                 };
                 match locked {
                     None => return Ok(None),
                     Some(Ok(stateid)) => {
-                        self.locks.reclaimed(&place, stateid);
-                        place = self.locks.current_state(&place);
+                        self.locks.reclaimed(&state, stateid);
+                        state = self.locks.current_state(&state);
                     }
                     Some(Err(NfsStat4::Delay)) => {
                         self.pause(RECOVERY_PAUSE, interrupt)?;
@@ -511,13 +511,13 @@ impl NfsV4 {
 /// The compound of a LOCK that `append` adds.
 fn lock_request<'a>(
     caller: RpcCaller<'a>,
-    place: &'a LockStateRef,
+    state: &'a LockStateRef,
     kind: LockType4,
     append: Append<'a>,
 ) -> CompoundRequest<'a> {
     CompoundRequest {
-        open: Some((&place.open, access_for(kind.lock_type()))),
-        lock: place.stateid,
+        open: Some((&state.open, access_for(kind.lock_type()))),
+        lock: state.stateid,
         ..change(caller, Nfs4Operation::Lock, 0, append)
     }
 }

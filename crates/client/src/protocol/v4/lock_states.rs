@@ -122,7 +122,7 @@ pub(super) struct LockUse<'a> {
 /// after a restart of the server, unless it was certainly not executed.
 pub(super) struct Weakening<'a> {
     table: &'a LockStateTable,
-    place: &'a LockStateRef,
+    state_ref: &'a LockStateRef,
     range: ByteRange,
     /// The lock that is left; `None`: none.
     lock_type: Option<LockType>,
@@ -172,12 +172,12 @@ pub(super) struct LostLocks {
 /// Locks to be reclaimed.
 #[derive(Clone, Debug)]
 pub(super) struct LocksToReclaim {
-    pub(super) place: LockStateRef,
+    pub(super) state: LockStateRef,
     pub(super) ranges: LockRanges,
 }
 
 impl ClientLockState {
-    fn place(&self, file: &FileHandle, epoch: u64) -> LockStateRef {
+    fn state_ref(&self, file: &FileHandle, epoch: u64) -> LockStateRef {
         LockStateRef {
             name: self.name,
             open: OpenKey { file: file.clone(), owner: self.open },
@@ -228,16 +228,16 @@ impl ClientLockState {
 impl<'a> Weakening<'a> {
     pub(super) fn new(
         table: &'a LockStateTable,
-        place: &'a LockStateRef,
+        state_ref: &'a LockStateRef,
         range: ByteRange,
         lock_type: Option<LockType>,
     ) -> Self {
-        Self { table, place, range, lock_type, taken: Mutex::default() }
+        Self { table, state_ref, range, lock_type, taken: Mutex::default() }
     }
 
     /// The request is sent now.
     pub(super) fn begin(&self) {
-        let taken = self.table.doubt(self.place, self.range, self.lock_type);
+        let taken = self.table.doubt(self.state_ref, self.range, self.lock_type);
         self.taken.lock().ranges.strengthen(&taken);
     }
 
@@ -253,7 +253,7 @@ impl<'a> Weakening<'a> {
     pub(super) fn refused(&self) {
         let taken = &mut *self.taken.lock();
         if !taken.may_be_executed {
-            self.table.still_held(self.place, &std::mem::take(&mut taken.ranges));
+            self.table.still_held(self.state_ref, &std::mem::take(&mut taken.ranges));
         }
     }
 }
@@ -316,27 +316,27 @@ impl LockStateTable {
         let state = &mut of_file[index];
         state.user = Some(owner);
         state.calls += 1;
-        let place = state.place(file, epoch);
+        let state_ref = state.state_ref(file, epoch);
         let used = LockUse { table: self, file, name: state.name };
-        (place, used, is_new)
+        (state_ref, used, is_new)
     }
 
     /// The current state for a request that is sent again.
-    pub(super) fn current_state(&self, place: &LockStateRef) -> LockStateRef {
+    pub(super) fn current_state(&self, state_ref: &LockStateRef) -> LockStateRef {
         let states = &mut *self.states.lock();
         let epoch = states.epoch;
-        let file = &place.open.file;
-        let state = states.state(file, place.name);
-        state.map_or_else(|| place.clone(), |state| state.place(file, epoch))
+        let file = &state_ref.open.file;
+        let state = states.state(file, state_ref.name);
+        state.map_or_else(|| state_ref.clone(), |state| state.state_ref(file, epoch))
     }
 
     /// The server has granted a lock. Returns `false` if all states were lost since the request.
-    pub(super) fn granted(&self, place: &LockStateRef, stateid: Stateid, lock: &WireLock) -> bool {
+    pub(super) fn granted(&self, state_ref: &LockStateRef, stateid: Stateid, lock: &WireLock) -> bool {
         let states = &mut *self.states.lock();
-        if states.epoch != place.epoch {
+        if states.epoch != state_ref.epoch {
             return false;
         }
-        if let Some(state) = states.state(&place.open.file, place.name) {
+        if let Some(state) = states.state(&state_ref.open.file, state_ref.name) {
             state.stateid = Some(stateid);
             state.set_awaited(lock.range, false);
             state.held.set(lock.range, Some(lock.lock_type));
@@ -346,26 +346,26 @@ impl LockStateTable {
     }
 
     /// The server has denied a lock. `is_awaited`: whether it will notify this client.
-    pub(super) fn denied(&self, place: &LockStateRef, range: ByteRange, is_awaited: bool) {
-        if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
+    pub(super) fn denied(&self, state_ref: &LockStateRef, range: ByteRange, is_awaited: bool) {
+        if let Some(state) = self.states.lock().state(&state_ref.open.file, state_ref.name) {
             state.set_awaited(range, is_awaited);
         }
     }
 
     /// The reply to a LOCK is lost: the server may have granted it.
-    pub(super) fn may_hold(&self, place: &LockStateRef, range: ByteRange, lock_type: LockType) {
-        if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
+    pub(super) fn may_hold(&self, state_ref: &LockStateRef, range: ByteRange, lock_type: LockType) {
+        if let Some(state) = self.states.lock().state(&state_ref.open.file, state_ref.name) {
             state.perhaps_held.strengthen(&LockRanges::of(range, lock_type));
         }
     }
 
     /// A request is sent that leaves no more than `lock_type` of a range. Returns what it takes,
     /// which is perhaps held from now on.
-    fn doubt(&self, place: &LockStateRef, range: ByteRange, lock_type: Option<LockType>) -> LockRanges {
+    fn doubt(&self, state_ref: &LockStateRef, range: ByteRange, lock_type: Option<LockType>) -> LockRanges {
         let states = &mut *self.states.lock();
         let mut taken = LockRanges::default();
-        if states.epoch == place.epoch
-            && let Some(state) = states.state(&place.open.file, place.name)
+        if states.epoch == state_ref.epoch
+            && let Some(state) = states.state(&state_ref.open.file, state_ref.name)
         {
             for (part, held) in state.held.parts(range) {
                 if held > lock_type {
@@ -380,14 +380,16 @@ impl LockStateTable {
 
     /// The server has not executed the request that was to take these locks. What was lost or
     /// unlocked meanwhile stays so.
-    fn still_held(&self, place: &LockStateRef, taken: &LockRanges) {
+    fn still_held(&self, state_ref: &LockStateRef, taken: &LockRanges) {
         let states = &mut *self.states.lock();
         let other = |stateid: Option<Stateid>| stateid.map(|stateid| stateid.other);
-        if states.epoch != place.epoch {
+        if states.epoch != state_ref.epoch {
             return;
         }
-        let state = states.state(&place.open.file, place.name);
-        let Some(state) = state.filter(|state| other(state.stateid) == other(place.stateid)) else { return };
+        let state = states.state(&state_ref.open.file, state_ref.name);
+        let Some(state) = state.filter(|state| other(state.stateid) == other(state_ref.stateid)) else {
+            return;
+        };
         for (range, lock_type) in taken.iter() {
             for (part, _) in state.perhaps_held.within(range).iter() {
                 state.held.set(part, Some(lock_type));
@@ -396,8 +398,8 @@ impl LockStateTable {
     }
 
     /// A LOCK whose reply was lost turns out not to be granted.
-    pub(super) fn not_granted(&self, place: &LockStateRef, range: ByteRange) {
-        if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
+    pub(super) fn not_granted(&self, state_ref: &LockStateRef, range: ByteRange) {
+        if let Some(state) = self.states.lock().state(&state_ref.open.file, state_ref.name) {
             state.clear(range);
         }
     }
@@ -421,21 +423,21 @@ impl LockStateTable {
         let Some(state) = of_file.find(|state| state.user == Some(owner)) else { return UnlockTarget::None };
         let (granted, perhaps) = (state.held.overlapping(range), state.perhaps_held.overlapping(range));
         let Some((held, lock_type)) = granted.chain(perhaps).next() else { return UnlockTarget::None };
-        let place = state.place(file, epoch);
+        let state_ref = state.state_ref(file, epoch);
         match state.stateid {
-            Some(_) => UnlockTarget::State(place),
-            None => UnlockTarget::UnknownStateid(place, held, lock_type),
+            Some(_) => UnlockTarget::State(state_ref),
+            None => UnlockTarget::UnknownStateid(state_ref, held, lock_type),
         }
     }
 
     /// The server has unlocked a range. Returns `false` if all states were lost since the request:
     /// the lock may have been reclaimed.
-    pub(super) fn unlocked(&self, place: &LockStateRef, stateid: Stateid, range: ByteRange) -> bool {
+    pub(super) fn unlocked(&self, state_ref: &LockStateRef, stateid: Stateid, range: ByteRange) -> bool {
         let states = &mut *self.states.lock();
-        if states.epoch != place.epoch {
+        if states.epoch != state_ref.epoch {
             return false;
         }
-        if let Some(state) = states.state(&place.open.file, place.name) {
+        if let Some(state) = states.state(&state_ref.open.file, state_ref.name) {
             state.stateid = Some(stateid);
             state.clear(range);
             state.free_if_unused();
@@ -527,29 +529,29 @@ impl LockStateTable {
         let all = states.files.iter().flat_map(|(file, of_file)| of_file.iter().map(move |it| (file, it)));
         let forgotten = all.filter(|(_, state)| state.is_forgotten);
         let to_reclaim = |(file, state): (&_, &ClientLockState)| LocksToReclaim {
-            place: state.place(file, states.epoch),
+            state: state.state_ref(file, states.epoch),
             ranges: state.held.clone(),
         };
         forgotten.map(to_reclaim).collect()
     }
 
     /// A lock was reclaimed, with this stateid.
-    pub(super) fn reclaimed(&self, place: &LockStateRef, stateid: Stateid) {
-        if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
+    pub(super) fn reclaimed(&self, state_ref: &LockStateRef, stateid: Stateid) {
+        if let Some(state) = self.states.lock().state(&state_ref.open.file, state_ref.name) {
             state.stateid = Some(stateid);
         }
     }
 
     /// The user of a state.
-    pub(super) fn user(&self, place: &LockStateRef) -> Option<WireOwner> {
-        self.states.lock().state(&place.open.file, place.name)?.user
+    pub(super) fn user(&self, state_ref: &LockStateRef) -> Option<WireOwner> {
+        self.states.lock().state(&state_ref.open.file, state_ref.name)?.user
     }
 
     /// Ends the reclaim of a state. `lost`: ranges that were not reclaimed, which was reported.
-    pub(super) fn reclaim_ended(&self, place: &LockStateRef, lost: &LockRanges) {
+    pub(super) fn reclaim_ended(&self, state_ref: &LockStateRef, lost: &LockRanges) {
         let states = &mut *self.states.lock();
         states.losses += u64::from(!lost.is_empty());
-        let Some(state) = states.state(&place.open.file, place.name) else { return };
+        let Some(state) = states.state(&state_ref.open.file, state_ref.name) else { return };
         state.is_forgotten = false;
         for (range, _) in lost.iter() {
             state.held.set(range, None);

@@ -879,10 +879,10 @@ impl LockRig {
         Self { table, events, file: FileHandle::new(b"file").unwrap(), open }
     }
 
-    /// The place of a LOCK, which is in progress until the second value is dropped.
+    /// The state of a LOCK, which is in progress until the second value is dropped.
     fn lock(&self, owner: u32) -> (LockStateRef, LockUse<'_>) {
-        let (place, used, _) = self.table.begin(&self.file, &self.open, WireOwner(owner));
-        (place, used)
+        let (state, used, _) = self.table.begin(&self.file, &self.open, WireOwner(owner));
+        (state, used)
     }
 
     fn notify(&self, file: &FileHandle, name: &[u8]) -> NfsStat4 {
@@ -911,11 +911,11 @@ fn stateid(other: u8) -> Stateid {
 fn a_notification_wakes_the_owner_that_waits_and_nobody_else() {
     let rig = LockRig::new();
     assert_eq!(rig.notify(&rig.file, b"lock\0\0\0\0\0\0\0\x01"), NfsStat4::Badhandle, "nothing is known");
-    let (place, used) = rig.lock(7);
+    let (state, used) = rig.lock(7);
     *rig.events.owner.lock() = Some(WireOwner(7));
-    rig.table.denied(&place, range(0, 9), true);
+    rig.table.denied(&state, range(0, 9), true);
     drop(used);
-    let name = place.name.bytes();
+    let name = state.name.bytes();
     let other = FileHandle::new(b"other").unwrap();
     let forged: [&[u8]; 5] = [b"", b"lock", b"lock\0\0\0\0\0\0\0\x63", &name[..11], &[0xff; 1024]];
     for name in forged {
@@ -936,23 +936,23 @@ fn an_owner_is_notified_of_each_range_that_it_waits_for_whatever_becomes_of_othe
     let rig = LockRig::new();
     *rig.events.owner.lock() = Some(WireOwner(7));
     let lock = |range, is_denied| {
-        let (place, _used) = rig.lock(7);
+        let (state, _used) = rig.lock(7);
         match is_denied {
-            true => rig.table.denied(&place, range, true),
-            false => assert!(rig.table.granted(&place, stateid(1), &WireLock { range, ..wire(7, 0, 0) })),
+            true => rig.table.denied(&state, range, true),
+            false => assert!(rig.table.granted(&state, stateid(1), &WireLock { range, ..wire(7, 0, 0) })),
         }
-        place
+        state
     };
-    let place = lock(range(0, 9), true);
-    let is_notified = || rig.notify(&rig.file, &place.name.bytes()) == NfsStat4::Ok;
+    let state = lock(range(0, 9), true);
+    let is_notified = || rig.notify(&rig.file, &state.name.bytes()) == NfsStat4::Ok;
     lock(range(20, 29), false);
-    assert!(rig.table.unlocked(&place, stateid(1), range(20, 29)));
+    assert!(rig.table.unlocked(&state, stateid(1), range(20, 29)));
     assert!(is_notified(), "another lock is granted and unlocked");
     lock(range(40, 49), true);
     rig.table.withdraw(&rig.file, WireOwner(7), range(40, 49));
     assert!(is_notified(), "another wait ends");
     lock(range(0, 9), false);
-    assert!(rig.table.unlocked(&place, stateid(1), ByteRange::WHOLE));
+    assert!(rig.table.unlocked(&state, stateid(1), ByteRange::WHOLE));
     assert!(!is_notified());
 }
 
@@ -981,18 +981,18 @@ fn owners_that_take_turns_share_a_lock_state() {
 #[test]
 fn a_reply_of_before_a_restart_changes_nothing() {
     let rig = LockRig::new();
-    let (place, used) = rig.lock(1);
-    assert!(rig.table.granted(&place, stateid(1), &wire(1, 0, 9)));
+    let (state, used) = rig.lock(1);
+    assert!(rig.table.granted(&state, stateid(1), &wire(1, 0, 9)));
     drop(used);
-    let late = rig.table.current_state(&place);
+    let late = rig.table.current_state(&state);
     rig.table.forgotten_by_server();
     assert!(!rig.table.granted(&late, stateid(1), &wire(1, 20, 29)));
     assert!(!rig.table.unlocked(&late, stateid(1), ByteRange::WHOLE));
     let reclaim = rig.table.to_reclaim().remove(0);
     assert_eq!(reclaim.ranges.iter().count(), 1);
-    rig.table.reclaimed(&reclaim.place, stateid(2));
+    rig.table.reclaimed(&reclaim.state, stateid(2));
     let key = OpenKey { file: rig.file.clone(), owner: 1 };
-    rig.table.reclaim_ended(&reclaim.place, &LockRanges::default());
+    rig.table.reclaim_ended(&reclaim.state, &LockRanges::default());
     assert!(rig.table.to_reclaim().is_empty());
     assert_eq!(rig.table.stateid_refused(&rig.file, stateid(1)), None, "it was replaced");
     let lost = rig.table.stateid_refused(&rig.file, stateid(2)).unwrap();
@@ -1008,8 +1008,8 @@ fn nothing_is_written_without_its_lock_before_the_loss_of_the_lock_is_reported()
     let rig = LockRig::new();
     let key = OpenKey { file: rig.file.clone(), owner: 1 };
     let io = || rig.table.for_io(&key, range(5, 15));
-    let (place, used) = rig.lock(1);
-    assert!(rig.table.granted(&place, stateid(1), &wire(1, 0, 9)));
+    let (state, used) = rig.lock(1);
+    assert!(rig.table.granted(&state, stateid(1), &wire(1, 0, 9)));
     drop(used);
     let locked = LockOfIo::Stateid(Stateid { seqid: 0, ..stateid(1) });
     assert_eq!(io(), locked);
@@ -1017,13 +1017,13 @@ fn nothing_is_written_without_its_lock_before_the_loss_of_the_lock_is_reported()
     assert_eq!(io(), locked, "the server refuses it");
     rig.table.loss_reported(&lost);
     assert_eq!((io(), rig.table.losses()), (LockOfIo::None, 1));
-    let (place, used) = rig.lock(1);
-    assert!(rig.table.granted(&place, stateid(2), &wire(1, 0, 9)));
+    let (state, used) = rig.lock(1);
+    assert!(rig.table.granted(&state, stateid(2), &wire(1, 0, 9)));
     drop(used);
     rig.table.forgotten_by_server();
     assert_eq!(io(), LockOfIo::Forgotten, "it waits for recovery");
     let reclaim = rig.table.to_reclaim().remove(0);
-    rig.table.reclaim_ended(&reclaim.place, &reclaim.ranges);
+    rig.table.reclaim_ended(&reclaim.state, &reclaim.ranges);
     assert_eq!((io(), rig.table.losses()), (LockOfIo::None, 2));
 }
 
@@ -1055,11 +1055,11 @@ fn a_lock_that_is_given_up_is_not_reclaimed_unless_the_request_was_not_executed(
     for to in [None, Some(read), Some(write)] {
         for (attempts, end, is_held) in ends {
             let rig = LockRig::new();
-            let (place, used) = rig.lock(1);
-            assert!(rig.table.granted(&place, stateid(1), &wire(1, 0, 19)));
+            let (state, used) = rig.lock(1);
+            assert!(rig.table.granted(&state, stateid(1), &wire(1, 0, 19)));
             drop(used);
-            let place = rig.table.current_state(&place);
-            let request = Weakening::new(&rig.table, &place, first, to);
+            let state = rig.table.current_state(&state);
+            let request = Weakening::new(&rig.table, &state, first, to);
             for execution in attempts {
                 request.begin();
                 request.again(*execution);
@@ -1094,11 +1094,11 @@ fn a_lock_that_is_given_up_is_not_reclaimed_unless_the_request_was_not_executed(
 fn a_lock_that_is_lost_or_unlocked_during_a_request_is_not_held_when_that_is_refused() {
     let held = [true, false].map(|is_lost| {
         let rig = LockRig::new();
-        let (place, used) = rig.lock(1);
-        assert!(rig.table.granted(&place, stateid(1), &wire(1, 0, 29)));
+        let (state, used) = rig.lock(1);
+        assert!(rig.table.granted(&state, stateid(1), &wire(1, 0, 29)));
         drop(used);
-        let place = rig.table.current_state(&place);
-        let request = Weakening::new(&rig.table, &place, range(0, 9), None);
+        let state = rig.table.current_state(&state);
+        let request = Weakening::new(&rig.table, &state, range(0, 9), None);
         request.begin();
         if is_lost {
             let lost = rig.table.stateid_refused(&rig.file, stateid(1)).unwrap();
@@ -1108,7 +1108,7 @@ fn a_lock_that_is_lost_or_unlocked_during_a_request_is_not_held_when_that_is_ref
             // The reply to another LOCK is lost.
             rig.table.may_hold(&next, range(0, 9), LockType::Write);
         } else {
-            assert!(rig.table.unlocked(&place, stateid(1), range(0, 19)));
+            assert!(rig.table.unlocked(&state, stateid(1), range(0, 19)));
         }
         request.refused();
         rig.table.forgotten_by_server();
@@ -1121,15 +1121,15 @@ fn a_lock_that_is_lost_or_unlocked_during_a_request_is_not_held_when_that_is_ref
 #[test]
 fn a_lock_state_ends_when_its_file_is_not_open_any_more() {
     let rig = LockRig::new();
-    let (place, used) = rig.lock(1);
-    assert!(rig.table.granted(&place, stateid(1), &wire(1, 5, 9)));
+    let (state, used) = rig.lock(1);
+    assert!(rig.table.granted(&state, stateid(1), &wire(1, 5, 9)));
     drop(used);
     let key = OpenKey { file: rig.file.clone(), owner: 1 };
     let io = |first, last| rig.table.for_io(&key, ByteRange::new(first, last).unwrap());
     assert_eq!(io(0, 5), LockOfIo::Stateid(Stateid { seqid: 0, ..stateid(1) }));
     assert_eq!(io(0, 4), LockOfIo::None);
     assert_eq!(rig.table.tidy(&rig.file, |_, is_locked| !is_locked), [], "it is locked");
-    assert!(rig.table.unlocked(&place, stateid(1), ByteRange::WHOLE));
+    assert!(rig.table.unlocked(&state, stateid(1), ByteRange::WHOLE));
     assert_eq!(rig.table.tidy(&rig.file, |_, is_locked| !is_locked), [], "it may be locked again");
     assert_eq!(rig.table.tidy(&rig.file, |_, is_locked| is_locked), [key]);
     assert!(rig.table.is_empty());
