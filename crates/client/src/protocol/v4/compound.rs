@@ -852,7 +852,7 @@ impl NfsV4 {
                 // It is that of the open or of a lock. A server that does not know the current
                 // stateid gets that of the OPEN next.
                 let _ = self.doubt_open(open.key, open.stateid, status);
-                self.is_lost_now(&open.key.file, open.stateid);
+                self.lose_lock_state(&open.key.file, open.stateid);
                 self.free_revoked(open.stateid, status);
                 Some(Attempt::Again)
             }

@@ -39,7 +39,7 @@ use crate::protocol::{
 };
 
 /// How often a request is sent again because its stateid was replaced meanwhile.
-const REPAIRS_MAX: u32 = 16;
+const STATEID_RETRIES_MAX: u32 = 16;
 
 const fn wire_type(lock_type: LockType, waits: bool) -> LockType4 {
     match (lock_type, waits) {
@@ -109,7 +109,7 @@ impl LockOperations for NfsV4 {
         let waits = mode == LockMode::Block;
         let kind = wire_type(lock.lock_type, waits);
         let access = access_for(lock.lock_type);
-        for _ in 0..REPAIRS_MAX {
+        for _ in 0..STATEID_RETRIES_MAX {
             if state.stateid.is_none() && self.opens.usable(&state.open, access) == UsableOpen::None {
                 return Ok(LockReply::Refused(LockError::NoLocks));
             }
@@ -128,7 +128,7 @@ impl LockOperations for NfsV4 {
                 return Ok(self.denied(&state, lock.range, waits, status));
             };
             self.free_revoked(stateid, status);
-            if self.is_lost_now(file, stateid) {
+            if self.lose_lock_state(file, stateid) {
                 return Ok(LockReply::Refused(LockError::Failed(Fault::Io)));
             }
             state = self.locks.current_state(&state);
@@ -144,7 +144,7 @@ impl LockOperations for NfsV4 {
         owner: WireOwner,
         range: ByteRange,
     ) -> LockAnswer {
-        for _ in 0..REPAIRS_MAX {
+        for _ in 0..STATEID_RETRIES_MAX {
             let state = match self.locks.unlockable(file, owner, range) {
                 UnlockTarget::None => return Ok(LockReply::Granted),
                 UnlockTarget::State(state) => state,
@@ -166,7 +166,7 @@ impl LockOperations for NfsV4 {
                 }
                 Err(status) if is_stateid_refused(status) => {
                     self.free_revoked(stateid, status);
-                    self.is_lost_now(file, stateid);
+                    self.lose_lock_state(file, stateid);
                 }
                 Err(status) => return Ok(reply_of(status)),
             }
@@ -396,7 +396,7 @@ impl NfsV4 {
 
     /// The server does not accept a lock's stateid. Returns whether locks are lost by that, which
     /// is reported; otherwise the stateid is one of before.
-    pub(super) fn is_lost_now(&self, file: &FileHandle, stateid: Stateid) -> bool {
+    pub(super) fn lose_lock_state(&self, file: &FileHandle, stateid: Stateid) -> bool {
         let Some(lost) = self.locks.stateid_refused(file, stateid) else { return false };
         self.report_lost(&lost);
         !lost.ranges.is_empty()
