@@ -624,7 +624,7 @@ impl MountLocks {
                     expire(&inode);
                 }
             }
-            let result = result.map_err(error_of);
+            let result = result.map_err(errno::of_lock_error);
             trace_answer(&inode, &caller, result);
             (caller.done)(result);
         }
@@ -747,7 +747,7 @@ impl MountLocks {
                 Ok(LockTestReply::Held(RemoteLock { range, lock_type })) => {
                     return Ok(Some(ConflictingLock { range, lock_type, pid: 0 }));
                 }
-                Ok(LockTestReply::Refused(error)) => return Err(error_of(error)),
+                Ok(LockTestReply::Refused(error)) => return Err(errno::of_lock_error(error)),
                 Ok(LockTestReply::Grace) | Err(CallError::Unreachable(_)) => {}
                 Err(error) => return Err(errno::of_call(error)),
             }
@@ -987,20 +987,6 @@ const fn of_call(error: CallError) -> LockError {
         CallError::Interrupted => LockError::Interrupted,
         CallError::Denied(_) => LockError::Failed(Fault::Acces),
         _ => LockError::Failed(Fault::Io),
-    }
-}
-
-/// The errno of fcntl(2) and flock(2).
-fn error_of(error: LockError) -> Errno {
-    match error {
-        LockError::Held => Errno::AGAIN,
-        LockError::Interrupted => Errno::INTR,
-        LockError::Deadlock => Errno::DEADLK,
-        LockError::NoLocks => Errno::NOLCK,
-        LockError::OpenMode => Errno::BADF,
-        // fcntl(2): the range does not fit into the server's file offsets.
-        LockError::Failed(Fault::Fbig) => Errno::OVERFLOW,
-        LockError::Failed(fault) => errno::of_fault(fault),
     }
 }
 
