@@ -23,7 +23,7 @@ mod report;
 use std::{
     fmt,
     sync::{
-        Arc, OnceLock, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -102,7 +102,7 @@ pub(crate) struct MountLocks {
     /// Ends all requests, when the mount ends.
     stop: Interrupt,
     pub(crate) times: LockTimes,
-    this: OnceLock<Weak<Self>>,
+    this: Weak<Self>,
 }
 
 /// Kinds of lock requests. Each kind has its own limit on threads that wait for replies.
@@ -196,7 +196,7 @@ impl MountLocks {
         background: &Arc<dyn Background>,
     ) -> Arc<Self> {
         let state = MountLocksInner { agent: LockAgent::new(options), ..MountLocksInner::default() };
-        let locks = Arc::new(Self {
+        let locks = Arc::new_cyclic(|this| Self {
             state: Mutex::new(state),
             last_request: AtomicU64::new(0),
             locked_files: AtomicUsize::new(0),
@@ -208,12 +208,10 @@ impl MountLocks {
             restart_notices: AtomicU64::new(0),
             stop: Interrupt::new(),
             times: LockTimes::default(),
-            this: OnceLock::new(),
+            this: Weak::clone(this),
             core,
         });
-        let this = Arc::downgrade(&locks);
-        let events: Weak<dyn LockEvents> = this.clone();
-        let _ = locks.this.set(this);
+        let events: Weak<dyn LockEvents> = locks.this.clone();
         locks.core.protocol.report_lock_events(events);
         locks
     }
@@ -435,11 +433,8 @@ impl MountLocks {
 
     /// Has the server looked at after a while, unless its restart is noticed without that.
     fn look_at_server_later(&self) -> bool {
-        let (Some(interval), Some(this)) = (self.core.protocol.lock_server_interval(), self.this.get())
-        else {
-            return false;
-        };
-        let this = Weak::clone(this);
+        let Some(interval) = self.core.protocol.lock_server_interval() else { return false };
+        let this = Weak::clone(&self.this);
         let look = move || {
             let Some(locks) = this.upgrade() else { return };
             let threads = Arc::clone(&locks.senders(RequestKind::Lock).threads);
@@ -813,7 +808,7 @@ pub struct ConflictingLock {
 
 impl LockEvents for MountLocks {
     fn granted(&self, file: &FileHandle, lock: &WireLock, callback: LockCallbackId) -> bool {
-        let Some(this) = self.this.get().and_then(Weak::upgrade) else { return false };
+        let Some(this) = self.this.upgrade() else { return false };
         let mut is_confirmed = false;
         let effects = self.event(|state, now| {
             let number = self.next_request();
@@ -839,7 +834,7 @@ impl LockEvents for MountLocks {
     }
 
     fn server_restarted(&self) {
-        let Some(this) = self.this.get().and_then(Weak::upgrade) else { return };
+        let Some(this) = self.this.upgrade() else { return };
         if this.restart_notices.fetch_add(1, Ordering::AcqRel) > 0 {
             return;
         }
@@ -849,13 +844,13 @@ impl LockEvents for MountLocks {
     }
 
     fn callbacks_lost(&self) {
-        let Some(this) = self.this.get().and_then(Weak::upgrade) else { return };
+        let Some(this) = self.this.upgrade() else { return };
         let effects = self.event(|state, _| state.agent.callbacks_lost());
         this.perform_elsewhere(effects);
     }
 
     fn notified(&self, file: &FileHandle, owner: WireOwner) -> bool {
-        let Some(this) = self.this.get().and_then(Weak::upgrade) else { return false };
+        let Some(this) = self.this.upgrade() else { return false };
         let mut is_awaited = false;
         let effects = self.event(|state, now| {
             let found = state.files.by_handle(file).zip(state.owners.owner(owner));
@@ -885,7 +880,7 @@ impl LockEvents for MountLocks {
     }
 
     fn lost(&self, file: &FileHandle, owner: WireOwner, range: ByteRange) {
-        let Some(this) = self.this.get().and_then(Weak::upgrade) else { return };
+        let Some(this) = self.this.upgrade() else { return };
         let effects = self.event(|state, _| {
             let found = state.files.by_handle(file).zip(state.owners.owner(owner));
             found.map(|(file, owner)| state.agent.lost(file, owner, range)).unwrap_or_default()
