@@ -549,17 +549,11 @@ impl MountLocks {
 
     fn replied(&self, call: &LockServerCall, reply: LockReply) -> LockEffects {
         match (call.procedure, reply) {
-            (LockProcedure::Lock { .. }, LockReply::Denied) => self.trace_state(call, "denied"),
-            (LockProcedure::Lock { .. }, LockReply::Kept | LockReply::Blocked) => {
-                self.trace_state(call, "blocked");
-            }
-            (LockProcedure::Unlock, LockReply::Granted) => self.trace_state(call, "unlocked"),
-            _ => {}
-        }
-        match (call.procedure, reply) {
             (LockProcedure::Lock { .. }, LockReply::Denied | LockReply::Kept | LockReply::Blocked) => {
+                self.trace_state(call, if reply == LockReply::Denied { "denied" } else { "blocked" });
                 self.core.count(ClientCounter::LockDenied);
             }
+            (LockProcedure::Unlock, LockReply::Granted) => self.trace_state(call, "unlocked"),
             (LockProcedure::Reclaim { .. }, LockReply::Granted) => {
                 self.core.count(ClientCounter::LockReclaimed);
             }
