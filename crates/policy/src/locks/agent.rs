@@ -109,8 +109,7 @@ impl LockAgent {
         range: ByteRange,
         now: MonotonicTime,
     ) -> Vec<LockAction> {
-        let range = if matches!(owner, LocalLockOwner::Flock(_)) { ByteRange::WHOLE } else { range };
-        self.release(LockCallId { file, request: id, owner }, range, Some(id), now);
+        self.release(LockCallId { file, request: id, owner }, owner.range_of(range), Some(id), now);
         self.take_actions()
     }
 
@@ -126,8 +125,7 @@ impl LockAgent {
         range: ByteRange,
     ) -> Option<LockCallId> {
         let table = self.files.get_mut(&file)?;
-        let range = if matches!(owner, LocalLockOwner::Flock(_)) { ByteRange::WHOLE } else { range };
-        let (wire_owner, ranges) = (table.wire_owner(owner), table.take(owner, range));
+        let (wire_owner, ranges) = (table.wire_owner(owner), table.take(owner, owner.range_of(range)));
         if ranges.is_empty() {
             return None;
         }

@@ -26,6 +26,16 @@ pub enum LocalLockOwner {
     Flock(u64),
 }
 
+impl LocalLockOwner {
+    /// The bytes that a request of this owner for `range` is for: all of them for flock(2).
+    pub(super) const fn range_of(self, range: ByteRange) -> ByteRange {
+        match self {
+            Self::Posix(_) => range,
+            Self::Flock(_) => ByteRange::WHOLE,
+        }
+    }
+}
+
 /// A lock that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LocalLockRequest {

@@ -377,8 +377,5 @@ impl FileLockTable {
 
 /// A request of flock(2) is for the whole file.
 pub(super) fn whole_for_flock(request: LocalLockRequest) -> LocalLockRequest {
-    match request.owner {
-        LocalLockOwner::Flock(_) => LocalLockRequest { range: ByteRange::WHOLE, ..request },
-        LocalLockOwner::Posix(_) => request,
-    }
+    LocalLockRequest { range: request.owner.range_of(request.range), ..request }
 }
