@@ -147,8 +147,8 @@ struct MountLocksInner {
     files: LockedFiles,
     owners: WireOwners,
     callbacks: SeenCallbacks,
-    /// A look at the server is due, because there are locks.
-    is_watched: bool,
+    /// A check for a restart of the lock manager is scheduled.
+    is_check_scheduled: bool,
     queue_max: usize,
 }
 
@@ -418,43 +418,43 @@ impl MountLocks {
                 }
             }
         }
-        let MountLocksInner { agent, files, is_watched, .. } = &mut *state;
+        let MountLocksInner { agent, files, is_check_scheduled, .. } = &mut *state;
         let (held, unlocked) = files.tidy(agent, now);
         held.into_iter().for_each(|held| self.times.held(held));
         // Under the mutex: the next LOCK comes after it.
         unlocked.iter().for_each(|inode| self.core.protocol.forget_locks(inode.handle()));
-        if files.len() > 0 && !*is_watched {
-            *is_watched = self.look_at_server_later();
+        if files.len() > 0 && !*is_check_scheduled {
+            *is_check_scheduled = self.schedule_restart_check();
         }
         // Pairs with the load in `is_idle`.
         self.locked_files.store(files.len(), Ordering::Release);
         effects
     }
 
-    /// Has the server looked at after a while, unless its restart is noticed without that.
-    fn look_at_server_later(&self) -> bool {
+    /// Schedules a check for a restart of the lock manager, unless it is noticed without that.
+    fn schedule_restart_check(&self) -> bool {
         let Some(interval) = self.core.protocol.lock_server_interval() else { return false };
         let this = Weak::clone(&self.this);
-        let look = move || {
+        let check = move || {
             let Some(locks) = this.upgrade() else { return };
             let threads = Arc::clone(&locks.senders(RequestKind::Lock).threads);
-            threads.spawn(Box::new(move || locks.look_at_server()));
+            threads.spawn(Box::new(move || locks.check_for_restart()));
         };
-        self.timers.spawn_after(interval, Box::new(look));
+        self.timers.spawn_after(interval, Box::new(check));
         true
     }
 
     /// Reclaims the locks if the server may have been restarted.
-    fn look_at_server(self: &Arc<Self>) {
+    fn check_for_restart(self: &Arc<Self>) {
         {
             let mut state = self.state.lock();
             if state.files.len() == 0 || self.stop.is_raised() {
-                state.is_watched = false;
+                state.is_check_scheduled = false;
                 return;
             }
         }
         self.reclaim_after_restart();
-        self.look_at_server_later();
+        self.schedule_restart_check();
     }
 
     /// Reclaims the locks if the connection to the lock manager was lost. Returns whether it was.
