@@ -53,7 +53,10 @@ impl LockAgent {
         Self { options, ..Self::default() }
     }
 
-    /// A lock is wanted.
+    /// Requests a lock for a caller. It is answered in these actions or in those of a later event:
+    /// with [`LockError::Deadlock`] if the wait would never end, with [`LockError::NoLocks`] if
+    /// [`WAITERS_MAX`] requests wait, with [`LockError::Held`] if it does not wait and another
+    /// owner has a conflicting lock, or with an error of the server.
     pub fn lock(&mut self, request: LocalLockRequest) -> Vec<LockAction> {
         let request = whole_for_flock(request);
         let table = self.files.entry(request.file).or_default();
@@ -240,7 +243,9 @@ impl LockAgent {
         self.push_release(LockRelease { is_undo: true, ..release });
     }
 
-    /// A call has ended with this reply.
+    /// Ends a call of [`LockAction::Send`] with the reply of the server. Returns the next calls of
+    /// its request or release, the answer to its caller, and what waited for it. A reply to a call
+    /// that is not in progress has no effect.
     pub fn replied(&mut self, call: LockCallId, reply: LockReply, now: MonotonicTime) -> Vec<LockAction> {
         let Some(table) = self.files.get(&call.file) else { return Vec::new() };
         let is_sent = |release: &LockRelease| {
@@ -381,7 +386,8 @@ impl LockAgent {
         self.take_actions()
     }
 
-    /// The time of [`LockAction::SetTimer`] has come.
+    /// Continues what a timer of [`LockAction::SetTimer`] was set for: repeats a LOCK, an UNLOCK or
+    /// a reclaim, or ends a pause. A timer that was replaced has no effect.
     pub fn timer(&mut self, timer: LockTimer) -> Vec<LockAction> {
         let call = timer.call;
         let Some(table) = self.files.get_mut(&call.file) else { return Vec::new() };

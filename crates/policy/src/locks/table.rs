@@ -208,7 +208,7 @@ impl FileLockTable {
                 || self.releases.iter().any(|release| release.id.owner == owner))
     }
 
-    /// An owner that has nothing here any more is itself again.
+    /// Removes the wire owner of an owner without locks, waiters and releases.
     pub(super) fn forget_adopted(&mut self, owner: LocalLockOwner) {
         let is_known = self.adopted.contains_key(&owner)
             && (self.holders.contains_key(&owner)
