@@ -17,8 +17,9 @@
 
 mod callbacks;
 mod files;
-mod record;
+mod lock_times;
 mod report;
+mod wire_owners;
 
 use std::{
     fmt,
@@ -57,8 +58,9 @@ use crate::{
     threads::{Background, separate},
 };
 use callbacks::SeenCallbacks;
-use files::{LockedFiles, WireOwners};
-use record::LockTimes;
+use files::LockedFiles;
+use lock_times::LockTimes;
+use wire_owners::WireOwners;
 
 pub use report::{LockReportEntry, MountLockReport};
 
