@@ -2,7 +2,7 @@
 //!
 //! `MountLocks` runs the lock agent of curt-policy: it gives it the requests of callers, sends what
 //! the agent asks for, and answers the callers. The agent decides who gets a lock; which thread
-//! sends a request is decided in `senders`. A caller that waits is a record and holds no thread.
+//! sends a request is decided in `requests`. A caller that waits is a record and holds no thread.
 //!
 //! Invariants: the agent's mutex is held neither during a request nor during an answer. After a
 //! grant by the server the cached state of the file is invalid before the caller is answered. A
@@ -13,6 +13,7 @@ mod callbacks;
 mod files;
 mod lock_times;
 mod report;
+mod requests;
 mod restart_check;
 mod senders;
 mod wire_owners;
@@ -52,7 +53,7 @@ use crate::{
 use callbacks::SeenCallbacks;
 use files::LockedFiles;
 use lock_times::LockTimes;
-use senders::{RequestKind, RequestSenders, SENDER_THREADS};
+use senders::{RequestKind, RequestSenders};
 use wire_owners::WireOwners;
 
 pub use report::{LockReportEntry, MountLockReport};
@@ -153,10 +154,7 @@ impl MountLocks {
             state: Mutex::new(state),
             last_request: AtomicU64::new(0),
             locked_files: AtomicUsize::new(0),
-            senders: [(); 2].map(|()| RequestSenders {
-                threads: separate(background, SENDER_THREADS),
-                waiting: AtomicUsize::new(0),
-            }),
+            senders: [(); 2].map(|()| RequestSenders::new(background)),
             timers: separate(background, 1),
             restart_notices: AtomicU64::new(0),
             stop: Interrupt::new(),
