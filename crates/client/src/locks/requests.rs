@@ -10,14 +10,14 @@ use std::sync::Arc;
 use curt_observe::{Cause, ClientCounter, scope};
 use curt_policy::locks::{LockCallId, LockError, LockProcedure, LockReply, LockServerCall, LockWait};
 use curt_rpc::client::CallError;
-use curt_types::Fault;
+use curt_types::{Fault, FileHandle};
 
 use super::{
     LockEffects, MountLocks, MountLocksInner, is_lock,
     senders::{RequestKind, RequestSenders, SendPermit},
     trace_state,
 };
-use crate::protocol::{LockMode, OpenCaller, WireLock};
+use crate::protocol::{LockAnswer, LockMode, OpenCaller, WireLock};
 
 impl MountLocks {
     /// Executes the effects of an event; requests are sent by this thread.
@@ -109,22 +109,7 @@ impl MountLocks {
             LockProcedure::Lock { lock_type, wait } => {
                 self.core.count(ClientCounter::LockWire);
                 trace_state(&inode, call.range, "asked");
-                let mode = match wait {
-                    LockWait::No => LockMode::Try,
-                    LockWait::Repeat => LockMode::Repeat,
-                    LockWait::Block => LockMode::Block,
-                };
-                let sent_again = protocol.lock_requests_sent_again();
-                let answer = protocol.lock(opener, file, &lock(lock_type), mode);
-                // Another thread's request may have been sent again, which costs this owner a LOCK.
-                // Without a reply it may still be on its way, and the next LOCK repeats it.
-                let is_sent_again = protocol.lock_requests_sent_again() != sent_again;
-                if sent_again.is_some() && (is_sent_again || answer.is_err()) {
-                    let id = LockCallId { request: self.next_request(), owner: call.wire_owner, ..call.id };
-                    let effects = self.event(|state, _| state.agent.sent_again(id, call.range, lock_type));
-                    self.perform_elsewhere(effects);
-                }
-                answer
+                self.send_lock(call, opener, file, &lock(lock_type), wait)
             }
             LockProcedure::Reclaim { lock_type } => {
                 self.core.count(ClientCounter::LockWire);
@@ -149,6 +134,34 @@ impl MountLocks {
                 LockReply::Unknown(of_call(error))
             }
         })
+    }
+
+    /// Sends a LOCK. If it may have been sent twice, what a copy of it locks later is undone.
+    fn send_lock(
+        self: &Arc<Self>,
+        call: &LockServerCall,
+        opener: OpenCaller<'_>,
+        file: &FileHandle,
+        lock: &WireLock,
+        wait: LockWait,
+    ) -> LockAnswer {
+        let protocol = &self.core.protocol;
+        let mode = match wait {
+            LockWait::No => LockMode::Try,
+            LockWait::Repeat => LockMode::Repeat,
+            LockWait::Block => LockMode::Block,
+        };
+        let sent_again = protocol.lock_requests_sent_again();
+        let answer = protocol.lock(opener, file, lock, mode);
+        // Another thread's request may have been sent again, which costs this owner a LOCK.
+        // Without a reply it may still be on its way, and the next LOCK repeats it.
+        let is_sent_again = protocol.lock_requests_sent_again() != sent_again;
+        if sent_again.is_some() && (is_sent_again || answer.is_err()) {
+            let id = LockCallId { request: self.next_request(), owner: call.wire_owner, ..call.id };
+            let effects = self.event(|state, _| state.agent.sent_again(id, lock.range, lock.lock_type));
+            self.perform_elsewhere(effects);
+        }
+        answer
     }
 }
 
