@@ -72,7 +72,8 @@ pub fn setattr_open(op: &Op<'_>, file: &OpenFile, set: &SetAttributes) -> Result
         return setattr_found(op, &file.inode, set);
     }
     let opener = Op::new(op.sb, file.opener(), op.interrupt().clone(), op.began);
-    set_attributes(&opener, &file.inode, set, Some(&opener.identity.open_context()))?;
+    set_attributes(&opener, &file.inode, set, Some(&opener.identity.open_context()))
+        .map_err(|error| file.locks.note_failure(error))?;
     stat_resized(op, &file.inode)
 }
 

@@ -259,6 +259,25 @@ fn what_was_written_under_a_lost_lock_is_not_sent_and_fails_once() {
     }
 }
 
+// SEMANTICS: lock-10, sessions-10.
+#[test]
+fn a_file_is_not_truncated_under_a_lost_lock_and_that_fails_once() {
+    let world = World::new();
+    let way = Way::new(&world);
+    let one = Locking::over(&world, "one", LockOptions::default(), Arc::<Way>::clone(&way));
+    assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
+    // This server knows no client, so that it lets nobody reclaim.
+    way.replace(world.way_after_restart());
+    let truncate = || {
+        let size = SetAttributes { size: Some(3), ..SetAttributes::default() };
+        ops::setattr_open(&one.mounted.client.op(&root()), &one.file, &size).map(drop)
+    };
+    assert_eq!(truncate(), Err(Errno::IO));
+    assert_eq!(contents(&world), b"0123456789");
+    assert_eq!(truncate(), Ok(()), "once");
+    assert_eq!(contents(&world), b"012");
+}
+
 // SEMANTICS: sessions-10.
 #[test]
 fn a_write_that_begins_while_its_lock_is_reclaimed_waits_for_the_result() {
