@@ -1,7 +1,8 @@
-//! Maps NFS status codes and transport errors to errnos.
+//! Maps NFS status codes, transport errors and errors of locks to errnos.
 //!
 //! Owns the only such table.
 
+use curt_policy::locks::LockError;
 use curt_rpc::client::CallError;
 use curt_types::Fault;
 use rustix::io::Errno;
@@ -69,6 +70,21 @@ pub fn of_data(error: DataError) -> Errno {
     }
 }
 
+/// The errno of fcntl(2) and flock(2).
+#[must_use]
+pub fn of_lock_error(error: LockError) -> Errno {
+    match error {
+        LockError::Held => Errno::AGAIN,
+        LockError::Interrupted => Errno::INTR,
+        LockError::Deadlock => Errno::DEADLK,
+        LockError::NoLocks => Errno::NOLCK,
+        LockError::OpenMode => Errno::BADF,
+        // fcntl(2): the range does not fit into the server's file offsets.
+        LockError::Failed(Fault::Fbig) => Errno::OVERFLOW,
+        LockError::Failed(fault) => of_fault(fault),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,5 +97,6 @@ mod tests {
         assert_eq!(of_call(CallError::TimedOut { softerr: true }), Errno::TIMEDOUT);
         assert_eq!(of_call(CallError::Interrupted), Errno::INTR);
         assert_eq!(of_data(DataError::Status(Fault::Dquot)), Errno::DQUOT);
+        assert_eq!(of_lock_error(LockError::Failed(Fault::Fbig)), Errno::OVERFLOW);
     }
 }

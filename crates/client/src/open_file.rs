@@ -78,17 +78,6 @@ impl OpenFileLocks {
         self.is_lost.store(true, Relaxed);
     }
 
-    /// Fails once after a lock was lost: what the program does relies on it.
-    ///
-    /// # Errors
-    /// EIO.
-    pub(crate) fn check_lost(&self) -> Result<(), Errno> {
-        if self.is_lost.load(Relaxed) && self.is_lost.swap(false, Relaxed) {
-            return Err(Errno::IO);
-        }
-        Ok(())
-    }
-
     /// An operation has failed, perhaps because a lock was lost meanwhile: no other does for that.
     pub(crate) fn note_failure(&self, error: Errno) -> Errno {
         if error == Errno::IO {
@@ -113,6 +102,19 @@ impl OpenFile {
 
     pub(crate) fn opener(&self) -> Arc<InternedCaller> {
         Arc::clone(&self.identity)
+    }
+
+    /// Fails once after a lock was lost: what the program does relies on it.
+    ///
+    /// # Errors
+    /// EIO.
+    pub(crate) fn check_lost(&self) -> Result<(), Errno> {
+        let is_lost = &self.locks.is_lost;
+        if is_lost.load(Relaxed) && is_lost.swap(false, Relaxed) {
+            self.data.note_loss_reported(self.owner.data());
+            return Err(Errno::IO);
+        }
+        Ok(())
     }
 
     /// The flags of its open.

@@ -58,7 +58,13 @@ fn every_kind_of_call_ends_when_it_is_interrupted() {
     let open = OpenContext { owner: 1, credential: Arc::new(RpcCredential::None) };
     let open = OpenCaller { open: &open, interrupt: &interrupt };
     let data = vec![7; 1 << 20];
-    let write = WriteRequest { offset: 0, stability: Stability::Unstable, bytes: &data, set: None };
+    let write = WriteRequest {
+        offset: 0,
+        stability: Stability::Unstable,
+        bytes: &data,
+        set: None,
+        is_lost: &|| false,
+    };
     std::thread::scope(|scope| {
         let calls = [
             scope.spawn(|| nfs.attributes(caller, &file).map(drop)),

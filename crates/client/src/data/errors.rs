@@ -23,6 +23,11 @@ pub enum DataError {
     TooLarge,
 }
 
+impl DataError {
+    /// Written bytes were not sent because their lock was lost.
+    pub(super) const LOST_LOCK: Self = Self::Status(Fault::Io);
+}
+
 /// The failures of one file's writes.
 #[derive(Debug, Default)]
 pub(super) struct ErrorRecord {
@@ -56,6 +61,14 @@ impl ErrorRecord {
         }
         self.reported = true;
         self.latest
+    }
+
+    /// Marks this failure as reported to `cursor`'s open file, unless another one is to be
+    /// reported.
+    pub(super) fn report_only(&mut self, failure: DataError, cursor: &ErrorCursor) {
+        if self.latest == Some(failure) {
+            self.report(cursor);
+        }
     }
 }
 

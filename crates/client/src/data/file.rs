@@ -15,7 +15,7 @@ use std::{
 };
 
 use curt_rpc::auth::RpcCredential;
-use curt_types::{Fault, SetAttributes, WriteVerifier};
+use curt_types::{ByteRange, Fault, SetAttributes, WriteVerifier};
 use parking_lot::MutexGuard;
 
 use super::{
@@ -115,6 +115,8 @@ pub(super) struct WriteInFlight {
     pub(super) range: Range<u64>,
     /// Number of the first write that it contains.
     pub(super) first: u64,
+    /// A lock of some of its bytes was lost: it is not sent, or not again.
+    pub(super) is_lost: bool,
 }
 
 #[derive(Debug, Default)]
@@ -297,6 +299,29 @@ impl FileData {
         state.invalidations += 1;
         state.server_end = None;
         state.pages_since = None;
+    }
+
+    /// A write lock of these bytes is lost: what was written under it and is not on stable storage
+    /// is not sent any more, because others may have locked and written the bytes. That is an error
+    /// of each open file, with which `report` reports the loss of the lock. Returns the number of
+    /// bytes.
+    pub(crate) fn lose(&self, bytes: ByteRange, report: impl FnOnce()) -> u64 {
+        let range = bytes.first()..bytes.last().saturating_add(1);
+        let mut state = self.lock();
+        for flight in state.writes_in_flight.values_mut() {
+            flight.is_lost |= flight.range.start < range.end && range.start < flight.range.end;
+        }
+        let held = state.segments.unwritten();
+        state.segments.cut_if(range.clone(), |segment| !segment.is_clean());
+        let lost = held - state.segments.unwritten();
+        if lost > 0 {
+            state.invalidate_fetches(&range);
+            state.errors.record(DataError::LOST_LOCK);
+        }
+        report();
+        drop(state);
+        self.core.notify_all();
+        lost
     }
 
     /// When the READ was sent that fetched the first bytes returned to readers (and the kernel)

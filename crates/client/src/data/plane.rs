@@ -21,7 +21,7 @@ use super::{
     block_pool::BlockPool,
     cache::{DataBounds, DataCache},
     dirty_limit::DirtyLimit,
-    errors::ErrorCursor,
+    errors::{DataError, ErrorCursor},
     file::FileData,
     options::DataOptions,
     owner::DataOwner,
@@ -81,6 +81,14 @@ pub struct OpenData {
     pub(super) mode: OpenMode,
     pub(super) cursor: ErrorCursor,
     pub(super) readahead: Mutex<ReadaheadState>,
+}
+
+impl OpenData {
+    /// The loss of a lock was reported to this open file. That of the bytes that were written under
+    /// it is not reported again.
+    pub(crate) fn note_loss_reported(&self, file: &FileData) {
+        file.core.lock().errors.report_only(DataError::LOST_LOCK, &self.cursor);
+    }
 }
 
 /// Bytes that were lost at unmount.

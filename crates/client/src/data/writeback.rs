@@ -109,7 +109,7 @@ impl DataPlane {
         let mut rest = bytes;
         let mut position = offset;
         let result = loop {
-            match self.write_once(owner, &origin.writer, position, &rest, mode) {
+            match self.write_once(owner, flight, &origin.writer, position, &rest, mode) {
                 Err(error) => break Err(error),
                 Ok(written) => {
                     let count = usize::try_from(written.count).unwrap_or(usize::MAX).min(rest.len());
@@ -132,6 +132,7 @@ impl DataPlane {
     fn write_once(
         &self,
         owner: &Arc<dyn DataOwner>,
+        flight: u64,
         writer: &Arc<OpenContext>,
         offset: u64,
         bytes: &SharedBytes,
@@ -145,7 +146,7 @@ impl DataPlane {
             dev: subject.dev,
             fhandle: subject.fhandle
         });
-        let written = self.write_untraced(owner, writer, offset, bytes, mode);
+        let written = self.write_untraced(owner, flight, writer, offset, bytes, mode);
         let (res, stable, verifier) = match &written {
             Ok(written) => (written.count, written.stability as u32, written.verifier.0),
             Err(_) => (0, 0, [0; 8]),
@@ -167,6 +168,7 @@ impl DataPlane {
     fn write_untraced(
         &self,
         owner: &Arc<dyn DataOwner>,
+        flight: u64,
         writer: &Arc<OpenContext>,
         offset: u64,
         bytes: &SharedBytes,
@@ -177,7 +179,8 @@ impl DataPlane {
         owner.begin_write();
         let began = self.protocol.rpc().now();
         let set = mode.setattr.as_ref().map(|setattr| &setattr.set);
-        let write = WriteRequest { offset, stability: mode.stability, bytes, set };
+        let is_lost = || owner.data().core.lock().is_lost(flight);
+        let write = WriteRequest { offset, stability: mode.stability, bytes, set, is_lost: &is_lost };
         let answer = match self.protocol.write(caller, owner.handle(), write) {
             Ok(answer) => answer,
             Err(error) => {
@@ -245,12 +248,13 @@ impl DataPlane {
     }
 
     /// WRITE `flight` failed for `range`: its bytes are dropped and the failure is recorded, unless
-    /// the mount is stopping.
+    /// the mount is stopping, or the lock of some of them was lost: the others are sent again.
     fn write_failed(&self, owner: &Arc<dyn DataOwner>, flight: u64, range: Range<u64>, error: DataError) {
         let mut state = owner.data().lock();
+        let is_lost = state.is_lost(flight);
         state.writes_in_flight.remove(&flight);
         let ours = |present: &SegmentState| matches!(present, SegmentState::InFlight(_, number) if *number == flight);
-        if error == DataError::Call(CallError::Interrupted) {
+        if is_lost || error == DataError::Call(CallError::Interrupted) {
             state.segments.set_states(range, |present| match present {
                 SegmentState::InFlight(origin, _) if ours(present) => {
                     Some(SegmentState::Dirty(origin.clone()))
@@ -281,6 +285,11 @@ impl DataPlane {
 }
 
 impl FileState {
+    /// Whether the lock of bytes of this WRITE was lost.
+    fn is_lost(&self, flight: u64) -> bool {
+        self.writes_in_flight.get(&flight).is_some_and(|flight| flight.is_lost)
+    }
+
     /// Chooses the next step and marks it as taken.
     fn next_step(&mut self) -> Option<WriteBackStep> {
         if let Some(write) = self.next_write() {
@@ -343,7 +352,7 @@ impl FileState {
             }
         };
         let range = segment.offset..segment.offset + segment.bytes.len() as u64;
-        flights.insert(number, WriteInFlight { range, first: segment.origin.first });
+        flights.insert(number, WriteInFlight { range, first: segment.origin.first, is_lost: false });
         Some(WriteBackStep::Write(segment, number, mode))
     }
 }

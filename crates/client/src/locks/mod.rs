@@ -2,27 +2,26 @@
 //!
 //! `MountLocks` runs the lock agent of curt-policy: it gives it the requests of callers, sends what
 //! the agent asks for, and answers the callers. The agent decides who gets a lock; which thread
-//! sends a request is decided here. A caller that waits is a record and holds no thread. A request
-//! to the server is sent by the thread whose event caused it, after that event's callers are
-//! answered; further ones are sent by threads of their own, which nothing else uses: a lock manager
-//! that does not respond must delay neither reads and writes, nor the interruption of waits. At
-//! most `INLINE_SENDERS_MAX` threads of events and `SENDER_THREADS` others wait for replies to
-//! LOCK, and as many for those to UNLOCK and CANCEL, which a server that is slow to grant must not
-//! delay; the other requests are records in a queue.
+//! sends a request is decided in `requests`. A caller that waits is a record and holds no thread.
 //!
 //! Invariants: the agent's mutex is held neither during a request nor during an answer. After a
 //! grant by the server the cached state of the file is invalid before the caller is answered. A
-//! range is unlocked after its dirty bytes are at the server.
+//! range is unlocked after its dirty bytes are at the server. What was written under a lock that is
+//! lost is dropped before [`LockEvents::lost`] returns.
 
 mod callbacks;
 mod files;
-mod record;
+mod lock_times;
 mod report;
+mod requests;
+mod restart_check;
+mod senders;
+mod wire_owners;
 
 use std::{
     fmt,
     sync::{
-        Arc, OnceLock, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -32,14 +31,13 @@ use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_policy::{
     MonotonicTime,
     locks::{
-        GrantedCallback, LocalLockOwner, LocalLockRequest, LockAction, LockAgent, LockCallId, LockError,
-        LockFileId, LockOptions, LockProcedure, LockReply, LockRequestId, LockServerCall, LockTest,
-        LockTimer, LockWait, poll_interval,
+        LocalLockOwner, LocalLockRequest, LockAction, LockAgent, LockCallId, LockError, LockFileId,
+        LockOptions, LockProcedure, LockReply, LockRequestId, LockServerCall, LockTest, LockTimer,
+        poll_interval,
     },
 };
-use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{CallError, Interrupt, Wake, WakerRegistration};
-use curt_types::{ByteRange, Fault, FileHandle, LockType};
+use curt_types::{ByteRange, LockType};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
@@ -49,23 +47,16 @@ use crate::{
     inode::Inode,
     mount_core::MountCore,
     open_file::OpenFile,
-    protocol::{
-        LockCallbackId, LockEvents, LockMode, LockTestReply, OpenCaller, RemoteLock, RpcCaller, WireLock,
-        WireOwner,
-    },
+    protocol::{LockEvents, LockTestReply, RemoteLock, RpcCaller, WireLock, WireOwner},
     threads::{Background, separate},
 };
 use callbacks::SeenCallbacks;
-use files::{LockedFiles, WireOwners};
-use record::LockTimes;
+use files::LockedFiles;
+use lock_times::LockTimes;
+use senders::{RequestKind, RequestSenders};
+use wire_owners::WireOwners;
 
 pub use report::{LockReportEntry, MountLockReport};
-
-/// Threads that send requests of one kind besides those whose events cause them.
-const SENDER_THREADS: usize = 4;
-
-/// Threads whose events cause requests of one kind, and that wait for the replies.
-const INLINE_SENDERS_MAX: usize = 3;
 
 /// Receives the result of a request for a lock, once, on any thread. It must not wait for the
 /// server.
@@ -101,43 +92,7 @@ pub(crate) struct MountLocks {
     /// Ends all requests, when the mount ends.
     stop: Interrupt,
     pub(crate) times: LockTimes,
-    this: OnceLock<Weak<Self>>,
-}
-
-/// Kinds of lock requests. Each kind has its own limit on threads that wait for replies.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum RequestKind {
-    /// LOCK.
-    Lock,
-    /// UNLOCK and CANCEL.
-    Release,
-}
-
-/// The senders of one kind of request.
-struct RequestSenders {
-    threads: Arc<dyn Background>,
-    /// Threads of other operations that wait for a reply to this kind. Relaxed: it is only a count.
-    waiting: AtomicUsize,
-}
-
-/// A thread may send a request, and is counted until this is dropped.
-struct SendPermit<'a>(Option<&'a AtomicUsize>);
-
-impl RequestSenders {
-    /// A permit for a thread that is none of these, unless too many such threads send.
-    fn permit(&self) -> Option<SendPermit<'_>> {
-        let more = |count| (count < INLINE_SENDERS_MAX).then_some(count + 1);
-        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(SendPermit(Some(&self.waiting)))
-    }
-}
-
-impl Drop for SendPermit<'_> {
-    fn drop(&mut self) {
-        if let Some(count) = self.0 {
-            count.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
+    this: Weak<Self>,
 }
 
 #[derive(Default)]
@@ -146,8 +101,8 @@ struct MountLocksInner {
     files: LockedFiles,
     owners: WireOwners,
     callbacks: SeenCallbacks,
-    /// A look at the server is due, because there are locks.
-    is_watched: bool,
+    /// A check for a restart of the lock manager is scheduled.
+    is_check_scheduled: bool,
     queue_max: usize,
 }
 
@@ -176,8 +131,16 @@ struct WantedLock {
 struct LockEffects {
     answers: Vec<(Arc<Inode>, LockCaller, Result<(), LockError>)>,
     timers: Vec<(LockTimer, Duration)>,
-    lost: Vec<(Arc<Inode>, ByteRange)>,
+    lost: Vec<LostLock>,
     sends: Vec<LockServerCall>,
+}
+
+/// A lock that is lost.
+struct LostLock {
+    inode: Arc<Inode>,
+    range: ByteRange,
+    /// The number of bytes that were written under it and are not sent.
+    unsent: u64,
 }
 
 impl MountLocks {
@@ -187,24 +150,19 @@ impl MountLocks {
         background: &Arc<dyn Background>,
     ) -> Arc<Self> {
         let state = MountLocksInner { agent: LockAgent::new(options), ..MountLocksInner::default() };
-        let locks = Arc::new(Self {
+        let locks = Arc::new_cyclic(|this| Self {
             state: Mutex::new(state),
             last_request: AtomicU64::new(0),
             locked_files: AtomicUsize::new(0),
-            senders: [(); 2].map(|()| RequestSenders {
-                threads: separate(background, SENDER_THREADS),
-                waiting: AtomicUsize::new(0),
-            }),
+            senders: [(); 2].map(|()| RequestSenders::new(background)),
             timers: separate(background, 1),
             restart_notices: AtomicU64::new(0),
             stop: Interrupt::new(),
             times: LockTimes::default(),
-            this: OnceLock::new(),
+            this: Weak::clone(this),
             core,
         });
-        let this = Arc::downgrade(&locks);
-        let events: Weak<dyn LockEvents> = this.clone();
-        let _ = locks.this.set(this);
+        let events: Weak<dyn LockEvents> = locks.this.clone();
         locks.core.protocol.report_lock_events(events);
         locks
     }
@@ -386,11 +344,21 @@ impl MountLocks {
                         effects.answers.push((inode, caller, result));
                     }
                 }
-                LockAction::Lost { file, owner, range } => {
+                LockAction::Lost { file, owner, range, lock_type } => {
                     if let Some(file) = state.files.get(file) {
                         let opens = file.opens_of(owner).iter().filter_map(Weak::upgrade);
-                        opens.for_each(|open| open.locks.note_lost());
-                        effects.lost.push((Arc::clone(&file.inode), range));
+                        let report = || opens.for_each(|open| open.locks.note_lost());
+                        let inode = Arc::clone(&file.inode);
+                        let is_written = lock_type == LockType::Write;
+                        let unsent = match inode.data_if_any().filter(|_| is_written) {
+                            // Before the protocol sends anything without the lock.
+                            Some(data) => data.lose(range, report),
+                            None => {
+                                report();
+                                0
+                            }
+                        };
+                        effects.lost.push(LostLock { inode, range, unsent });
                     }
                 }
                 LockAction::HandedOff { request } => {
@@ -401,151 +369,26 @@ impl MountLocks {
                 }
             }
         }
-        let MountLocksInner { agent, files, is_watched, .. } = &mut *state;
+        let MountLocksInner { agent, files, is_check_scheduled, .. } = &mut *state;
         let (held, unlocked) = files.tidy(agent, now);
         held.into_iter().for_each(|held| self.times.held(held));
         // Under the mutex: the next LOCK comes after it.
         unlocked.iter().for_each(|inode| self.core.protocol.forget_locks(inode.handle()));
-        if files.len() > 0 && !*is_watched {
-            *is_watched = self.look_at_server_later();
+        if files.len() > 0 && !*is_check_scheduled {
+            *is_check_scheduled = self.schedule_restart_check();
         }
         // Pairs with the load in `is_idle`.
         self.locked_files.store(files.len(), Ordering::Release);
         effects
     }
 
-    /// Has the server looked at after a while, unless its restart is noticed without that.
-    fn look_at_server_later(&self) -> bool {
-        let (Some(interval), Some(this)) = (self.core.protocol.lock_server_interval(), self.this.get())
-        else {
-            return false;
-        };
-        let this = Weak::clone(this);
-        let look = move || {
-            let Some(locks) = this.upgrade() else { return };
-            let threads = Arc::clone(&locks.senders(RequestKind::Lock).threads);
-            threads.spawn(Box::new(move || locks.look_at_server()));
-        };
-        self.timers.spawn_after(interval, Box::new(look));
-        true
-    }
-
-    /// Reclaims the locks if the server may have been restarted.
-    fn look_at_server(self: &Arc<Self>) {
-        {
-            let mut state = self.state.lock();
-            if state.files.len() == 0 || self.stop.is_raised() {
-                state.is_watched = false;
-                return;
-            }
-        }
-        self.reclaim_after_restart();
-        self.look_at_server_later();
-    }
-
-    /// Reclaims the locks if the connection to the lock manager was lost. Returns whether it was.
-    fn reclaim_after_restart(self: &Arc<Self>) -> bool {
-        let caller = RpcCaller { credential: &RpcCredential::None, interrupt: &self.stop };
-        let is_lost = self.core.protocol.has_lost_lock_connection(caller) && !self.stop.is_raised();
-        if is_lost {
-            let effects = self.event(|state, _| state.agent.server_restarted(self.next_request()));
-            self.perform_on(Some(RequestKind::Lock), effects);
-        }
-        is_lost
-    }
-
-    /// Looks at the server until no notice has come since the last look: anybody who can forge the
-    /// server's address can send notices.
-    fn check_restart_notices(self: &Arc<Self>) {
-        let mut seen = self.restart_notices.load(Ordering::Acquire);
-        while !self.stop.is_raised() {
-            if !self.reclaim_after_restart() {
-                tracing::info!(
-                    "a notice that the server restarted is ignored: the connection was not lost since the last one"
-                );
-            }
-            match self.restart_notices.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return,
-                Err(more) => seen = more,
-            }
-        }
-    }
-
-    /// Executes the effects of an event; requests are sent by this thread.
-    fn perform(self: &Arc<Self>, effects: LockEffects) {
-        self.perform_on(None, effects);
-    }
-
-    /// As [`Self::perform`], on a thread that sends requests of one kind.
-    fn perform_on(self: &Arc<Self>, own: Option<RequestKind>, effects: LockEffects) {
-        let mut sends = self.answer_all(effects);
-        loop {
-            let mut here = None;
-            for call in sends {
-                match self.permit(own, &call).filter(|_| here.is_none()) {
-                    Some(permit) => here = Some((call, permit)),
-                    None => self.send_elsewhere(call),
-                }
-            }
-            let Some((call, permit)) = here else { return };
-            let reply = self.send(&call);
-            drop(permit);
-            sends = self.answer_all(self.replied(&call, reply));
-        }
-    }
-
-    fn permit(&self, own: Option<RequestKind>, call: &LockServerCall) -> Option<SendPermit<'_>> {
-        let kind = kind_of(call);
-        if own == Some(kind) { Some(SendPermit(None)) } else { self.senders(kind).permit() }
-    }
-
-    const fn senders(&self, kind: RequestKind) -> &RequestSenders {
-        let [locks, releases] = &self.senders;
-        match kind {
-            RequestKind::Lock => locks,
-            RequestKind::Release => releases,
-        }
-    }
-
-    /// As [`Self::perform`], but other threads send the requests and report grants. Reporting a
-    /// grant can wait for the kernel to drop pages of the file.
-    fn perform_elsewhere(self: &Arc<Self>, mut effects: LockEffects) {
-        let (granted, others) = effects.answers.into_iter().partition(|(_, _, result)| result.is_ok());
-        effects.answers = others;
-        self.answer_all(effects).into_iter().for_each(|call| self.send_elsewhere(call));
-        let granted = LockEffects { answers: granted, ..LockEffects::default() };
-        if !granted.is_empty() {
-            let locks = Arc::clone(self);
-            let task = Box::new(move || drop(locks.answer_all(granted)));
-            self.senders(RequestKind::Release).threads.spawn(task);
-        }
-    }
-
-    fn send_elsewhere(self: &Arc<Self>, call: LockServerCall) {
-        let (locks, kind) = (Arc::clone(self), kind_of(&call));
-        let task = move || {
-            let is_in_vain = is_lock(&call) && locks.state.lock().agent.is_withdrawn(call.id);
-            // Nothing has changed at the server.
-            let reply = if is_in_vain { LockReply::Denied } else { locks.send(&call) };
-            let effects = locks.replied(&call, reply);
-            locks.perform_on(Some(kind), effects);
-        };
-        self.senders(kind).threads.spawn(Box::new(task));
-    }
-
     fn replied(&self, call: &LockServerCall, reply: LockReply) -> LockEffects {
         match (call.procedure, reply) {
-            (LockProcedure::Lock { .. }, LockReply::Denied) => self.trace_state(call, "denied"),
-            (LockProcedure::Lock { .. }, LockReply::Kept | LockReply::Blocked) => {
-                self.trace_state(call, "blocked");
-            }
-            (LockProcedure::Unlock, LockReply::Granted) => self.trace_state(call, "unlocked"),
-            _ => {}
-        }
-        match (call.procedure, reply) {
             (LockProcedure::Lock { .. }, LockReply::Denied | LockReply::Kept | LockReply::Blocked) => {
+                self.trace_state(call, if reply == LockReply::Denied { "denied" } else { "blocked" });
                 self.core.count(ClientCounter::LockDenied);
             }
+            (LockProcedure::Unlock, LockReply::Granted) => self.trace_state(call, "unlocked"),
             (LockProcedure::Reclaim { .. }, LockReply::Granted) => {
                 self.core.count(ClientCounter::LockReclaimed);
             }
@@ -577,7 +420,7 @@ impl MountLocks {
             };
             self.timers.spawn_after(jittered(after, timer.call), Box::new(task));
         }
-        for (inode, range) in effects.lost {
+        for LostLock { inode, range, unsent } in effects.lost {
             self.core.count(ClientCounter::LockLost);
             probe!(NfsLockLost {
                 fileid: inode.fileid_if_enabled(Event::NfsLockLost),
@@ -587,6 +430,7 @@ impl MountLocks {
             tracing::warn!(
                 object = inode.id().0,
                 ?range,
+                unsent,
                 "a lock was lost at the server: I/O through its descriptor fails once"
             );
             // Others may have changed the file. The next read of cached bytes has to fail, too.
@@ -604,7 +448,7 @@ impl MountLocks {
                     expire(&inode);
                 }
             }
-            let result = result.map_err(error_of);
+            let result = result.map_err(errno::of_lock_error);
             trace_answer(&inode, &caller, result);
             (caller.done)(result);
         }
@@ -618,75 +462,6 @@ impl MountLocks {
             Err(LockError::Deadlock) => self.core.count(ClientCounter::LockDeadlock),
             Err(LockError::Held | LockError::NoLocks | LockError::OpenMode | LockError::Failed(_)) => {}
         }
-    }
-
-    /// Sends a request and waits for the reply.
-    fn send(self: &Arc<Self>, call: &LockServerCall) -> LockReply {
-        let (inode, identity, owner) = {
-            let mut state = self.state.lock();
-            let MountLocksInner { files, owners, agent, .. } = &mut *state;
-            let Some((inode, identity)) = files.sender(call.id) else {
-                return LockReply::Unknown(LockError::Failed(Fault::Io));
-            };
-            let Some(owner) = self.number(owners, agent, call.wire_owner) else {
-                return LockReply::Refused(LockError::NoLocks);
-            };
-            (inode, identity, owner)
-        };
-        let _scope = scope::enter(scope::RequestScope { object: inode.id().0, ..scope::current() });
-        let _cause = scope::with_cause(Cause::Lock);
-        let open = identity.open_context();
-        let opener = OpenCaller { open: &open, interrupt: &self.stop };
-        let caller = opener.rpc();
-        let (protocol, file) = (&self.core.protocol, inode.handle());
-        let lock = |lock_type| WireLock { owner, range: call.range, lock_type };
-        if call.is_undo {
-            self.core.count(ClientCounter::LockUndo);
-        }
-        let answer = match call.procedure {
-            LockProcedure::Lock { lock_type, wait } => {
-                self.core.count(ClientCounter::LockWire);
-                trace_state(&inode, call.range, "asked");
-                let mode = match wait {
-                    LockWait::No => LockMode::Try,
-                    LockWait::Repeat => LockMode::Repeat,
-                    LockWait::Block => LockMode::Block,
-                };
-                let sent_again = protocol.lock_requests_sent_again();
-                let answer = protocol.lock(opener, file, &lock(lock_type), mode);
-                // Another thread's request may have been sent again, which costs this owner a LOCK.
-                // Without a reply it may still be on its way, and the next LOCK repeats it.
-                let is_sent_again = protocol.lock_requests_sent_again() != sent_again;
-                if sent_again.is_some() && (is_sent_again || answer.is_err()) {
-                    let id = LockCallId { request: self.next_request(), owner: call.wire_owner, ..call.id };
-                    let effects = self.event(|state, _| state.agent.sent_again(id, call.range, lock_type));
-                    self.perform_elsewhere(effects);
-                }
-                answer
-            }
-            LockProcedure::Reclaim { lock_type } => {
-                self.core.count(ClientCounter::LockWire);
-                trace_state(&inode, call.range, "reclaimed");
-                protocol.lock(opener, file, &lock(lock_type), LockMode::Reclaim)
-            }
-            LockProcedure::Unlock => {
-                self.core.count(ClientCounter::LockUnlockWire);
-                trace_state(&inode, call.range, "unlocking");
-                protocol.unlock(caller, file, owner, call.range)
-            }
-            LockProcedure::Cancel { lock_type } => {
-                self.core.count(ClientCounter::LockCancelWire);
-                trace_state(&inode, call.range, "cancelled");
-                protocol.cancel_lock(caller, file, &lock(lock_type))
-            }
-        };
-        answer.unwrap_or_else(|error| match error {
-            CallError::Unreachable(_) => LockReply::Grace,
-            error => {
-                tracing::debug!(%error, ?call, "a request for a lock got no reply");
-                LockReply::Unknown(of_call(error))
-            }
-        })
     }
 
     /// The number by which the server knows an owner.
@@ -727,7 +502,7 @@ impl MountLocks {
                 Ok(LockTestReply::Held(RemoteLock { range, lock_type })) => {
                     return Ok(Some(ConflictingLock { range, lock_type, pid: 0 }));
                 }
-                Ok(LockTestReply::Refused(error)) => return Err(error_of(error)),
+                Ok(LockTestReply::Refused(error)) => return Err(errno::of_lock_error(error)),
                 Ok(LockTestReply::Grace) | Err(CallError::Unreachable(_)) => {}
                 Err(error) => return Err(errno::of_call(error)),
             }
@@ -789,92 +564,6 @@ pub struct ConflictingLock {
     pub lock_type: LockType,
     /// The process on this machine that holds it; 0: one of another machine, or unknown.
     pub pid: u32,
-}
-
-impl LockEvents for MountLocks {
-    fn granted(&self, file: &FileHandle, lock: &WireLock, callback: LockCallbackId) -> bool {
-        let Some(this) = self.this.get().and_then(Weak::upgrade) else { return false };
-        let mut is_confirmed = false;
-        let effects = self.event(|state, now| {
-            let number = self.next_request();
-            let found = state.files.by_handle(file).zip(state.owners.owner(lock.owner));
-            let Some((file, owner)) = found else { return Vec::new() };
-            if let Some(known) = state.files.get(file) {
-                trace_state(&known.inode, lock.range, "called back");
-            }
-            let callback = GrantedCallback {
-                wire_owner: owner,
-                range: lock.range,
-                lock_type: lock.lock_type,
-                is_repeated: state.callbacks.note(callback),
-            };
-            let (confirmed, actions) = state.agent.granted(number, file, callback);
-            is_confirmed = confirmed;
-            self.count_callback_wait(&mut state.files, &actions, now);
-            actions
-        });
-        self.count_callback(&effects);
-        this.perform_elsewhere(effects);
-        is_confirmed
-    }
-
-    fn server_restarted(&self) {
-        let Some(this) = self.this.get().and_then(Weak::upgrade) else { return };
-        if this.restart_notices.fetch_add(1, Ordering::AcqRel) > 0 {
-            return;
-        }
-        // Not on this thread: the server is asked first.
-        let senders = Arc::clone(&this.senders(RequestKind::Lock).threads);
-        senders.spawn(Box::new(move || this.check_restart_notices()));
-    }
-
-    fn callbacks_lost(&self) {
-        let Some(this) = self.this.get().and_then(Weak::upgrade) else { return };
-        let effects = self.event(|state, _| state.agent.callbacks_lost());
-        this.perform_elsewhere(effects);
-    }
-
-    fn notified(&self, file: &FileHandle, owner: WireOwner) -> bool {
-        let Some(this) = self.this.get().and_then(Weak::upgrade) else { return false };
-        let mut is_awaited = false;
-        let effects = self.event(|state, now| {
-            let found = state.files.by_handle(file).zip(state.owners.owner(owner));
-            let Some((file, owner)) = found else { return Vec::new() };
-            let (awaited, actions) = state.agent.available(file, owner);
-            is_awaited = awaited;
-            self.count_callback_wait(&mut state.files, &actions, now);
-            actions
-        });
-        if is_awaited {
-            self.core.count(ClientCounter::LockCallback);
-        }
-        for call in &effects.sends {
-            self.trace_state(call, "called back");
-        }
-        this.perform_elsewhere(effects);
-        is_awaited
-    }
-
-    fn reclaimed(&self, file: &FileHandle, range: ByteRange) {
-        self.core.count(ClientCounter::LockReclaimed);
-        let mut state = self.state.lock();
-        let file = state.files.by_handle(file);
-        if let Some(known) = file.and_then(|file| state.files.get(file)) {
-            trace_state(&known.inode, range, "reclaimed");
-        }
-    }
-
-    fn lost(&self, file: &FileHandle, owner: WireOwner, range: ByteRange) {
-        let Some(this) = self.this.get().and_then(Weak::upgrade) else { return };
-        let effects = self.event(|state, _| {
-            let found = state.files.by_handle(file).zip(state.owners.owner(owner));
-            found.map(|(file, owner)| state.agent.lost(file, owner, range)).unwrap_or_default()
-        });
-        // Runs on another thread: to drop pages the kernel waits for requests, and these may wait
-        // for this thread.
-        let threads = Arc::clone(&self.senders(RequestKind::Release).threads);
-        threads.spawn(Box::new(move || this.perform_elsewhere(effects)));
-    }
 }
 
 impl LockEffects {
@@ -943,13 +632,6 @@ fn test_request(file: &OpenFile, arguments: &LockArguments) -> (LockFileId, Loca
     (file, LocalLockRequest { id, file, owner, open, range, lock_type, wait: false })
 }
 
-const fn kind_of(call: &LockServerCall) -> RequestKind {
-    match call.procedure {
-        LockProcedure::Lock { .. } | LockProcedure::Reclaim { .. } => RequestKind::Lock,
-        LockProcedure::Unlock | LockProcedure::Cancel { .. } => RequestKind::Release,
-    }
-}
-
 const fn is_lock(call: &LockServerCall) -> bool {
     matches!(call.procedure, LockProcedure::Lock { .. })
 }
@@ -959,29 +641,6 @@ fn jittered(after: Duration, call: LockCallId) -> Duration {
     use std::hash::{BuildHasher as _, RandomState};
     let share = u32::try_from(RandomState::new().hash_one(call.request) % 41).unwrap_or(20);
     after * (100 + share) / 100
-}
-
-/// The error of a request that got no reply.
-const fn of_call(error: CallError) -> LockError {
-    match error {
-        CallError::Interrupted => LockError::Interrupted,
-        CallError::Denied(_) => LockError::Failed(Fault::Acces),
-        _ => LockError::Failed(Fault::Io),
-    }
-}
-
-/// The errno of fcntl(2) and flock(2).
-fn error_of(error: LockError) -> Errno {
-    match error {
-        LockError::Held => Errno::AGAIN,
-        LockError::Interrupted => Errno::INTR,
-        LockError::Deadlock => Errno::DEADLK,
-        LockError::NoLocks => Errno::NOLCK,
-        LockError::OpenMode => Errno::BADF,
-        // fcntl(2): the range does not fit into the server's file offsets.
-        LockError::Failed(Fault::Fbig) => Errno::OVERFLOW,
-        LockError::Failed(fault) => errno::of_fault(fault),
-    }
 }
 
 impl fmt::Debug for MountLocks {

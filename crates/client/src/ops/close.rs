@@ -86,7 +86,7 @@ pub fn flush(op: &Op<'_>, file: &OpenFile) -> Result<(), Errno> {
         return Ok(());
     }
     let result = op.sb.core.data.flush(&file.owner, &file.data, op.interrupt());
-    result.map_err(|error| file.inode.note_data_error(error))
+    result.map_err(|error| file.locks.note_failure(file.inode.note_data_error(error)))
 }
 
 /// fsync(2) and fdatasync(2): writes all data of the file to the server's stable storage.
@@ -95,9 +95,9 @@ pub fn flush(op: &Op<'_>, file: &OpenFile) -> Result<(), Errno> {
 /// # Errors
 /// As [`super::flush`].
 pub fn fsync(op: &Op<'_>, file: &OpenFile, datasync: bool) -> Result<(), Errno> {
-    file.locks.check_lost()?;
+    file.check_lost()?;
     let _ = datasync;
-    flush(op, file).map_err(|error| file.locks.note_failure(error))
+    flush(op, file)
 }
 
 /// Uncounts an open that failed.

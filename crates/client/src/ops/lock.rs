@@ -22,7 +22,7 @@ use crate::{
 /// ENOLCK, EBADF (with NFSv4, if the file is not open for what the lock is for), or an error of the
 /// server. After a grant nothing that was cached of the file is used.
 pub fn lock(op: &Op<'_>, file: &Arc<OpenFile>, arguments: LockArguments, done: LockDone) {
-    if let Err(error) = file.locks.check_lost() {
+    if let Err(error) = file.check_lost() {
         return done(Err(error));
     }
     let is_open_for = match arguments.lock_type {
@@ -55,13 +55,13 @@ pub fn is_being_unlocked_here(op: &Op<'_>, file: &OpenFile, arguments: &LockArgu
 /// Unlocks a range, after the file's dirty bytes were stored, and passes the result to `done`
 /// when the server has confirmed it. EIO, once, if a lock was lost; the rest is unlocked then, too.
 pub fn unlock(op: &Op<'_>, file: &Arc<OpenFile>, owner: LocalLockOwner, range: ByteRange, done: LockDone) {
-    let lost = file.locks.check_lost();
+    let lost = file.check_lost();
     if !has_stored_data(op, file) {
         unlock_in_background(op, file, owner, range);
         return done(lost.and(Err(Errno::INTR)));
     }
     let locked = Arc::clone(file);
-    let done = Box::new(move |result| done(lost.and_then(|()| locked.locks.check_lost()).and(result)));
+    let done = Box::new(move |result| done(lost.and_then(|()| locked.check_lost()).and(result)));
     op.sb.locks.unlock(file, owner, range, op.interrupt(), done);
 }
 

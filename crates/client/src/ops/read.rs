@@ -46,7 +46,7 @@ pub fn read_to(
 }
 
 fn begin_read(op: &Op<'_>, file: &OpenFile) -> Result<(), Errno> {
-    file.locks.check_lost()?;
+    file.check_lost()?;
     note_read_at_open(op.sb, file, true);
     if file.owner.data().take_read_at_lookup() {
         op.sb.core.speculations(|benefits| benefits.lookup_reads.record_use());

@@ -67,12 +67,13 @@ fn setattr_found(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttributes) -> Result
 /// # Errors
 /// As [`super::setattr`].
 pub fn setattr_open(op: &Op<'_>, file: &OpenFile, set: &SetAttributes) -> Result<InodeStat, Errno> {
-    file.locks.check_lost()?;
+    file.check_lost()?;
     if set.size.is_none() || !file.flags().write {
         return setattr_found(op, &file.inode, set);
     }
     let opener = Op::new(op.sb, file.opener(), op.interrupt().clone(), op.began);
-    set_attributes(&opener, &file.inode, set, Some(&opener.identity.open_context()))?;
+    set_attributes(&opener, &file.inode, set, Some(&opener.identity.open_context()))
+        .map_err(|error| file.locks.note_failure(error))?;
     stat_resized(op, &file.inode)
 }
 

@@ -19,7 +19,7 @@ use crate::{
 /// EBADF if the file was not opened for writing; the error of an earlier write that was not yet
 /// reported; EINTR; EFBIG.
 pub fn write(op: &Op<'_>, file: &OpenFile, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
-    file.locks.check_lost()?;
+    file.check_lost()?;
     if !file.flags.write {
         return Err(Errno::BADF);
     }

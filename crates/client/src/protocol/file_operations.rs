@@ -285,7 +285,7 @@ pub trait ReadSink: Send + Sync {
 }
 
 /// The arguments of a WRITE.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct WriteRequest<'a> {
     /// The position in the file.
     pub offset: u64,
@@ -296,6 +296,9 @@ pub struct WriteRequest<'a> {
     /// Attributes that are set after the data were written, by a version that needs no further
     /// request for it; also if only a part of the data was written.
     pub set: Option<&'a SetAttributes>,
+    /// Whether a lock that the data were written under was lost, so that they are not sent (EIO).
+    /// A version asks this last where the server tells it of lost locks in other replies.
+    pub is_lost: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// The result of a WRITE.

@@ -2,23 +2,20 @@
 //! actions.
 
 use core::mem;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use curt_types::{ByteRange, Fault, LockType};
 
 use super::{
     cancelled::CancelledOwners,
-    deadlock::{QueuedBefore, WaitEdges, WaitGraph},
     events::{
         GrantedCallback, LocalLockOwner, LocalLockRequest, LockAction, LockCallId, LockError, LockFileId,
-        LockOpenId, LockOptions, LockProcedure, LockReply, LockRequestId, LockServerCall, LockTest,
-        LockTimer, LockWait,
+        LockOpenId, LockOptions, LockReply, LockRequestId, LockTimer,
     },
-    intervals::{BLOCKED_INTERVAL, DENIALS_MAX, LATE_INTERVAL, REPEATS_MAX, poll_interval, repeat_interval},
+    intervals::LATE_INTERVAL,
     ranges::LockRanges,
     table::{
-        FileLockTable, LateLock, LockReclaim, LockRelease, OwnedLock, ReleasePhase, RequestStatus, conflict,
-        whole_for_flock,
+        FileLockTable, LateLock, LockReclaim, LockRelease, ReleasePhase, RequestStatus, whole_for_flock,
     },
     waiters::{EarlyCallback, LocalWaiterState, LockWaiter},
 };
@@ -35,7 +32,7 @@ pub struct LockAgent {
     pub(super) options: LockOptions,
     pub(super) files: BTreeMap<LockFileId, FileLockTable>,
     /// The files in which an owner waits, once for each request.
-    waits: BTreeMap<LocalLockOwner, Vec<LockFileId>>,
+    pub(super) waits: BTreeMap<LocalLockOwner, Vec<LockFileId>>,
     /// Owners of whom a LOCK was cancelled at the server, or forgotten by it, or asked for again,
     /// or sent again, or not answered: its callback may still be on its way, however late.
     pub(super) cancelled: CancelledOwners,
@@ -53,7 +50,10 @@ impl LockAgent {
         Self { options, ..Self::default() }
     }
 
-    /// A lock is wanted.
+    /// Requests a lock for a caller. It is answered in these actions or in those of a later event:
+    /// with [`LockError::Deadlock`] if the wait would never end, with [`LockError::NoLocks`] if
+    /// [`WAITERS_MAX`] requests wait, with [`LockError::Held`] if it does not wait and another
+    /// owner has a conflicting lock, or with an error of the server.
     pub fn lock(&mut self, request: LocalLockRequest) -> Vec<LockAction> {
         let request = whole_for_flock(request);
         let table = self.files.entry(request.file).or_default();
@@ -80,26 +80,6 @@ impl LockAgent {
         self.take_actions()
     }
 
-    /// Whether a lock could be placed.
-    #[must_use]
-    pub fn test(&self, request: LocalLockRequest) -> LockTest {
-        let request = whole_for_flock(request);
-        let table = self.files.get(&request.file);
-        let conflict = table.and_then(|table| table.conflicts(&request).next());
-        match conflict {
-            Some(OwnedLock { owner, range, lock_type }) => LockTest::Held(owner, range, lock_type),
-            None => LockTest::AskServer(table.map_or(request.owner, |table| table.wire_owner(request.owner))),
-        }
-    }
-
-    /// Whether another owner of this mount is unlocking what keeps a lock from being placed: the
-    /// server may still report it.
-    #[must_use]
-    pub fn is_being_released(&self, request: LocalLockRequest) -> bool {
-        let request = whole_for_flock(request);
-        self.files.get(&request.file).is_some_and(|table| table.is_being_released(&request))
-    }
-
     /// An owner unlocks bytes of a file; `id` is answered when the server has confirmed it.
     pub fn unlock(
         &mut self,
@@ -109,8 +89,7 @@ impl LockAgent {
         range: ByteRange,
         now: MonotonicTime,
     ) -> Vec<LockAction> {
-        let range = if matches!(owner, LocalLockOwner::Flock(_)) { ByteRange::WHOLE } else { range };
-        self.release(LockCallId { file, request: id, owner }, range, Some(id), now);
+        self.release(LockCallId { file, request: id, owner }, owner.range_of(range), Some(id), now);
         self.take_actions()
     }
 
@@ -126,8 +105,7 @@ impl LockAgent {
         range: ByteRange,
     ) -> Option<LockCallId> {
         let table = self.files.get_mut(&file)?;
-        let range = if matches!(owner, LocalLockOwner::Flock(_)) { ByteRange::WHOLE } else { range };
-        let (wire_owner, ranges) = (table.wire_owner(owner), table.take(owner, range));
+        let (wire_owner, ranges) = (table.wire_owner(owner), table.take(owner, owner.range_of(range)));
         if ranges.is_empty() {
             return None;
         }
@@ -242,7 +220,9 @@ impl LockAgent {
         self.push_release(LockRelease { is_undo: true, ..release });
     }
 
-    /// A call has ended with this reply.
+    /// Ends a call of [`LockAction::Send`] with the reply of the server. Returns the next calls of
+    /// its request or release, the answer to its caller, and what waited for it. A reply to a call
+    /// that is not in progress has no effect.
     pub fn replied(&mut self, call: LockCallId, reply: LockReply, now: MonotonicTime) -> Vec<LockAction> {
         let Some(table) = self.files.get(&call.file) else { return Vec::new() };
         let is_sent = |release: &LockRelease| {
@@ -356,12 +336,21 @@ impl LockAgent {
         let Some(table) = self.files.get_mut(&file) else { return Vec::new() };
         let holders = table.holders.keys().copied();
         let owners: Vec<_> = holders.filter(|owner| table.wire_owner(*owner) == wire_owner).collect();
+        let mut lost = Vec::new();
         for owner in owners {
-            let taken = table.take(owner, range);
+            lost.push((owner, table.take(owner, range)));
             table.forget_adopted(owner);
-            let lost = taken.iter().map(|(range, _)| LockAction::Lost { file, owner, range });
-            self.actions.extend(lost);
         }
+        // What was written under these is not at the server yet.
+        let unwritten = table
+            .releases
+            .iter()
+            .filter(|release| release.wire_owner == wire_owner && release.phase == ReleasePhase::AwaitsData);
+        lost.extend(unwritten.map(|release| (release.id.owner, release.ranges.within(range))));
+        self.actions.extend(lost.iter().flat_map(|(owner, ranges)| {
+            let lost = ranges.iter();
+            lost.map(|(range, lock_type)| LockAction::Lost { file, owner: *owner, range, lock_type })
+        }));
         let is_lost = |release: &&mut LockRelease| {
             release.wire_owner == wire_owner && release.ranges.overlapping(range).next().is_some()
         };
@@ -374,7 +363,8 @@ impl LockAgent {
         self.take_actions()
     }
 
-    /// The time of [`LockAction::SetTimer`] has come.
+    /// Continues what a timer of [`LockAction::SetTimer`] was set for: repeats a LOCK, an UNLOCK or
+    /// a reclaim, or ends a pause. A timer that was replaced has no effect.
     pub fn timer(&mut self, timer: LockTimer) -> Vec<LockAction> {
         let call = timer.call;
         let Some(table) = self.files.get_mut(&call.file) else { return Vec::new() };
@@ -401,82 +391,6 @@ impl LockAgent {
             }
         }
         self.take_actions()
-    }
-
-    /// The locks that an owner holds of a file.
-    #[must_use]
-    pub fn held(&self, file: LockFileId, owner: LocalLockOwner) -> LockRanges {
-        let holder = self.files.get(&file).and_then(|table| table.holders.get(&owner));
-        holder.map(|holder| holder.ranges.clone()).unwrap_or_default()
-    }
-
-    /// Whether an owner holds anything of a file.
-    #[must_use]
-    pub fn holds(&self, file: LockFileId, owner: LocalLockOwner) -> bool {
-        self.files.get(&file).is_some_and(|table| table.holders.contains_key(&owner))
-    }
-
-    /// Whether the owner of a request holds locks of another open file description. That is usual
-    /// for a process. The owner of a lock of an open file description is named by its address in
-    /// the kernel, which the next one may have: then these locks end with the close of the earlier
-    /// one.
-    #[must_use]
-    pub fn holds_through_another(&self, request: LocalLockRequest) -> bool {
-        let table = self.files.get(&request.file);
-        table
-            .and_then(|table| table.holders.get(&request.owner))
-            .is_some_and(|holder| holder.open != request.open)
-    }
-
-    /// Whether a LOCK that was not sent yet has no waiter any more, so that it is not sent.
-    #[must_use]
-    pub fn is_withdrawn(&self, call: LockCallId) -> bool {
-        let releases = self.files.get(&call.file).into_iter().flat_map(|table| &table.releases);
-        releases
-            .into_iter()
-            .any(|release| release.id == call && matches!(release.phase, ReleasePhase::AwaitsLock(_)))
-    }
-
-    /// Whether nothing is held, wanted or being released.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.files.is_empty()
-    }
-
-    /// Whether something is held, wanted or being released in a file.
-    #[must_use]
-    pub fn knows(&self, file: LockFileId) -> bool {
-        self.files.contains_key(&file)
-    }
-
-    /// The owners that hold something of a file, and what.
-    pub fn holders(&self, file: LockFileId) -> impl Iterator<Item = (LocalLockOwner, &LockRanges)> {
-        let holders = self.files.get(&file).into_iter().flat_map(|table| &table.holders);
-        holders.map(|(owner, holder)| (*owner, &holder.ranges))
-    }
-
-    /// The requests that wait in a file, in the order of their arrival.
-    pub fn waiters(&self, file: LockFileId) -> impl Iterator<Item = &LocalLockRequest> {
-        let waiters = self.files.get(&file).into_iter().flat_map(|table| &table.waiters);
-        waiters.filter(|waiter| waiter.is_awaited).map(|waiter| &waiter.request)
-    }
-
-    /// The number of requests that wait in a file, also of those whose callers were interrupted.
-    #[must_use]
-    pub fn waiter_count(&self, file: LockFileId) -> usize {
-        self.files.get(&file).map_or(0, |table| table.waiters.len())
-    }
-
-    /// All owners that the server may know, or that a request names.
-    #[must_use]
-    pub fn owners(&self) -> BTreeSet<LocalLockOwner> {
-        self.files.values().flat_map(FileLockTable::owners).collect()
-    }
-
-    /// As [`Self::owners`], of one file.
-    #[must_use]
-    pub fn owners_of(&self, file: LockFileId) -> BTreeSet<LocalLockOwner> {
-        self.files.get(&file).into_iter().flat_map(FileLockTable::owners).collect()
     }
 
     pub(super) fn answer(&mut self, caller: impl Into<Option<LockRequestId>>, result: Result<(), LockError>) {
@@ -506,314 +420,6 @@ impl LockAgent {
         }
     }
 
-    /// The graph of all waits.
-    const fn graph(&self) -> WaitGraph<'_> {
-        WaitGraph { files: &self.files, waits: &self.waits }
-    }
-
-    /// If a new request waits, the owners that it waits for may pass others now, which wait for its
-    /// owner: see [`Self::status`].
-    fn let_pass(&mut self, request: &LocalLockRequest) {
-        let Some(table) = self.files.get(&request.file) else { return };
-        let waits = |waiter: &LockWaiter| {
-            waiter.request.id == request.id && waiter.state() == LocalWaiterState::Queued && request.wait
-        };
-        let edges = WaitEdges::LocksAndWaiters;
-        if table.waiters.iter().rev().any(waits) && self.graph().may_close_cycle(request, edges) {
-            let awaited = self.graph().awaited(request, edges);
-            self.examine(&awaited);
-        }
-    }
-
-    /// An owner that waits has a new lock. If others wait for that lock, the owner, and those that
-    /// it waits for, may pass others now: see [`Self::status`].
-    fn let_holder_pass(&mut self, file: LockFileId, holder: LocalLockOwner) {
-        if !self.files.get(&file).is_some_and(|table| table.awaits_lock_of(holder)) {
-            return;
-        }
-        let graph = self.graph();
-        let awaited = |request| graph.awaited(request, WaitEdges::LocksAndWaiters);
-        let mut owners: BTreeSet<_> = graph.requests(holder).flat_map(awaited).collect();
-        owners.insert(holder);
-        self.examine(&owners);
-    }
-
-    /// Has the waiters of the files examined in which these owners wait.
-    fn examine(&mut self, owners: &BTreeSet<LocalLockOwner>) {
-        let files = owners.iter().filter_map(|owner| self.waits.get(owner)).flatten();
-        let files: BTreeSet<_> = files.copied().collect();
-        self.changed.extend(files.into_iter().map(|file| (file, ByteRange::WHOLE)));
-    }
-
-    /// An owner has a new lock. If it also waits for others, that may have closed a cycle: as in
-    /// Linux, which looks again when it wakes a waiter, those in the cycle that wait for the lock
-    /// fail.
-    fn end_deadlocks(&mut self, file: LockFileId, holder: LocalLockOwner) {
-        let graph = self.graph();
-        let awaited_in: Vec<_> = self.files.values().filter(|table| !table.waiters.is_empty()).collect();
-        let has_locks =
-            |owner: &LocalLockOwner| awaited_in.iter().any(|table| table.holders.contains_key(owner));
-        let waiters = self.files.get(&file).into_iter().flat_map(|table| &table.waiters);
-        let requests = waiters.filter(|waiter| waiter.is_awaited).map(|waiter| waiter.request);
-        // Nobody waits for one without locks.
-        let requests =
-            requests.filter(|request| graph.awaits_lock_of(request, holder) && has_locks(&request.owner));
-        for request in requests.collect::<Vec<_>>() {
-            if !self.graph().is_deadlock(&request) {
-                continue;
-            }
-            let mut waiters = self.files.get(&file).into_iter().flat_map(|table| &table.waiters);
-            let Some(index) = waiters.position(|waiter| waiter.request.id == request.id) else { continue };
-            self.give_up(file, index);
-            self.answer(request.id, Err(LockError::Deadlock));
-        }
-    }
-
-    /// Whether a waiter may ask the server.
-    fn status(&self, table: &FileLockTable, index: usize) -> RequestStatus {
-        let request = &table.waiters[index].request;
-        let is_local_first = self.options.is_local_first();
-        if is_local_first {
-            if table.conflicts(request).next().is_some() {
-                return RequestStatus::Conflicts;
-            }
-            if table.is_being_released(request) || (request.wait && self.follows_waiter(table, index)) {
-                return RequestStatus::Follows;
-            }
-        }
-        let wire_owner = table.wire_owner(request.owner);
-        if table.reclaim.is_some() || table.is_busy(wire_owner, request.range, table.releases.len()) {
-            return RequestStatus::Follows;
-        }
-        RequestStatus::Eligible
-    }
-
-    /// Whether an earlier waiter comes first: one that conflicts, unless it waits for this owner;
-    /// or one that the server refuses the same bytes.
-    fn follows_waiter(&self, table: &FileLockTable, index: usize) -> bool {
-        let request = &table.waiters[index].request;
-        table.waiters.iter().take(index).any(|earlier| {
-            let other = &earlier.request;
-            if !other.range.overlaps(request.range) || other.owner == request.owner {
-                return false;
-            }
-            if conflict(request, other.owner, other.lock_type) {
-                return !self.graph().awaits(other, WaitEdges::LocksAndWaiters, request.owner);
-            }
-            earlier.denials > 0 && other.range.common(request.range) == Some(other.range)
-        })
-    }
-
-    fn start_waiters(&mut self, file: LockFileId, changed: ByteRange) {
-        let (mut index, mut last) = (0, None::<QueuedBefore>);
-        while let Some(table) = self.files.get(&file)
-            && let Some(waiter) = table.waiters.get(index)
-        {
-            let count = table.waiters.len();
-            let request = &waiter.request;
-            let is_due = waiter.state() == LocalWaiterState::Queued && request.range.overlaps(changed);
-            let is_first = is_due && !last.as_mut().is_some_and(|last| last.precedes(request, &self.graph()));
-            if is_first {
-                let first = QueuedBefore { request: *request, awaited: None };
-                self.start_waiter(file, index);
-                last = self.options.is_local_first().then_some(first);
-            }
-            if self.files.get(&file).is_none_or(|table| table.waiters.len() < count) {
-                last = None;
-                continue;
-            }
-            let last = last.as_mut().filter(|_| is_first);
-            if last.is_some_and(|last| last.precedes_rest(index, changed, &self.graph())) {
-                return;
-            }
-            index += 1;
-        }
-    }
-
-    /// Lets a queued waiter ask the server, or fail, if it is its turn.
-    fn start_waiter(&mut self, file: LockFileId, index: usize) -> Option<RequestStatus> {
-        let table = self.files.get(&file)?;
-        let request = table.waiters[index].request;
-        let status = self.status(table, index);
-        match status {
-            RequestStatus::Eligible => self.ask(file, index),
-            RequestStatus::Conflicts if !request.wait => {
-                self.give_up(file, index);
-                self.answer(request.id, Err(LockError::Held));
-            }
-            RequestStatus::Conflicts | RequestStatus::Follows => {}
-        }
-        Some(status)
-    }
-
-    /// Asks the server for all of a waiter's lock, or grants it if there is nothing to ask.
-    fn ask(&mut self, file: LockFileId, index: usize) {
-        let Some(table) = self.files.get_mut(&file) else { return };
-        let request = table.waiters[index].request;
-        let pieces = table.pieces(&request);
-        let wire_owner = table.wire_owner(request.owner);
-        let waiter = &mut table.waiters[index];
-        (waiter.pieces, waiter.wire_owner) = (pieces, wire_owner);
-        self.send_piece(file, index);
-    }
-
-    /// Sends a blocked LOCK again. If the server has granted it already, its callback may come
-    /// after the reply, and after the unlock.
-    fn ask_again(&mut self, file: LockFileId, index: usize) {
-        if let Some(table) = self.files.get(&file) {
-            self.cancelled.note((file, table.waiters[index].wire_owner));
-        }
-        self.send_piece(file, index);
-    }
-
-    /// Sends the next LOCK of a waiter, or grants its lock if there is none left.
-    fn send_piece(&mut self, file: LockFileId, index: usize) {
-        let Some(table) = self.files.get_mut(&file) else { return };
-        let waiter = &table.waiters[index];
-        let (request, wire_owner) = (waiter.request, waiter.wire_owner);
-        let Some(range) = waiter.pieces.front().copied() else {
-            let (is_awaited, is_contended) = (waiter.is_awaited, waiter.denials > 0);
-            table.grant(&request, is_contended);
-            self.remove(file, index);
-            self.note_holder(file, request.owner);
-            if is_awaited {
-                self.answer(request.id, Ok(()));
-            }
-            return;
-        };
-        // A server that grants a blocked LOCK while another call for the same bytes is on its way
-        // may execute the two in any order: such a LOCK does not block, but is repeated.
-        let may_block = !waiter.only_polls && table.needed(wire_owner, request.range).is_empty();
-        let wait = match (request.wait, may_block) {
-            (false, _) => LockWait::No,
-            (true, false) => LockWait::Repeat,
-            (true, true) => LockWait::Block,
-        };
-        table.waiters[index].early_callback = None;
-        table.waiters.set_state(index, LocalWaiterState::Asking);
-        let procedure = LockProcedure::Lock { lock_type: request.lock_type, wait };
-        let call =
-            LockServerCall { id: table.waiters[index].call(), wire_owner, range, procedure, is_undo: false };
-        self.actions.push(LockAction::Send(call));
-    }
-
-    /// The server has called back for a blocked LOCK.
-    fn called_back(&mut self, file: LockFileId, index: usize, callback: EarlyCallback) {
-        match callback {
-            EarlyCallback::AskAgain => self.send_piece(file, index),
-            EarlyCallback::Grants => self.lock_replied(file, index, LockReply::Granted),
-        }
-    }
-
-    fn lock_replied(&mut self, file: LockFileId, index: usize, reply: LockReply) {
-        let Some(table) = self.files.get_mut(&file) else { return };
-        let waiter = &mut table.waiters[index];
-        let (id, is_awaited, wait) = (waiter.request.id, waiter.is_awaited, waiter.request.wait);
-        if !matches!(reply, LockReply::Granted | LockReply::Blocked) {
-            waiter.is_stale = false;
-        }
-        let answer = match reply {
-            LockReply::Granted if !is_awaited => {
-                let piece = waiter.pieces.pop_front();
-                waiter.acquired.extend(piece);
-                let owner = waiter.wire_owner;
-                table.waiters.set_state(index, LocalWaiterState::Polling);
-                piece.into_iter().for_each(|piece| table.downgrade(owner, piece));
-                LockError::Interrupted
-            }
-            LockReply::Granted | LockReply::Blocked if is_awaited && mem::take(&mut waiter.is_stale) => {
-                waiter.acquired.clear();
-                let (owner, piece) = (waiter.wire_owner, waiter.pieces.front().copied());
-                let request = waiter.request;
-                if let Some(piece) = piece.filter(|piece| table.is_downgrade(&request, *piece)) {
-                    // Others may have locked what was given up: it cannot be reclaimed.
-                    table.downgrade(owner, piece);
-                }
-                return self.ask(file, index);
-            }
-            LockReply::Granted => {
-                waiter.acquired.extend(waiter.pieces.pop_front());
-                return self.send_piece(file, index);
-            }
-            LockReply::Blocked if is_awaited && wait => {
-                table.waiters.set_state(index, LocalWaiterState::Blocked);
-                let waiter = &mut table.waiters[index];
-                waiter.denials = waiter.denials.max(1);
-                if let Some(callback) = waiter.early_callback.take() {
-                    return self.called_back(file, index, callback);
-                }
-                let timer = waiter.next_timer();
-                self.changed.push_back((file, waiter.request.range));
-                self.actions.push(LockAction::SetTimer { timer, after: BLOCKED_INTERVAL });
-                return;
-            }
-            LockReply::Denied | LockReply::Kept if is_awaited && wait => {
-                return self.poll(file, index, reply);
-            }
-            LockReply::Grace if is_awaited => return self.poll(file, index, reply),
-            LockReply::Blocked => {
-                table.waiters.set_state(index, LocalWaiterState::Blocked);
-                LockError::Held
-            }
-            LockReply::Denied | LockReply::Kept | LockReply::Grace => {
-                table.waiters.set_state(index, LocalWaiterState::Polling);
-                LockError::Held
-            }
-            LockReply::Refused(error) => {
-                table.waiters.set_state(index, LocalWaiterState::Polling);
-                error
-            }
-            LockReply::Unknown(error) => {
-                waiter.acquired.extend(waiter.pieces.pop_front());
-                self.cancelled.note((file, waiter.wire_owner));
-                table.waiters.set_state(index, LocalWaiterState::Polling);
-                error
-            }
-        };
-        self.give_up(file, index);
-        if is_awaited {
-            self.answer(id, Err(answer));
-        }
-    }
-
-    /// The server has denied a waiter's lock: asks again later, and gives back what it has granted
-    /// of it, so that clients never wait for each other's parts.
-    fn poll(&mut self, file: LockFileId, index: usize, reply: LockReply) {
-        let Some(table) = self.files.get_mut(&file) else { return };
-        table.waiters.set_state(index, LocalWaiterState::Polling);
-        let waiter = &mut table.waiters[index];
-        let (after, denials_max) = match reply {
-            LockReply::Kept => (repeat_interval(waiter.denials), REPEATS_MAX),
-            _ => (poll_interval(waiter.denials), DENIALS_MAX),
-        };
-        waiter.denials = (waiter.denials + 1).min(denials_max);
-        let (timer, range) = (waiter.next_timer(), waiter.request.range);
-        let release = table.waiters.cancel(index);
-        self.actions.push(LockAction::SetTimer { timer, after });
-        release.into_iter().for_each(|release| self.push_release(release));
-        self.changed.push_back((file, range));
-    }
-
-    /// Blocked waiters make way for other requests of their owners: the server could grant their
-    /// locks in the middle of those. They poll from now on.
-    fn pause_blocked(&mut self, file: LockFileId, changed: ByteRange) {
-        let Some(table) = self.files.get(&file) else { return };
-        let paused = table.waiters.started().filter(|(_, waiter)| {
-            waiter.state() == LocalWaiterState::Blocked
-                && waiter.request.range.overlaps(changed)
-                && table.is_in_the_way(waiter)
-        });
-        let paused: Vec<_> = paused.map(|(index, _)| index).collect();
-        for index in paused {
-            let Some(table) = self.files.get_mut(&file) else { return };
-            let waiter = &mut table.waiters[index];
-            waiter.only_polls = true;
-            let (timer, release) = (waiter.next_timer(), table.waiters.cancel(index));
-            self.actions.push(LockAction::SetTimer { timer, after: poll_interval(0) });
-            release.into_iter().for_each(|release| self.push_release(release));
-        }
-    }
-
     /// Records that an owner has a new lock. If the owner also waits for another lock, its waiters
     /// are checked for a deadlock, and those that may pass others now are examined.
     pub(super) fn note_holder(&mut self, file: LockFileId, owner: LocalLockOwner) {
@@ -840,7 +446,7 @@ impl LockAgent {
     }
 
     /// Removes a waiter, and releases whatever the server may have granted of its lock.
-    fn give_up(&mut self, file: LockFileId, index: usize) {
+    pub(super) fn give_up(&mut self, file: LockFileId, index: usize) {
         let Some(mut waiter) = self.remove(file, index) else { return };
         if let Some(release) = waiter.cancel() {
             self.push_release(release);

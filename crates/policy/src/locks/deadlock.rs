@@ -1,12 +1,15 @@
-//! The wait-for graph of all files of a mount.
+//! The wait-for graph of all files of a mount: deadlocks, and waiters that pass others because of
+//! whom they wait for.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use curt_types::{ByteRange, LockType};
 
 use super::{
-    events::{LocalLockOwner, LocalLockRequest, LockFileId},
+    agent::LockAgent,
+    events::{LocalLockOwner, LocalLockRequest, LockError, LockFileId},
     table::{FileLockTable, conflict},
+    waiters::{LocalWaiterState, LockWaiter},
 };
 
 /// Owners that wait themselves whose requests are followed in one search. What lies behind more of
@@ -182,6 +185,87 @@ impl QueuedBefore {
             waits.filter(|file| **file == first.file).count()
                 == earlier.filter(|waiter| passes(&waiter.request.owner)).count()
         }
+    }
+}
+
+impl LockAgent {
+    /// The graph of all waits.
+    pub(super) const fn graph(&self) -> WaitGraph<'_> {
+        WaitGraph { files: &self.files, waits: &self.waits }
+    }
+
+    /// If a new request waits, the owners that it waits for may pass others now, which wait for its
+    /// owner: see [`Self::status`].
+    pub(super) fn let_pass(&mut self, request: &LocalLockRequest) {
+        let Some(table) = self.files.get(&request.file) else { return };
+        let waits = |waiter: &LockWaiter| {
+            waiter.request.id == request.id && waiter.state() == LocalWaiterState::Queued && request.wait
+        };
+        let edges = WaitEdges::LocksAndWaiters;
+        if table.waiters.iter().rev().any(waits) && self.graph().may_close_cycle(request, edges) {
+            let awaited = self.graph().awaited(request, edges);
+            self.examine(&awaited);
+        }
+    }
+
+    /// An owner that waits has a new lock. If others wait for that lock, the owner, and those that
+    /// it waits for, may pass others now: see [`Self::status`].
+    pub(super) fn let_holder_pass(&mut self, file: LockFileId, holder: LocalLockOwner) {
+        if !self.files.get(&file).is_some_and(|table| table.awaits_lock_of(holder)) {
+            return;
+        }
+        let graph = self.graph();
+        let awaited = |request| graph.awaited(request, WaitEdges::LocksAndWaiters);
+        let mut owners: BTreeSet<_> = graph.requests(holder).flat_map(awaited).collect();
+        owners.insert(holder);
+        self.examine(&owners);
+    }
+
+    /// Has the waiters of the files examined in which these owners wait.
+    fn examine(&mut self, owners: &BTreeSet<LocalLockOwner>) {
+        let files = owners.iter().filter_map(|owner| self.waits.get(owner)).flatten();
+        let files: BTreeSet<_> = files.copied().collect();
+        self.changed.extend(files.into_iter().map(|file| (file, ByteRange::WHOLE)));
+    }
+
+    /// An owner has a new lock. If it also waits for others, that may have closed a cycle: as in
+    /// Linux, which looks again when it wakes a waiter, those in the cycle that wait for the lock
+    /// fail.
+    pub(super) fn end_deadlocks(&mut self, file: LockFileId, holder: LocalLockOwner) {
+        let graph = self.graph();
+        let awaited_in: Vec<_> = self.files.values().filter(|table| !table.waiters.is_empty()).collect();
+        let has_locks =
+            |owner: &LocalLockOwner| awaited_in.iter().any(|table| table.holders.contains_key(owner));
+        let waiters = self.files.get(&file).into_iter().flat_map(|table| &table.waiters);
+        let requests = waiters.filter(|waiter| waiter.is_awaited).map(|waiter| waiter.request);
+        // Nobody waits for one without locks.
+        let requests =
+            requests.filter(|request| graph.awaits_lock_of(request, holder) && has_locks(&request.owner));
+        for request in requests.collect::<Vec<_>>() {
+            if !self.graph().is_deadlock(&request) {
+                continue;
+            }
+            let mut waiters = self.files.get(&file).into_iter().flat_map(|table| &table.waiters);
+            let Some(index) = waiters.position(|waiter| waiter.request.id == request.id) else { continue };
+            self.give_up(file, index);
+            self.answer(request.id, Err(LockError::Deadlock));
+        }
+    }
+
+    /// Whether an earlier waiter comes first: one that conflicts, unless it waits for this owner;
+    /// or one that the server refuses the same bytes.
+    pub(super) fn follows_waiter(&self, table: &FileLockTable, index: usize) -> bool {
+        let request = &table.waiters[index].request;
+        table.waiters.iter().take(index).any(|earlier| {
+            let other = &earlier.request;
+            if !other.range.overlaps(request.range) || other.owner == request.owner {
+                return false;
+            }
+            if conflict(request, other.owner, other.lock_type) {
+                return !self.graph().awaits(other, WaitEdges::LocksAndWaiters, request.owner);
+            }
+            earlier.denials > 0 && other.range.common(request.range) == Some(other.range)
+        })
     }
 }
 

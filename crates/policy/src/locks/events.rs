@@ -26,6 +26,16 @@ pub enum LocalLockOwner {
     Flock(u64),
 }
 
+impl LocalLockOwner {
+    /// The bytes that a request of this owner for `range` is for: all of them for flock(2).
+    pub(super) const fn range_of(self, range: ByteRange) -> ByteRange {
+        match self {
+            Self::Posix(_) => range,
+            Self::Flock(_) => ByteRange::WHOLE,
+        }
+    }
+}
+
 /// A lock that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LocalLockRequest {
@@ -215,7 +225,8 @@ pub enum LockAction {
         /// The caller.
         request: LockRequestId,
     },
-    /// A lock could not be reclaimed after the server was restarted: it is not held any more.
+    /// A lock could not be reclaimed after the server was restarted, or was taken away: it is not
+    /// held any more.
     Lost {
         /// The file.
         file: LockFileId,
@@ -223,6 +234,8 @@ pub enum LockAction {
         owner: LocalLockOwner,
         /// The bytes.
         range: ByteRange,
+        /// How they were locked.
+        lock_type: LockType,
     },
     /// Call [`super::LockAgent::timer`] after about this time. The caller adds jitter, so that
     /// clients do not poll in step. A timer that is no longer needed has no effect.

@@ -19,8 +19,7 @@ pub(super) const BLOCKED_INTERVAL: Duration = Duration::from_secs(30);
 /// The time after which no copy of a request that was sent twice is on its way any more.
 pub(super) const LATE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The interval before a server without callbacks, or in its grace period, is asked again that has
-/// denied a lock so often.
+/// The pause before a LOCK is repeated after `denials` denials, or in the grace period.
 #[must_use]
 pub fn poll_interval(denials: u8) -> Duration {
     let doubled = POLL_INTERVAL.0.saturating_mul(1 << denials.min(DENIALS_MAX));

@@ -21,10 +21,12 @@
 //! the server the two conflict, as with Linux's NFS client.
 
 mod agent;
+mod asking;
 mod cancelled;
 mod deadlock;
 mod events;
 mod intervals;
+mod queries;
 mod ranges;
 mod reclaim;
 mod releasing;

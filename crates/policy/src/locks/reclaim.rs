@@ -164,8 +164,8 @@ impl LockAgent {
                 let ranges = LockRanges::default();
                 let lost = reclaim.lost.entry(owner).or_insert(UnreclaimedLocks { wire_owner, ranges });
                 lost.ranges.strengthen(&taken);
-                for (range, _) in taken.iter() {
-                    self.actions.push(LockAction::Lost { file: call.file, owner, range });
+                for (range, lock_type) in taken.iter() {
+                    self.actions.push(LockAction::Lost { file: call.file, owner, range, lock_type });
                 }
             }
         }

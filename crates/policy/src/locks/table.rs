@@ -208,7 +208,7 @@ impl FileLockTable {
                 || self.releases.iter().any(|release| release.id.owner == owner))
     }
 
-    /// An owner that has nothing here any more is itself again.
+    /// Removes the wire owner of an owner without locks, waiters and releases.
     pub(super) fn forget_adopted(&mut self, owner: LocalLockOwner) {
         let is_known = self.adopted.contains_key(&owner)
             && (self.holders.contains_key(&owner)
@@ -377,8 +377,5 @@ impl FileLockTable {
 
 /// A request of flock(2) is for the whole file.
 pub(super) fn whole_for_flock(request: LocalLockRequest) -> LocalLockRequest {
-    match request.owner {
-        LocalLockOwner::Flock(_) => LocalLockRequest { range: ByteRange::WHOLE, ..request },
-        LocalLockOwner::Posix(_) => request,
-    }
+    LocalLockRequest { range: request.owner.range_of(request.range), ..request }
 }

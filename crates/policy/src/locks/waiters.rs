@@ -1,7 +1,6 @@
 //! The waiters of one file.
 //!
-//! Thousands may wait for one lock. Few of them are more than queued, usually the first ones: an
-//! event looks for those, and does not visit the others.
+//! Thousands may wait for one lock. Most are only queued; events visit the few that have started.
 
 use std::{
     collections::{VecDeque, vec_deque},

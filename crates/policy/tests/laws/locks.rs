@@ -693,8 +693,8 @@ fn a_lock_that_the_server_has_taken_away_is_free_for_others() {
     mount.holds(1, process(1), WRITE, bytes(0, 9));
     mount.lock(2, process(2), WRITE, bytes(0, 9));
     let actions = mount.agent.lost(FILE, process(1), bytes(5, 99));
-    let lost = LockAction::Lost { file: FILE, owner: process(1), range: bytes(5, 9) };
-    assert_eq!(actions, [lost]);
+    let lost = |range| LockAction::Lost { file: FILE, owner: process(1), range, lock_type: WRITE };
+    assert_eq!(actions, [lost(bytes(5, 9))]);
     assert_eq!(mount.held(process(1)), LockRanges::of(bytes(0, 4), WRITE));
     mount.unlock(3, process(1), bytes(0, 3));
     let actions = mount.agent.lost(FILE, process(1), ByteRange::WHOLE);
@@ -702,6 +702,17 @@ fn a_lock_that_the_server_has_taken_away_is_free_for_others() {
     assert_eq!(mount.answers(), [(3, Err(LockError::Failed(Fault::Io)))], "it is not unlocked by its owner");
     mount.serve();
     assert_eq!(mount.held(process(2)), LockRanges::of(bytes(0, 9), WRITE));
+}
+
+#[test]
+fn a_lock_whose_data_are_still_being_written_can_be_lost() {
+    let mut mount = mount();
+    mount.holds(1, process(1), WRITE, bytes(20, 29));
+    let release = mount.agent.unlock_after_data(LockRequestId(2), FILE, process(1), bytes(20, 25));
+    assert!(release.is_some());
+    let actions = mount.agent.lost(FILE, process(1), bytes(24, 29));
+    let lost = |range| LockAction::Lost { file: FILE, owner: process(1), range, lock_type: WRITE };
+    assert_eq!(actions, [lost(bytes(26, 29)), lost(bytes(24, 25))]);
 }
 
 #[test]

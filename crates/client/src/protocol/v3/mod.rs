@@ -328,7 +328,7 @@ impl FileOperations for NfsV3 {
         file: &FileHandle,
         write: WriteRequest<'_>,
     ) -> Answer<WriteReply, Wcc> {
-        let WriteRequest { offset, stability, bytes, set: _ } = write;
+        let WriteRequest { offset, stability, bytes, set: _, is_lost: _ } = write;
         let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let head = WriteHead { file: nfs_fh3(file)?, offset, count, stable: stability.into() };
         let procedure = NfsProcedure::Write;

@@ -26,11 +26,13 @@ use curt_rpc::{
     auth::RpcCredential,
     client::{BulkData, CallArguments, CallError, Interrupt, ReplySink},
 };
+use curt_types::ByteRange;
 use curt_xdr::{Decode, DecodeError, Opaque};
 
 use super::{
     NfsV4,
     delegation::{OpeningGuard, ReturnedDelegation},
+    lock_states::LockOfIo,
     open::{AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, SentOpen, UsableOpen, wire},
     piggybacked::{ClosedOpens, PiggybackedKind, PiggybackedOperation},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
@@ -80,6 +82,12 @@ pub(super) struct CompoundRequest<'a> {
     pub(super) open: Option<(&'a OpenKey, ShareAccess)>,
     /// The stateid of a lock, which is used instead of the open's.
     pub(super) lock: Option<Stateid>,
+    /// The bytes that it reads, writes or cuts off: the stateid of a lock of some of them is used
+    /// instead of the open's.
+    pub(super) io: Option<ByteRange>,
+    /// Whether a lock of these bytes was lost since they were written, or the request began: it is
+    /// not sent.
+    pub(super) is_lost: Option<&'a (dyn Fn() -> bool + Sync)>,
     /// Longest results of its operations, in bytes.
     pub(super) results_max: usize,
     /// May process the results of its operations in the receive buffer.
@@ -476,8 +484,23 @@ impl NfsV4 {
         purpose: CompoundPurpose,
         may_piggyback: bool,
     ) -> Result<Attempt, CallError> {
+        let lock = self.lock_of(request);
+        // After the look-up: a loss is reported before the table forgets the lock.
+        if request.is_lost.is_some_and(|is_lost| is_lost()) {
+            slot.refused();
+            return Ok(Attempt::Done(lost(self.rpc.now())));
+        }
+        let stateid = match lock {
+            LockOfIo::None => None,
+            LockOfIo::Stateid(stateid) => Some(stateid),
+            // The session of this slot is lost: the next one comes after recovery.
+            LockOfIo::Forgotten => {
+                slot.refused();
+                return Ok(Attempt::Again);
+            }
+        };
         let usable =
-            |key, access| request.lock.map_or_else(|| self.opens.usable(key, access), UsableOpen::Stateid);
+            |key, access| stateid.map_or_else(|| self.opens.usable(key, access), UsableOpen::Stateid);
         let open = match request.open.map(|(key, access)| (key, usable(key, access))) {
             None => None,
             Some((key, UsableOpen::None)) => {
@@ -826,8 +849,10 @@ impl NfsV4 {
                 | NfsStat4::AdminRevoked,
                 Some(open),
             ) if open.stateid != Stateid::ANONYMOUS && request.lock.is_none() => {
-                // A server that does not know the current stateid gets that of the OPEN next.
+                // It is that of the open or of a lock. A server that does not know the current
+                // stateid gets that of the OPEN next.
                 let _ = self.doubt_open(open.key, open.stateid, status);
+                self.lose_lock_state(&open.key.file, open.stateid);
                 self.free_revoked(open.stateid, status);
                 Some(Attempt::Again)
             }

@@ -25,8 +25,8 @@ use curt_types::{ByteRange, Fault, FileHandle, LockType};
 
 use super::{
     NfsV4, change,
-    compound::{Append, CompoundReply, CompoundRequest, lost},
-    lock_states::{LockStateRef, LocksToReclaim, LostLocks, StateidRejection, UnlockTarget, Weakening},
+    compound::{Append, CompoundReply, CompoundRequest},
+    lock_states::{LockOfIo, LockStateRef, LocksToReclaim, LostLocks, UnlockTarget, Weakening},
     open::{OpenKey, UsableOpen},
     put_fh, question,
     recovery::{RECOVERY_PAUSE, RecoveryError},
@@ -39,7 +39,7 @@ use crate::protocol::{
 };
 
 /// How often a request is sent again because its stateid was replaced meanwhile.
-const REPAIRS_MAX: u32 = 16;
+const STATEID_RETRIES_MAX: u32 = 16;
 
 const fn wire_type(lock_type: LockType, waits: bool) -> LockType4 {
     match (lock_type, waits) {
@@ -104,36 +104,34 @@ impl LockOperations for NfsV4 {
             // Recovery has reclaimed all.
             return Ok(LockReply::Refused(LockError::NoLocks));
         }
-        let (mut place, _used, is_new) = self.locks.begin(file, open.open, lock.owner);
-        if is_new {
-            self.opens.pin(&place.open);
-        }
+        let (mut state, _used, is_new) = self.locks.begin(file, open.open, lock.owner);
+        self.opens.begin_lock(&state.open, is_new);
         let waits = mode == LockMode::Block;
         let kind = wire_type(lock.lock_type, waits);
         let access = access_for(lock.lock_type);
-        for _ in 0..REPAIRS_MAX {
-            if place.stateid.is_none() && self.opens.usable(&place.open, access) == UsableOpen::None {
+        for _ in 0..STATEID_RETRIES_MAX {
+            if state.stateid.is_none() && self.opens.usable(&state.open, access) == UsableOpen::None {
                 return Ok(LockReply::Refused(LockError::NoLocks));
             }
-            let status = match self.send_lock(open.rpc(), &place, kind, lock.range)? {
+            let status = match self.send_lock(open.rpc(), &state, kind, lock.range)? {
                 Ok(stateid) => {
-                    if self.locks.granted(&place, stateid, lock) {
+                    if self.locks.granted(&state, stateid, lock) {
                         return Ok(LockReply::Granted);
                     }
                     // It was granted by the server of before.
-                    place = self.locks.current_state(&place);
+                    state = self.locks.current_state(&state);
                     continue;
                 }
                 Err(status) => status,
             };
-            let Some(stateid) = place.stateid.filter(|_| is_stateid_refused(status)) else {
-                return Ok(self.denied(&place, waits, status));
+            let Some(stateid) = state.stateid.filter(|_| is_stateid_refused(status)) else {
+                return Ok(self.denied(&state, lock.range, waits, status));
             };
             self.free_revoked(stateid, status);
-            if self.is_lost_now(file, stateid) {
+            if self.lose_lock_state(file, stateid) {
                 return Ok(LockReply::Refused(LockError::Failed(Fault::Io)));
             }
-            place = self.locks.current_state(&place);
+            state = self.locks.current_state(&state);
         }
         Err(CallError::SystemError)
     }
@@ -146,28 +144,29 @@ impl LockOperations for NfsV4 {
         owner: WireOwner,
         range: ByteRange,
     ) -> LockAnswer {
-        for _ in 0..REPAIRS_MAX {
-            let place = match self.locks.unlockable(file, owner, range) {
+        for _ in 0..STATEID_RETRIES_MAX {
+            let state = match self.locks.unlockable(file, owner, range) {
                 UnlockTarget::None => return Ok(LockReply::Granted),
-                UnlockTarget::State(place) => place,
-                UnlockTarget::UnknownStateid(place, range, lock_type) => {
+                UnlockTarget::State(state) => state,
+                UnlockTarget::UnknownStateid(state, range, lock_type) => {
                     let lock = WireLock { owner, range, lock_type };
-                    if let Some(reply) = self.settle_lock(caller, &place, &lock)? {
+                    if let Some(reply) = self.settle_lock(caller, &state, &lock)? {
                         return Ok(reply);
                     }
                     continue;
                 }
             };
-            let Some(stateid) = place.stateid else { continue };
-            match self.send_unlock(caller, &place, stateid, range)? {
+            let Some(stateid) = state.stateid else { continue };
+            match self.send_unlock(caller, &state, stateid, range)? {
                 Ok(stateid) => {
-                    if self.locks.unlocked(&place, stateid, range) {
+                    if self.locks.unlocked(&state, stateid, range) {
+                        self.tidy_locks(file);
                         return Ok(LockReply::Granted);
                     }
                 }
                 Err(status) if is_stateid_refused(status) => {
                     self.free_revoked(stateid, status);
-                    self.is_lost_now(file, stateid);
+                    self.lose_lock_state(file, stateid);
                 }
                 Err(status) => return Ok(reply_of(status)),
             }
@@ -177,7 +176,7 @@ impl LockOperations for NfsV4 {
 
     /// The server has granted nothing. Notifications without a receiver are refused.
     fn cancel_lock(&self, _: RpcCaller<'_>, file: &FileHandle, lock: &WireLock) -> LockAnswer {
-        self.locks.withdraw(file, lock.owner);
+        self.locks.withdraw(file, lock.owner, lock.range);
         Ok(LockReply::Granted)
     }
 
@@ -224,15 +223,15 @@ impl LockOperations for NfsV4 {
 
 impl NfsV4 {
     /// Records a LOCK that was not granted, and returns the reply to its caller.
-    fn denied(&self, place: &LockStateRef, waits: bool, status: NfsStat4) -> LockReply {
-        let is_notified = waits && self.opens.may_notify(&place.open) && self.session.lock().has_callbacks();
+    fn denied(&self, state: &LockStateRef, range: ByteRange, waits: bool, status: NfsStat4) -> LockReply {
+        let is_notified = waits && self.opens.may_notify(&state.open) && self.session.lock().has_callbacks();
         match reply_of(status) {
             LockReply::Denied if is_notified => {
-                self.locks.denied(place, true);
+                self.locks.denied(state, range, true);
                 LockReply::Blocked
             }
             reply => {
-                self.locks.denied(place, false);
+                self.locks.denied(state, range, false);
                 reply
             }
         }
@@ -243,24 +242,24 @@ impl NfsV4 {
     fn send_lock(
         &self,
         caller: RpcCaller<'_>,
-        place: &LockStateRef,
+        state: &LockStateRef,
         kind: LockType4,
         range: ByteRange,
     ) -> Result<Result<Stateid, NfsStat4>, CallError> {
         let was_sent = AtomicBool::new(false);
-        let weakening = Weakening::new(&self.locks, place, range, Some(kind.lock_type()));
+        let weakening = Weakening::new(&self.locks, state, range, Some(kind.lock_type()));
         let append = |operations: &mut CompoundEncoder<'_>, open_stateid: Stateid| {
             was_sent.store(true, Relaxed);
             weakening.begin();
-            self.push_lock(operations, open_stateid, place, kind, range, false);
+            self.push_lock(operations, open_stateid, state, kind, range, false);
         };
         let again = |execution| weakening.again(execution);
-        let request = CompoundRequest { again: Some(&again), ..lock_request(caller, place, kind, &append) };
+        let request = CompoundRequest { again: Some(&again), ..lock_request(caller, state, kind, &append) };
         let locked = self.send(&request).and_then(|reply| self.result_of(&reply, Nfs4Operation::Lock));
         match locked {
             Ok(Ok(_)) => {}
             Ok(Err(_)) => weakening.refused(),
-            Err(_) if was_sent.into_inner() => self.locks.may_hold(place, range, kind.lock_type()),
+            Err(_) if was_sent.into_inner() => self.locks.may_hold(state, range, kind.lock_type()),
             Err(_) => {}
         }
         locked
@@ -270,15 +269,15 @@ impl NfsV4 {
     fn send_reclaim(
         &self,
         caller: RpcCaller<'_>,
-        place: &LockStateRef,
+        state: &LockStateRef,
         kind: LockType4,
         range: ByteRange,
     ) -> Result<Option<Result<Stateid, NfsStat4>>, CallError> {
         let append = |operations: &mut CompoundEncoder<'_>, open_stateid: Stateid| {
-            self.push_lock(operations, open_stateid, place, kind, range, true);
+            self.push_lock(operations, open_stateid, state, kind, range, true);
         };
         // Nothing else may wait for a part of recovery.
-        let reply = self.send_in_recovery(&lock_request(caller, place, kind, &append))?;
+        let reply = self.send_in_recovery(&lock_request(caller, state, kind, &append))?;
         reply.map(|reply| self.result_of(&reply, Nfs4Operation::Lock)).transpose()
     }
 
@@ -286,14 +285,14 @@ impl NfsV4 {
         &self,
         operations: &mut CompoundEncoder<'_>,
         open_stateid: Stateid,
-        place: &LockStateRef,
+        state: &LockStateRef,
         kind: LockType4,
         range: ByteRange,
         reclaim: bool,
     ) {
         let (offset, length) = lock_offset_and_length(range);
-        let (client, name) = (self.session.lock().client, place.name.bytes());
-        let locker = match place.stateid {
+        let (client, name) = (self.session.lock().client, state.name.bytes());
+        let locker = match state.stateid {
             Some(stateid) => Locker::Existing { stateid, seqid: 0 },
             None => Locker::New { open_seqid: 0, open_stateid, seqid: 0, owner: owner(client, &name) },
         };
@@ -317,20 +316,20 @@ impl NfsV4 {
     fn settle_lock(
         &self,
         caller: RpcCaller<'_>,
-        place: &LockStateRef,
+        state: &LockStateRef,
         lock: &WireLock,
     ) -> Result<Option<LockReply>, CallError> {
         let kind = wire_type(lock.lock_type, false);
-        if self.opens.usable(&place.open, access_for(lock.lock_type)) == UsableOpen::None {
-            self.locks.not_granted(place, lock.range);
+        if self.opens.usable(&state.open, access_for(lock.lock_type)) == UsableOpen::None {
+            self.locks.not_granted(state, lock.range);
             return Ok(None);
         }
-        match self.send_lock(caller, place, kind, lock.range)? {
+        match self.send_lock(caller, state, kind, lock.range)? {
             Ok(stateid) => {
-                self.locks.granted(place, stateid, lock);
+                self.locks.granted(state, stateid, lock);
             }
             Err(NfsStat4::Grace | NfsStat4::Delay) => return Ok(Some(LockReply::Grace)),
-            Err(_) => self.locks.not_granted(place, lock.range),
+            Err(_) => self.locks.not_granted(state, lock.range),
         }
         Ok(None)
     }
@@ -340,19 +339,19 @@ impl NfsV4 {
     fn send_unlock(
         &self,
         caller: RpcCaller<'_>,
-        place: &LockStateRef,
+        state: &LockStateRef,
         stateid: Stateid,
         range: ByteRange,
     ) -> Result<Result<Stateid, NfsStat4>, CallError> {
         let (offset, length) = lock_offset_and_length(range);
-        let weakening = Weakening::new(&self.locks, place, range, None);
+        let weakening = Weakening::new(&self.locks, state, range, None);
         let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
             weakening.begin();
             operations.push(&LockuArgs4 { kind: LockType4::Write, seqid: 0, stateid, offset, length });
         };
         let again = |execution| weakening.again(execution);
         let request = CompoundRequest {
-            open: Some((&place.open, ShareAccess::Read)),
+            open: Some((&state.open, ShareAccess::Read)),
             lock: Some(stateid),
             again: Some(&again),
             ..change(caller, Nfs4Operation::Locku, 0, &append)
@@ -374,56 +373,43 @@ impl NfsV4 {
     ) -> Result<CompoundReply, CallError> {
         let range = bytes.end.checked_sub(1).and_then(|last| ByteRange::new(bytes.start, last));
         let (Some((open, _)), Some(range)) = (request.open, range) else { return self.send(request) };
-        let mut is_locked = false;
-        for _ in 0..REPAIRS_MAX {
-            let Some(stateid) = self.locks.for_io(open, range) else { break };
-            is_locked = true;
-            let reply = self.send(&CompoundRequest { lock: Some(stateid), ..*request })?;
-            if reply.call.reply.was_consumed() {
-                return Ok(reply);
-            }
-            let status = self.status_of(&reply)?;
-            if !is_stateid_refused(status) {
-                return Ok(reply);
-            }
-            self.free_revoked(stateid, status);
-            if self.is_lost_now(&open.file, stateid) {
-                break;
-            }
+        let request = CompoundRequest { io: Some(range), ..*request };
+        if request.operation != Nfs4Operation::Setattr {
+            // A WRITE under a lost lock fails by `WriteRequest::is_lost`. A READ is sent: the
+            // reader may be another process.
+            return self.send(&request);
         }
-        // Without its lock nothing is written under it. Who reads need not be who had the lock:
-        // that one learns of the loss when it uses the file again.
-        let is_written = request.operation != Nfs4Operation::Read;
-        if is_locked && is_written { Ok(lost(self.rpc.now())) } else { self.send(request) }
+        let (losses, is_locked) = (self.locks.losses(), self.locks.for_io(open, range) != LockOfIo::None);
+        let is_lost =
+            || is_locked && self.locks.losses() != losses && self.locks.for_io(open, range) == LockOfIo::None;
+        self.send(&CompoundRequest { is_lost: Some(&is_lost), ..request })
     }
 
-    /// The status of a compound.
-    fn status_of(&self, reply: &CompoundReply) -> Result<NfsStat4, CallError> {
-        match reply.refused() {
-            Some(status) => Ok(status),
-            None => Ok(self.decoded(reply.results())?.header().status),
+    /// The lock whose stateid a request uses instead of its open's.
+    pub(super) fn lock_of(&self, request: &CompoundRequest<'_>) -> LockOfIo {
+        match (request.lock, request.io, request.open) {
+            (Some(stateid), ..) => LockOfIo::Stateid(stateid),
+            (None, Some(range), Some((open, _))) => self.locks.for_io(open, range),
+            (None, ..) => LockOfIo::None,
         }
     }
 
     /// The server does not accept a lock's stateid. Returns whether locks are lost by that, which
     /// is reported; otherwise the stateid is one of before.
-    pub(super) fn is_lost_now(&self, file: &FileHandle, stateid: Stateid) -> bool {
-        match self.locks.stateid_refused(file, stateid) {
-            StateidRejection::Replaced => false,
-            StateidRejection::Lost(lost) => {
-                let has_lost = !lost.ranges.is_empty();
-                self.report_lost(lost);
-                has_lost
-            }
-        }
+    pub(super) fn lose_lock_state(&self, file: &FileHandle, stateid: Stateid) -> bool {
+        let Some(lost) = self.locks.stateid_refused(file, stateid) else { return false };
+        self.report_lost(&lost);
+        !lost.ranges.is_empty()
     }
 
-    fn report_lost(&self, lost: LostLocks) {
+    fn report_lost(&self, lost: &LostLocks) {
         if let (Some(events), Some(owner)) = (self.locks.events(), lost.owner) {
             for (range, _) in lost.ranges.iter() {
                 events.lost(&lost.file, owner, range);
             }
         }
+        self.locks.loss_reported(lost);
+        self.tidy_locks(&lost.file);
     }
 
     /// An open is lost, because the server refuses it with this status, and with it what was locked
@@ -435,33 +421,40 @@ impl NfsV4 {
                 self.session.free(FreeOrder::Locks, stateid);
                 has_revoked = true;
             }
-            self.report_lost(lost);
+            self.report_lost(&lost);
         }
         has_revoked
     }
 
-    /// Removes the unused lock states of a file.
+    /// Removes the unused lock states of a file, and has its opens narrowed that nothing is locked
+    /// through any more.
     pub(super) fn tidy_locks(&self, file: &FileHandle) {
-        let unpinned = self.locks.tidy(file, |open| self.opens.has_users(open));
+        if self.locks.is_empty() {
+            return;
+        }
+        let unpinned = self.locks.tidy(file, |open, is_locked| self.opens.note_locks(open, is_locked));
         let now = self.rpc.now();
         unpinned.iter().filter(|open| self.opens.unpin(open, now)).for_each(|open| self.close_when_due(open));
+        self.opens.narrow_all(file).iter().for_each(|open| self.close_when_due(open));
     }
 
     /// Reclaims the locks, after the opens. Returns `false` if the session was lost meanwhile.
     pub(super) fn reclaim_locks(&self, interrupt: &Interrupt) -> Result<bool, RecoveryError> {
         for locks in self.locks.to_reclaim() {
             let Some(lost) = self.reclaim_ranges(&locks, interrupt)? else { return Ok(false) };
-            let Some(owner) = self.locks.reclaim_ended(&locks.place, &lost) else { continue };
-            let file = locks.place.open.file;
-            let Some(events) = self.locks.events() else { continue };
-            for (range, _) in locks.ranges.iter() {
-                if lost.overlapping(range).next().is_none() {
-                    events.reclaimed(&file, range);
+            let file = &locks.state.open.file;
+            if let (Some(events), Some(owner)) = (self.locks.events(), self.locks.user(&locks.state)) {
+                for (range, _) in locks.ranges.iter() {
+                    if lost.overlapping(range).next().is_none() {
+                        events.reclaimed(file, range);
+                    }
+                }
+                for (range, _) in lost.iter() {
+                    events.lost(file, owner, range);
                 }
             }
-            for (range, _) in lost.iter() {
-                events.lost(&file, owner, range);
-            }
+            self.locks.reclaim_ended(&locks.state, &lost);
+            self.tidy_locks(file);
         }
         Ok(true)
     }
@@ -472,25 +465,25 @@ impl NfsV4 {
         locks: &LocksToReclaim,
         interrupt: &Interrupt,
     ) -> Result<Option<LockRanges>, CallError> {
-        let mut place = locks.place.clone();
-        let caller = RpcCaller { credential: &place.credential.clone(), interrupt };
+        let mut state = locks.state.clone();
+        let caller = RpcCaller { credential: &state.credential.clone(), interrupt };
         let mut lost = LockRanges::default();
         for (range, lock_type) in locks.ranges.iter() {
             loop {
-                if !matches!(self.opens.usable(&place.open, access_for(lock_type)), UsableOpen::Stateid(_)) {
+                if !matches!(self.opens.usable(&state.open, access_for(lock_type)), UsableOpen::Stateid(_)) {
                     lost.set(range, Some(lock_type));
                     break;
                 }
                 let kind = wire_type(lock_type, false);
-                let locked = match self.send_reclaim(caller, &place, kind, range) {
+                let locked = match self.send_reclaim(caller, &state, kind, range) {
                     Err(CallError::Malformed(_)) => Some(Err(NfsStat4::Badxdr)),
                     locked => locked?,
                 };
                 match locked {
                     None => return Ok(None),
                     Some(Ok(stateid)) => {
-                        self.locks.reclaimed(&place, stateid);
-                        place = self.locks.current_state(&place);
+                        self.locks.reclaimed(&state, stateid);
+                        state = self.locks.current_state(&state);
                     }
                     Some(Err(NfsStat4::Delay)) => {
                         self.pause(RECOVERY_PAUSE, interrupt)?;
@@ -518,13 +511,13 @@ impl NfsV4 {
 /// The compound of a LOCK that `append` adds.
 fn lock_request<'a>(
     caller: RpcCaller<'a>,
-    place: &'a LockStateRef,
+    state: &'a LockStateRef,
     kind: LockType4,
     append: Append<'a>,
 ) -> CompoundRequest<'a> {
     CompoundRequest {
-        open: Some((&place.open, access_for(kind.lock_type()))),
-        lock: place.stateid,
+        open: Some((&state.open, access_for(kind.lock_type()))),
+        lock: state.stateid,
         ..change(caller, Nfs4Operation::Lock, 0, append)
     }
 }

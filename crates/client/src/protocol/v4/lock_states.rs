@@ -15,7 +15,7 @@
 //! nothing. The events are called with no lock of this table held.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{
         Arc, Weak,
         atomic::{AtomicUsize, Ordering},
@@ -68,6 +68,8 @@ pub(super) struct LockStateTable {
 #[derive(Debug, Default)]
 struct LockStates {
     epoch: u64,
+    /// The number of losses.
+    losses: u64,
     last_name: u64,
     files: HashMap<FileHandle, Vec<ClientLockState>>,
 }
@@ -89,10 +91,13 @@ struct ClientLockState {
     perhaps_held: LockRanges,
     /// Requests in progress.
     calls: u32,
-    /// Its user waits for a notification.
-    is_waiting: bool,
+    /// Ranges that were denied to its user, who waits for a notification of each.
+    awaited: Vec<ByteRange>,
     /// The server has lost the state: it has to be reclaimed.
     is_forgotten: bool,
+    /// Its locks are lost, which is being reported. Until then its stateid is used, which the
+    /// server refuses.
+    is_lost: bool,
 }
 
 /// A state that a request uses.
@@ -117,7 +122,7 @@ pub(super) struct LockUse<'a> {
 /// after a restart of the server, unless it was certainly not executed.
 pub(super) struct Weakening<'a> {
     table: &'a LockStateTable,
-    place: &'a LockStateRef,
+    state_ref: &'a LockStateRef,
     range: ByteRange,
     /// The lock that is left; `None`: none.
     lock_type: Option<LockType>,
@@ -142,19 +147,22 @@ pub(super) enum UnlockTarget {
     UnknownStateid(LockStateRef, ByteRange, LockType),
 }
 
-/// The reason why the server does not accept a stateid.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum StateidRejection {
-    /// The lock state has been replaced meanwhile.
-    Replaced,
-    /// The lock state was that of these locks, which are lost.
-    Lost(LostLocks),
+/// Whether the bytes of a READ, WRITE or SETATTR are locked through its open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LockOfIo {
+    /// Not locked.
+    None,
+    /// Some are, by this stateid.
+    Stateid(Stateid),
+    /// Some were when the server was restarted: recovery decides whether they still are.
+    Forgotten,
 }
 
 /// Locks that the server holds no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LostLocks {
     pub(super) file: FileHandle,
+    name: LockOwnerName,
     pub(super) owner: Option<WireOwner>,
     pub(super) ranges: LockRanges,
     /// The stateid of the locks, if it was known.
@@ -164,12 +172,12 @@ pub(super) struct LostLocks {
 /// Locks to be reclaimed.
 #[derive(Clone, Debug)]
 pub(super) struct LocksToReclaim {
-    pub(super) place: LockStateRef,
+    pub(super) state: LockStateRef,
     pub(super) ranges: LockRanges,
 }
 
 impl ClientLockState {
-    fn place(&self, file: &FileHandle, epoch: u64) -> LockStateRef {
+    fn state_ref(&self, file: &FileHandle, epoch: u64) -> LockStateRef {
         LockStateRef {
             name: self.name,
             open: OpenKey { file: file.clone(), owner: self.open },
@@ -181,7 +189,7 @@ impl ClientLockState {
     }
 
     fn is_unused(&self) -> bool {
-        self.held.is_empty() && self.perhaps_held.is_empty() && self.calls == 0 && !self.is_waiting
+        self.held.is_empty() && self.perhaps_held.is_empty() && self.calls == 0 && self.awaited.is_empty()
     }
 
     /// The server has unlocked a range, or never locked it.
@@ -190,35 +198,46 @@ impl ClientLockState {
         self.perhaps_held.set(range, None);
     }
 
+    fn set_awaited(&mut self, range: ByteRange, is_awaited: bool) {
+        self.awaited.retain(|awaited| *awaited != range);
+        self.awaited.extend(is_awaited.then_some(range));
+    }
+
     fn free_if_unused(&mut self) {
         if self.is_unused() {
             self.user = None;
         }
     }
 
-    fn lose(&mut self, file: &FileHandle) -> LostLocks {
-        let ranges = std::mem::take(&mut self.held);
-        self.perhaps_held = LockRanges::default();
+    /// Its locks are lost. `None`: another thread reports that.
+    fn lose(&mut self, file: &FileHandle) -> Option<LostLocks> {
+        if std::mem::replace(&mut self.is_lost, true) {
+            return None;
+        }
         self.is_forgotten = false;
-        let lost = LostLocks { file: file.clone(), owner: self.user, ranges, stateid: self.stateid.take() };
-        self.free_if_unused();
-        lost
+        Some(LostLocks {
+            file: file.clone(),
+            name: self.name,
+            owner: self.user,
+            ranges: self.held.clone(),
+            stateid: self.stateid,
+        })
     }
 }
 
 impl<'a> Weakening<'a> {
     pub(super) fn new(
         table: &'a LockStateTable,
-        place: &'a LockStateRef,
+        state_ref: &'a LockStateRef,
         range: ByteRange,
         lock_type: Option<LockType>,
     ) -> Self {
-        Self { table, place, range, lock_type, taken: Mutex::default() }
+        Self { table, state_ref, range, lock_type, taken: Mutex::default() }
     }
 
     /// The request is sent now.
     pub(super) fn begin(&self) {
-        let taken = self.table.doubt(self.place, self.range, self.lock_type);
+        let taken = self.table.doubt(self.state_ref, self.range, self.lock_type);
         self.taken.lock().ranges.strengthen(&taken);
     }
 
@@ -234,7 +253,7 @@ impl<'a> Weakening<'a> {
     pub(super) fn refused(&self) {
         let taken = &mut *self.taken.lock();
         if !taken.may_be_executed {
-            self.table.still_held(self.place, &std::mem::take(&mut taken.ranges));
+            self.table.still_held(self.state_ref, &std::mem::take(&mut taken.ranges));
         }
     }
 }
@@ -287,8 +306,9 @@ impl LockStateTable {
                 held: LockRanges::default(),
                 perhaps_held: LockRanges::default(),
                 calls: 0,
-                is_waiting: false,
+                awaited: Vec::new(),
                 is_forgotten: false,
+                is_lost: false,
             });
             self.count.fetch_add(1, Ordering::Release);
             of_file.len() - 1
@@ -296,55 +316,56 @@ impl LockStateTable {
         let state = &mut of_file[index];
         state.user = Some(owner);
         state.calls += 1;
-        let place = state.place(file, epoch);
+        let state_ref = state.state_ref(file, epoch);
         let used = LockUse { table: self, file, name: state.name };
-        (place, used, is_new)
+        (state_ref, used, is_new)
     }
 
     /// The current state for a request that is sent again.
-    pub(super) fn current_state(&self, place: &LockStateRef) -> LockStateRef {
+    pub(super) fn current_state(&self, state_ref: &LockStateRef) -> LockStateRef {
         let states = &mut *self.states.lock();
         let epoch = states.epoch;
-        let file = &place.open.file;
-        let state = states.state(file, place.name);
-        state.map_or_else(|| place.clone(), |state| state.place(file, epoch))
+        let file = &state_ref.open.file;
+        let state = states.state(file, state_ref.name);
+        state.map_or_else(|| state_ref.clone(), |state| state.state_ref(file, epoch))
     }
 
     /// The server has granted a lock. Returns `false` if all states were lost since the request.
-    pub(super) fn granted(&self, place: &LockStateRef, stateid: Stateid, lock: &WireLock) -> bool {
+    pub(super) fn granted(&self, state_ref: &LockStateRef, stateid: Stateid, lock: &WireLock) -> bool {
         let states = &mut *self.states.lock();
-        if states.epoch != place.epoch {
+        if states.epoch != state_ref.epoch {
             return false;
         }
-        if let Some(state) = states.state(&place.open.file, place.name) {
-            (state.stateid, state.is_waiting) = (Some(stateid), false);
+        if let Some(state) = states.state(&state_ref.open.file, state_ref.name) {
+            state.stateid = Some(stateid);
+            state.set_awaited(lock.range, false);
             state.held.set(lock.range, Some(lock.lock_type));
             state.perhaps_held.set(lock.range, None);
         }
         true
     }
 
-    /// The server has denied a lock. `is_waiting`: whether it will notify this client.
-    pub(super) fn denied(&self, place: &LockStateRef, is_waiting: bool) {
-        if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
-            state.is_waiting = is_waiting;
+    /// The server has denied a lock. `is_awaited`: whether it will notify this client.
+    pub(super) fn denied(&self, state_ref: &LockStateRef, range: ByteRange, is_awaited: bool) {
+        if let Some(state) = self.states.lock().state(&state_ref.open.file, state_ref.name) {
+            state.set_awaited(range, is_awaited);
         }
     }
 
     /// The reply to a LOCK is lost: the server may have granted it.
-    pub(super) fn may_hold(&self, place: &LockStateRef, range: ByteRange, lock_type: LockType) {
-        if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
+    pub(super) fn may_hold(&self, state_ref: &LockStateRef, range: ByteRange, lock_type: LockType) {
+        if let Some(state) = self.states.lock().state(&state_ref.open.file, state_ref.name) {
             state.perhaps_held.strengthen(&LockRanges::of(range, lock_type));
         }
     }
 
     /// A request is sent that leaves no more than `lock_type` of a range. Returns what it takes,
     /// which is perhaps held from now on.
-    fn doubt(&self, place: &LockStateRef, range: ByteRange, lock_type: Option<LockType>) -> LockRanges {
+    fn doubt(&self, state_ref: &LockStateRef, range: ByteRange, lock_type: Option<LockType>) -> LockRanges {
         let states = &mut *self.states.lock();
         let mut taken = LockRanges::default();
-        if states.epoch == place.epoch
-            && let Some(state) = states.state(&place.open.file, place.name)
+        if states.epoch == state_ref.epoch
+            && let Some(state) = states.state(&state_ref.open.file, state_ref.name)
         {
             for (part, held) in state.held.parts(range) {
                 if held > lock_type {
@@ -359,14 +380,16 @@ impl LockStateTable {
 
     /// The server has not executed the request that was to take these locks. What was lost or
     /// unlocked meanwhile stays so.
-    fn still_held(&self, place: &LockStateRef, taken: &LockRanges) {
+    fn still_held(&self, state_ref: &LockStateRef, taken: &LockRanges) {
         let states = &mut *self.states.lock();
         let other = |stateid: Option<Stateid>| stateid.map(|stateid| stateid.other);
-        if states.epoch != place.epoch {
+        if states.epoch != state_ref.epoch {
             return;
         }
-        let state = states.state(&place.open.file, place.name);
-        let Some(state) = state.filter(|state| other(state.stateid) == other(place.stateid)) else { return };
+        let state = states.state(&state_ref.open.file, state_ref.name);
+        let Some(state) = state.filter(|state| other(state.stateid) == other(state_ref.stateid)) else {
+            return;
+        };
         for (range, lock_type) in taken.iter() {
             for (part, _) in state.perhaps_held.within(range).iter() {
                 state.held.set(part, Some(lock_type));
@@ -375,18 +398,18 @@ impl LockStateTable {
     }
 
     /// A LOCK whose reply was lost turns out not to be granted.
-    pub(super) fn not_granted(&self, place: &LockStateRef, range: ByteRange) {
-        if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
+    pub(super) fn not_granted(&self, state_ref: &LockStateRef, range: ByteRange) {
+        if let Some(state) = self.states.lock().state(&state_ref.open.file, state_ref.name) {
             state.clear(range);
         }
     }
 
-    /// An owner does not wait for a notification any more.
-    pub(super) fn withdraw(&self, file: &FileHandle, owner: WireOwner) {
+    /// An owner does not wait for a notification of a range any more.
+    pub(super) fn withdraw(&self, file: &FileHandle, owner: WireOwner, range: ByteRange) {
         let states = &mut *self.states.lock();
         for state in states.files.get_mut(file).into_iter().flatten() {
             if state.user == Some(owner) {
-                state.is_waiting = false;
+                state.set_awaited(range, false);
                 state.free_if_unused();
             }
         }
@@ -400,21 +423,21 @@ impl LockStateTable {
         let Some(state) = of_file.find(|state| state.user == Some(owner)) else { return UnlockTarget::None };
         let (granted, perhaps) = (state.held.overlapping(range), state.perhaps_held.overlapping(range));
         let Some((held, lock_type)) = granted.chain(perhaps).next() else { return UnlockTarget::None };
-        let place = state.place(file, epoch);
+        let state_ref = state.state_ref(file, epoch);
         match state.stateid {
-            Some(_) => UnlockTarget::State(place),
-            None => UnlockTarget::UnknownStateid(place, held, lock_type),
+            Some(_) => UnlockTarget::State(state_ref),
+            None => UnlockTarget::UnknownStateid(state_ref, held, lock_type),
         }
     }
 
     /// The server has unlocked a range. Returns `false` if all states were lost since the request:
     /// the lock may have been reclaimed.
-    pub(super) fn unlocked(&self, place: &LockStateRef, stateid: Stateid, range: ByteRange) -> bool {
+    pub(super) fn unlocked(&self, state_ref: &LockStateRef, stateid: Stateid, range: ByteRange) -> bool {
         let states = &mut *self.states.lock();
-        if states.epoch != place.epoch {
+        if states.epoch != state_ref.epoch {
             return false;
         }
-        if let Some(state) = states.state(&place.open.file, place.name) {
+        if let Some(state) = states.state(&state_ref.open.file, state_ref.name) {
             state.stateid = Some(stateid);
             state.clear(range);
             state.free_if_unused();
@@ -431,17 +454,25 @@ impl LockStateTable {
 
     /// The stateid for the I/O of an open: that of a lock of these bytes, if there is one
     /// (section 9.1.4: a server with mandatory locks wants the one of the lock's owner).
-    pub(super) fn for_io(&self, open: &OpenKey, range: ByteRange) -> Option<Stateid> {
+    pub(super) fn for_io(&self, open: &OpenKey, range: ByteRange) -> LockOfIo {
         if self.is_empty() {
-            return None;
+            return LockOfIo::None;
         }
         let states = self.states.lock();
-        let mut locking = states
-            .files
-            .get(&open.file)?
-            .iter()
-            .filter(|state| state.open == open.owner && state.held.overlapping(range).next().is_some());
-        locking.find_map(|state| state.stateid).map(|stateid| Stateid { seqid: 0, ..stateid })
+        let of_file = states.files.get(&open.file).into_iter().flatten();
+        let mut locking = of_file
+            .filter(|state| state.open == open.owner && state.held.overlapping(range).next().is_some())
+            .peekable();
+        if locking.peek().is_none() {
+            return LockOfIo::None;
+        }
+        let stateid = locking.find_map(|state| state.stateid);
+        stateid.map_or(LockOfIo::Forgotten, |stateid| LockOfIo::Stateid(Stateid { seqid: 0, ..stateid }))
+    }
+
+    /// The number of lock states that were lost.
+    pub(super) fn losses(&self) -> u64 {
+        self.states.lock().losses
     }
 
     /// The waiter that the server notifies: its file is known, and the owner waits.
@@ -450,16 +481,27 @@ impl LockStateTable {
         self.states.lock().state(file, name).and_then(|state| state.user)
     }
 
-    /// The server does not accept this stateid of a lock.
-    pub(super) fn stateid_refused(&self, file: &FileHandle, stateid: Stateid) -> StateidRejection {
+    /// The server does not accept this stateid of a lock. Returns the locks that are lost by that,
+    /// for [`Self::loss_reported`]; `None`: the lock state has been replaced meanwhile.
+    pub(super) fn stateid_refused(&self, file: &FileHandle, stateid: Stateid) -> Option<LostLocks> {
         let states = &mut *self.states.lock();
         let is_its =
             |state: &&mut ClientLockState| state.stateid.is_some_and(|its| its.other == stateid.other);
-        let state = states.files.get_mut(file).and_then(|of_file| of_file.iter_mut().find(is_its));
-        state.map_or(StateidRejection::Replaced, |state| StateidRejection::Lost(state.lose(file)))
+        states.files.get_mut(file)?.iter_mut().find(is_its)?.lose(file)
     }
 
-    /// An open is lost, and with it what was locked through it.
+    /// The loss of locks was reported: what was written under them is not sent any more.
+    pub(super) fn loss_reported(&self, lost: &LostLocks) {
+        let states = &mut *self.states.lock();
+        states.losses += 1;
+        if let Some(state) = states.state(&lost.file, lost.name).filter(|state| state.is_lost) {
+            (state.stateid, state.is_lost) = (None, false);
+            state.clear(ByteRange::WHOLE);
+            state.free_if_unused();
+        }
+    }
+
+    /// An open is lost, and with it what was locked through it: see [`Self::stateid_refused`].
     pub(super) fn lose_open(&self, open: &OpenKey) -> Vec<LostLocks> {
         if self.is_empty() {
             return Vec::new();
@@ -467,7 +509,7 @@ impl LockStateTable {
         let states = &mut *self.states.lock();
         let of_file = states.files.get_mut(&open.file).into_iter().flatten();
         let based = of_file.filter(|state| state.open == open.owner);
-        based.map(|state| state.lose(&open.file)).collect()
+        based.filter_map(|state| state.lose(&open.file)).collect()
     }
 
     /// The server has forgotten this client: locks that it had granted have to be reclaimed.
@@ -475,7 +517,7 @@ impl LockStateTable {
         let states = &mut *self.states.lock();
         states.epoch += 1;
         for state in states.files.values_mut().flatten() {
-            (state.stateid, state.is_forgotten) = (None, !state.held.is_empty());
+            (state.stateid, state.is_forgotten) = (None, !state.held.is_empty() && !state.is_lost);
             state.perhaps_held = LockRanges::default();
             state.free_if_unused();
         }
@@ -487,30 +529,34 @@ impl LockStateTable {
         let all = states.files.iter().flat_map(|(file, of_file)| of_file.iter().map(move |it| (file, it)));
         let forgotten = all.filter(|(_, state)| state.is_forgotten);
         let to_reclaim = |(file, state): (&_, &ClientLockState)| LocksToReclaim {
-            place: state.place(file, states.epoch),
+            state: state.state_ref(file, states.epoch),
             ranges: state.held.clone(),
         };
         forgotten.map(to_reclaim).collect()
     }
 
     /// A lock was reclaimed, with this stateid.
-    pub(super) fn reclaimed(&self, place: &LockStateRef, stateid: Stateid) {
-        if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
+    pub(super) fn reclaimed(&self, state_ref: &LockStateRef, stateid: Stateid) {
+        if let Some(state) = self.states.lock().state(&state_ref.open.file, state_ref.name) {
             state.stateid = Some(stateid);
         }
     }
 
-    /// Ends the reclaim of a state. `lost`: ranges that were not reclaimed.
-    pub(super) fn reclaim_ended(&self, place: &LockStateRef, lost: &LockRanges) -> Option<WireOwner> {
+    /// The user of a state.
+    pub(super) fn user(&self, state_ref: &LockStateRef) -> Option<WireOwner> {
+        self.states.lock().state(&state_ref.open.file, state_ref.name)?.user
+    }
+
+    /// Ends the reclaim of a state. `lost`: ranges that were not reclaimed, which was reported.
+    pub(super) fn reclaim_ended(&self, state_ref: &LockStateRef, lost: &LockRanges) {
         let states = &mut *self.states.lock();
-        let state = states.state(&place.open.file, place.name)?;
+        states.losses += u64::from(!lost.is_empty());
+        let Some(state) = states.state(&state_ref.open.file, state_ref.name) else { return };
         state.is_forgotten = false;
         for (range, _) in lost.iter() {
             state.held.set(range, None);
         }
-        let owner = state.user;
         state.free_if_unused();
-        owner
     }
 
     /// The stateids of all locks.
@@ -522,23 +568,23 @@ impl LockStateTable {
         all.collect()
     }
 
-    /// Forgets the unused states of a file whose open has no users. Returns their
-    /// opens, which are unpinned once each.
-    pub(super) fn tidy(&self, file: &FileHandle, is_used: impl Fn(&OpenKey) -> bool) -> Vec<OpenKey> {
-        if self.is_empty() {
-            return Vec::new();
-        }
+    /// Tells `note` whether states of each open of a file hold or want locks. It returns whether
+    /// the others are kept, and is called with the mutex held, so that no LOCK begins meanwhile.
+    /// Returns the opens of those that are not, which are unpinned once each.
+    pub(super) fn tidy(&self, file: &FileHandle, note: impl Fn(&OpenKey, bool) -> bool) -> Vec<OpenKey> {
         let states = &mut *self.states.lock();
         let Some(of_file) = states.files.get_mut(file) else { return Vec::new() };
         let mut unpinned = Vec::new();
-        of_file.retain(|state| {
-            let open = OpenKey { file: file.clone(), owner: state.open };
-            let is_kept = !state.is_unused() || is_used(&open);
-            if !is_kept {
-                unpinned.push(open);
+        let owners: BTreeSet<_> = of_file.iter().map(|state| state.open).collect();
+        for owner in owners {
+            let open = OpenKey { file: file.clone(), owner };
+            let is_locked = of_file.iter().any(|state| state.open == owner && !state.is_unused());
+            if note(&open, is_locked) {
+                continue;
             }
-            is_kept
-        });
+            let unused = of_file.extract_if(.., |state| state.open == owner && state.is_unused());
+            unpinned.extend(unused.map(|_| open.clone()));
+        }
         if of_file.is_empty() {
             states.files.remove(file);
         }

@@ -664,7 +664,7 @@ impl FileOperations for NfsV4 {
         file: &FileHandle,
         write: WriteRequest<'_>,
     ) -> Answer<WriteReply, Wcc> {
-        let WriteRequest { offset, stability, bytes, set } = write;
+        let WriteRequest { offset, stability, bytes, set, is_lost } = write;
         let Ok(length) = u32::try_from(bytes.len()) else {
             return Ok(self.refusal(Fault::Fbig));
         };
@@ -689,7 +689,8 @@ impl FileOperations for NfsV4 {
             None => question(open.rpc(), Nfs4Operation::Write, &append),
             Some(_) => change(open.rpc(), Nfs4Operation::Write, 2, &append),
         };
-        let request = CompoundRequest { open: Some((&key, ShareAccess::Write)), data: bytes, ..request };
+        let open = Some((&key, ShareAccess::Write));
+        let request = CompoundRequest { open, data: bytes, is_lost: Some(is_lost), ..request };
         let reply = self.send_io(&request, offset..offset.saturating_add(length.into()))?;
         self.answered(&reply, |results| {
             let before = results.change()?;
@@ -839,6 +840,8 @@ fn question<'a>(
         main: REPEATABLE,
         open: None,
         lock: None,
+        io: None,
+        is_lost: None,
         results_max,
         sink: None,
         may_piggyback: true,

@@ -6,7 +6,8 @@
 //! of the same credential, or until it is used again. Sends nothing and has no clock but its
 //! arguments.
 //!
-//! An open is upgraded by another OPEN, and downgraded as soon as fewer accesses are used. A server
+//! An open is upgraded by another OPEN, and downgraded as soon as fewer accesses are used, and
+//! nothing is locked through it any more. A server
 //! knows which accesses it was opened with, and downgrades to these only (section 18.18.3): so does
 //! this table.
 //!
@@ -79,6 +80,8 @@ struct Open {
     users: [u32; 3],
     /// The lock states that are based on it.
     pins: u32,
+    /// One of them holds or wants a lock.
+    is_locked: bool,
     /// The server may send CB_NOTIFY_LOCK.
     may_notify: bool,
     /// The server keeps the file while it is open, whatever happens to its names.
@@ -244,6 +247,7 @@ impl Open {
             may_be_wider: false,
             users: [0; 3],
             pins: 0,
+            is_locked: false,
             may_notify: false,
             is_preserved: false,
             delegation: None,
@@ -318,11 +322,16 @@ impl Open {
     }
 
     /// The OPEN_DOWNGRADE that reduces the server's open to the accesses still used, or CLOSE if
-    /// the remaining users need only a delayed open.
+    /// the remaining users need only a delayed open. The latter would end lock states, too.
     fn narrower(&self) -> Option<PiggybackedKind> {
-        if self.pins > 0 {
-            return None;
-        }
+        self.excess().filter(|kind| match kind {
+            PiggybackedKind::Close | PiggybackedKind::Return => self.pins == 0,
+            PiggybackedKind::Downgrade(_) => !self.is_locked,
+        })
+    }
+
+    /// As [`Self::narrower`], but whatever is locked.
+    fn excess(&self) -> Option<PiggybackedKind> {
         let used = self.used().fold(0, |all, access| all | wire(access)) & self.share();
         let is_wider = used != self.share() || self.may_be_wider && used != wire(ShareAccess::Both);
         if !is_wider {
@@ -615,6 +624,20 @@ impl OpenTable {
         }
     }
 
+    /// Accesses that no user of a file's opens has any more are given up. Returns these opens.
+    pub(super) fn narrow_all(&self, file: &FileHandle) -> Vec<OpenKey> {
+        let Opens { opens, owners, to_downgrade, .. } = &mut *self.0.lock();
+        let owners = owners.get(file).into_iter().flatten();
+        let is_too_wide = |key: &OpenKey| {
+            opens.get(key).is_some_and(|open| open.is_used() && open.narrower().is_some())
+                && !to_downgrade.contains(key)
+        };
+        let keys = owners.map(|owner| OpenKey { file: file.clone(), owner: *owner });
+        let wide: Vec<_> = keys.filter(is_too_wide).collect();
+        to_downgrade.extend(wide.iter().cloned());
+        wide
+    }
+
     /// The stateid for I/O. Its sequence number is zero, which stands for the newest state: an
     /// upgrade may be in flight (section 8.2.2). Only a READ needs a delayed OPEN: a WRITE does not
     /// fail because the file cannot be read.
@@ -635,12 +658,22 @@ impl OpenTable {
         }
     }
 
-    /// Lock states are based on an open: it is kept until each of them has ended.
-    pub(super) fn pin(&self, key: &OpenKey) {
+    /// A LOCK is sent for a lock state that is based on an open, perhaps a new one: the open is
+    /// kept until each state has ended.
+    pub(super) fn begin_lock(&self, key: &OpenKey, is_new: bool) {
         if let Some(open) = self.0.lock().opens.get_mut(key) {
-            open.pins += 1;
-            open.idle_since = None;
+            open.pins += u32::from(is_new);
+            (open.is_locked, open.idle_since) = (true, None);
         }
+    }
+
+    /// Records whether lock states that are based on an open hold or want a lock. Returns whether
+    /// the others are kept, for its users. They are not if those need only a delayed open.
+    pub(super) fn note_locks(&self, key: &OpenKey, is_locked: bool) -> bool {
+        let opens = &mut *self.0.lock();
+        let Some(open) = opens.opens.get_mut(key) else { return false };
+        open.is_locked = is_locked;
+        open.has_users() && (is_locked || open.excess() != Some(PiggybackedKind::Close))
     }
 
     /// A lock state has ended. Returns whether a piggybacked operation waits now.

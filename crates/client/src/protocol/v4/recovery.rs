@@ -724,7 +724,7 @@ impl NfsV4 {
                             self.delegations.lose(&key.file, *stateid);
                             self.opens.undelegated(key, self.rpc.now());
                         }
-                        HeldState::Lock(file) => drop(self.is_lost_now(file, *stateid)),
+                        HeldState::Lock(file) => drop(self.lose_lock_state(file, *stateid)),
                     }
                 }
             }

@@ -24,7 +24,7 @@ use curt_xdr::{Encode, VarArray};
 use super::{
     callback::{self, CallbackService},
     delegation::{HeldDelegations, OpenedForDelegation},
-    lock_states::{self, LockStateRef, LockStateTable, LockUse, StateidRejection, UnlockTarget, Weakening},
+    lock_states::{self, LockOfIo, LockStateRef, LockStateTable, LockUse, UnlockTarget, Weakening},
     open::{GrantedOpen, OfferedDelegation, OpenKey, OpenTable, SentOpen, UsableOpen},
     piggybacked::{ClosedOpens, PiggybackedKind, PiggybackedOperation},
     session::{Execution, SessionGeneration},
@@ -879,10 +879,10 @@ impl LockRig {
         Self { table, events, file: FileHandle::new(b"file").unwrap(), open }
     }
 
-    /// The place of a LOCK, which is in progress until the second value is dropped.
+    /// The state of a LOCK, which is in progress until the second value is dropped.
     fn lock(&self, owner: u32) -> (LockStateRef, LockUse<'_>) {
-        let (place, used, _) = self.table.begin(&self.file, &self.open, WireOwner(owner));
-        (place, used)
+        let (state, used, _) = self.table.begin(&self.file, &self.open, WireOwner(owner));
+        (state, used)
     }
 
     fn notify(&self, file: &FileHandle, name: &[u8]) -> NfsStat4 {
@@ -911,11 +911,11 @@ fn stateid(other: u8) -> Stateid {
 fn a_notification_wakes_the_owner_that_waits_and_nobody_else() {
     let rig = LockRig::new();
     assert_eq!(rig.notify(&rig.file, b"lock\0\0\0\0\0\0\0\x01"), NfsStat4::Badhandle, "nothing is known");
-    let (place, used) = rig.lock(7);
+    let (state, used) = rig.lock(7);
     *rig.events.owner.lock() = Some(WireOwner(7));
-    rig.table.denied(&place, true);
+    rig.table.denied(&state, range(0, 9), true);
     drop(used);
-    let name = place.name.bytes();
+    let name = state.name.bytes();
     let other = FileHandle::new(b"other").unwrap();
     let forged: [&[u8]; 5] = [b"", b"lock", b"lock\0\0\0\0\0\0\0\x63", &name[..11], &[0xff; 1024]];
     for name in forged {
@@ -926,8 +926,34 @@ fn a_notification_wakes_the_owner_that_waits_and_nobody_else() {
     assert_eq!(rig.notify(&rig.file, &name), NfsStat4::Ok);
     assert_eq!(*rig.events.notified.lock(), [WireOwner(7)]);
     // Its caller was interrupted: the server passes the lock on.
-    rig.table.withdraw(&rig.file, WireOwner(7));
+    rig.table.withdraw(&rig.file, WireOwner(7), range(0, 9));
     assert_eq!(rig.notify(&rig.file, &name), NfsStat4::Badhandle);
+}
+
+// SEMANTICS: sessions-9.
+#[test]
+fn an_owner_is_notified_of_each_range_that_it_waits_for_whatever_becomes_of_others() {
+    let rig = LockRig::new();
+    *rig.events.owner.lock() = Some(WireOwner(7));
+    let lock = |range, is_denied| {
+        let (state, _used) = rig.lock(7);
+        match is_denied {
+            true => rig.table.denied(&state, range, true),
+            false => assert!(rig.table.granted(&state, stateid(1), &WireLock { range, ..wire(7, 0, 0) })),
+        }
+        state
+    };
+    let state = lock(range(0, 9), true);
+    let is_notified = || rig.notify(&rig.file, &state.name.bytes()) == NfsStat4::Ok;
+    lock(range(20, 29), false);
+    assert!(rig.table.unlocked(&state, stateid(1), range(20, 29)));
+    assert!(is_notified(), "another lock is granted and unlocked");
+    lock(range(40, 49), true);
+    rig.table.withdraw(&rig.file, WireOwner(7), range(40, 49));
+    assert!(is_notified(), "another wait ends");
+    lock(range(0, 9), false);
+    assert!(rig.table.unlocked(&state, stateid(1), ByteRange::WHOLE));
+    assert!(!is_notified());
 }
 
 #[test]
@@ -955,25 +981,50 @@ fn owners_that_take_turns_share_a_lock_state() {
 #[test]
 fn a_reply_of_before_a_restart_changes_nothing() {
     let rig = LockRig::new();
-    let (place, used) = rig.lock(1);
-    assert!(rig.table.granted(&place, stateid(1), &wire(1, 0, 9)));
+    let (state, used) = rig.lock(1);
+    assert!(rig.table.granted(&state, stateid(1), &wire(1, 0, 9)));
     drop(used);
-    let late = rig.table.current_state(&place);
+    let late = rig.table.current_state(&state);
     rig.table.forgotten_by_server();
     assert!(!rig.table.granted(&late, stateid(1), &wire(1, 20, 29)));
     assert!(!rig.table.unlocked(&late, stateid(1), ByteRange::WHOLE));
     let reclaim = rig.table.to_reclaim().remove(0);
     assert_eq!(reclaim.ranges.iter().count(), 1);
-    rig.table.reclaimed(&reclaim.place, stateid(2));
-    assert_eq!(rig.table.reclaim_ended(&reclaim.place, &LockRanges::default()), Some(WireOwner(1)));
-    assert!(rig.table.to_reclaim().is_empty());
-    assert_eq!(rig.table.stateid_refused(&rig.file, stateid(1)), StateidRejection::Replaced);
-    let StateidRejection::Lost(lost) = rig.table.stateid_refused(&rig.file, stateid(2)) else {
-        panic!("it is the one in use")
-    };
-    assert_eq!((lost.owner, lost.ranges.iter().count()), (Some(WireOwner(1)), 1));
+    rig.table.reclaimed(&reclaim.state, stateid(2));
     let key = OpenKey { file: rig.file.clone(), owner: 1 };
-    assert_eq!(rig.table.for_io(&key, ByteRange::WHOLE), None);
+    rig.table.reclaim_ended(&reclaim.state, &LockRanges::default());
+    assert!(rig.table.to_reclaim().is_empty());
+    assert_eq!(rig.table.stateid_refused(&rig.file, stateid(1)), None, "it was replaced");
+    let lost = rig.table.stateid_refused(&rig.file, stateid(2)).unwrap();
+    assert_eq!((lost.owner, lost.ranges.iter().count()), (Some(WireOwner(1)), 1));
+    assert_eq!(rig.table.stateid_refused(&rig.file, stateid(2)), None, "it is reported once");
+    rig.table.loss_reported(&lost);
+    assert_eq!(rig.table.for_io(&key, ByteRange::WHOLE), LockOfIo::None);
+}
+
+// SEMANTICS: sessions-10.
+#[test]
+fn nothing_is_written_without_its_lock_before_the_loss_of_the_lock_is_reported() {
+    let rig = LockRig::new();
+    let key = OpenKey { file: rig.file.clone(), owner: 1 };
+    let io = || rig.table.for_io(&key, range(5, 15));
+    let (state, used) = rig.lock(1);
+    assert!(rig.table.granted(&state, stateid(1), &wire(1, 0, 9)));
+    drop(used);
+    let locked = LockOfIo::Stateid(Stateid { seqid: 0, ..stateid(1) });
+    assert_eq!(io(), locked);
+    let lost = rig.table.stateid_refused(&rig.file, stateid(1)).unwrap();
+    assert_eq!(io(), locked, "the server refuses it");
+    rig.table.loss_reported(&lost);
+    assert_eq!((io(), rig.table.losses()), (LockOfIo::None, 1));
+    let (state, used) = rig.lock(1);
+    assert!(rig.table.granted(&state, stateid(2), &wire(1, 0, 9)));
+    drop(used);
+    rig.table.forgotten_by_server();
+    assert_eq!(io(), LockOfIo::Forgotten, "it waits for recovery");
+    let reclaim = rig.table.to_reclaim().remove(0);
+    rig.table.reclaim_ended(&reclaim.state, &reclaim.ranges);
+    assert_eq!((io(), rig.table.losses()), (LockOfIo::None, 2));
 }
 
 /// The end of a request that gives up a lock.
@@ -1004,11 +1055,11 @@ fn a_lock_that_is_given_up_is_not_reclaimed_unless_the_request_was_not_executed(
     for to in [None, Some(read), Some(write)] {
         for (attempts, end, is_held) in ends {
             let rig = LockRig::new();
-            let (place, used) = rig.lock(1);
-            assert!(rig.table.granted(&place, stateid(1), &wire(1, 0, 19)));
+            let (state, used) = rig.lock(1);
+            assert!(rig.table.granted(&state, stateid(1), &wire(1, 0, 19)));
             drop(used);
-            let place = rig.table.current_state(&place);
-            let request = Weakening::new(&rig.table, &place, first, to);
+            let state = rig.table.current_state(&state);
+            let request = Weakening::new(&rig.table, &state, first, to);
             for execution in attempts {
                 request.begin();
                 request.again(*execution);
@@ -1043,20 +1094,21 @@ fn a_lock_that_is_given_up_is_not_reclaimed_unless_the_request_was_not_executed(
 fn a_lock_that_is_lost_or_unlocked_during_a_request_is_not_held_when_that_is_refused() {
     let held = [true, false].map(|is_lost| {
         let rig = LockRig::new();
-        let (place, used) = rig.lock(1);
-        assert!(rig.table.granted(&place, stateid(1), &wire(1, 0, 29)));
+        let (state, used) = rig.lock(1);
+        assert!(rig.table.granted(&state, stateid(1), &wire(1, 0, 29)));
         drop(used);
-        let place = rig.table.current_state(&place);
-        let request = Weakening::new(&rig.table, &place, range(0, 9), None);
+        let state = rig.table.current_state(&state);
+        let request = Weakening::new(&rig.table, &state, range(0, 9), None);
         request.begin();
         if is_lost {
-            rig.table.stateid_refused(&rig.file, stateid(1));
+            let lost = rig.table.stateid_refused(&rig.file, stateid(1)).unwrap();
+            rig.table.loss_reported(&lost);
             let (next, _used) = rig.lock(1);
             assert!(rig.table.granted(&next, stateid(2), &wire(1, 20, 29)));
             // The reply to another LOCK is lost.
             rig.table.may_hold(&next, range(0, 9), LockType::Write);
         } else {
-            assert!(rig.table.unlocked(&place, stateid(1), range(0, 19)));
+            assert!(rig.table.unlocked(&state, stateid(1), range(0, 19)));
         }
         request.refused();
         rig.table.forgotten_by_server();
@@ -1069,17 +1121,17 @@ fn a_lock_that_is_lost_or_unlocked_during_a_request_is_not_held_when_that_is_ref
 #[test]
 fn a_lock_state_ends_when_its_file_is_not_open_any_more() {
     let rig = LockRig::new();
-    let (place, used) = rig.lock(1);
-    assert!(rig.table.granted(&place, stateid(1), &wire(1, 5, 9)));
+    let (state, used) = rig.lock(1);
+    assert!(rig.table.granted(&state, stateid(1), &wire(1, 5, 9)));
     drop(used);
     let key = OpenKey { file: rig.file.clone(), owner: 1 };
     let io = |first, last| rig.table.for_io(&key, ByteRange::new(first, last).unwrap());
-    assert_eq!(io(0, 5), Some(Stateid { seqid: 0, ..stateid(1) }));
-    assert_eq!(io(0, 4), None);
-    assert_eq!(rig.table.tidy(&rig.file, |_| false), [], "it is locked");
-    assert!(rig.table.unlocked(&place, stateid(1), ByteRange::WHOLE));
-    assert_eq!(rig.table.tidy(&rig.file, |_| true), [], "it may be locked again");
-    assert_eq!(rig.table.tidy(&rig.file, |_| false), [key]);
+    assert_eq!(io(0, 5), LockOfIo::Stateid(Stateid { seqid: 0, ..stateid(1) }));
+    assert_eq!(io(0, 4), LockOfIo::None);
+    assert_eq!(rig.table.tidy(&rig.file, |_, is_locked| !is_locked), [], "it is locked");
+    assert!(rig.table.unlocked(&state, stateid(1), ByteRange::WHOLE));
+    assert_eq!(rig.table.tidy(&rig.file, |_, is_locked| !is_locked), [], "it may be locked again");
+    assert_eq!(rig.table.tidy(&rig.file, |_, is_locked| is_locked), [key]);
     assert!(rig.table.is_empty());
 }
 
@@ -1088,7 +1140,7 @@ fn an_open_is_closed_after_its_last_lock_state() {
     let rig = Rig::new();
     rig.opened(3, 1, ShareAccess::Both);
     assert!(rig.table.share(&rig.key(), ShareAccess::Both));
-    rig.table.pin(&rig.key());
+    rig.table.begin_lock(&rig.key(), true);
     assert!(!rig.table.release(&rig.key(), ShareAccess::Both, rig.now));
     assert_eq!(rig.piggybacked(Duration::from_secs(9)), []);
     assert!(!rig.table.has_users(&rig.key()));

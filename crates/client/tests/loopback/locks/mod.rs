@@ -841,6 +841,26 @@ fn a_lost_lock_is_an_error_of_every_open_file_that_its_owner_locked_through() {
     assert_eq!(mount.unlock(1, ByteRange::WHOLE), Ok(()));
 }
 
+// SEMANTICS: lock-10.
+#[test]
+fn what_was_written_under_a_lock_that_is_not_reclaimed_is_not_sent_and_fails_once() {
+    let mount = LockingMount::new();
+    let op = || mount.mounted.client.op(&root());
+    assert_eq!(mount.lock(1, range(0, 4), W, true), Ok(()));
+    assert_eq!(ops::write(&op(), &mount.file, 0, b"abcdefgh"), Ok(8));
+    mount.mounted.sent();
+    mount.manager.script(&[NlmStat4::DeniedGracePeriod]);
+    mount.manager.restart();
+    while mount.mounted.counter(ClientCounter::LockLost) == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(ops::write(&op(), &mount.file, 8, b"x"), Err(Errno::IO));
+    assert_eq!(ops::fsync(&op(), &mount.file, false), Ok(()), "once");
+    let reader = mount.world.mount(CacheOptions::default());
+    let found = reader.lookup(&root(), reader.client.root(), "f").unwrap();
+    assert_eq!(reader.cat(&root(), found.id), Ok(b"01234fgh89".to_vec()));
+}
+
 // SEMANTICS: lock-11.
 #[test]
 fn a_cycle_of_waits_over_two_files_is_a_deadlock_for_its_last_member() {

@@ -1,10 +1,13 @@
 //! Locks over NFSv4.1: the requests of each, and what becomes of them when the server forgets.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use curt_client::{ClientOptions, LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops};
 use curt_observe::ClientCounter;
-use curt_policy::locks::LockOptions;
+use curt_policy::{CacheOptions, locks::LockOptions};
 use curt_rpc::client::{CallError, RecoveryMode, Transport};
 use curt_types::{ByteRange, LockType, SetAttributes};
 use parking_lot::Mutex;
@@ -171,6 +174,145 @@ fn what_cannot_be_reclaimed_fails_once_and_is_free() {
     assert_eq!(one.write(b"next"), Ok(()), "once");
     assert_eq!(one.try_lock(3, ByteRange::WHOLE, W), Ok(()));
     assert_eq!(one.unlock(3, ByteRange::WHOLE), Ok(()));
+}
+
+// SEMANTICS: sessions-3.
+#[test]
+fn a_file_that_was_locked_is_open_at_the_server_only_as_it_is_open_here() {
+    const OPEN_DOWNGRADE: u32 = 21;
+    // An OPEN for direct reading is delayed until the first READ.
+    for (direct, narrower) in [(false, OPEN_DOWNGRADE), (true, op::CLOSE)] {
+        let world = World::new();
+        let server = ScriptedServer::new(&world);
+        let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server));
+        let op = || one.mounted.client.op(&root());
+        let open = |flags| ops::open(&op(), one.file.id(), flags).unwrap().file;
+        ops::close(&op(), &one.file).unwrap();
+        statfs(&world, &one.mounted).unwrap();
+        let writer = open(OpenFlags::writing());
+        let reader = open(OpenFlags { direct, ..OpenFlags::reading() });
+        let lock = |owner, file, lock_type| {
+            ops::lock_and_wait(&op(), file, want(owner, range(owner, owner), lock_type, false))
+        };
+        let unlock =
+            |owner, file| ops::unlock_and_wait(&op(), file, LocalLockOwner::Posix(owner), ByteRange::WHOLE);
+        assert_eq!(lock(1, &writer, W), Ok(()));
+        assert_eq!(lock(2, &reader, R), Ok(()));
+        assert_eq!(unlock(1, &writer), Ok(()));
+        let narrowed = Arc::<Mutex<Vec<u32>>>::default();
+        let seen = Arc::clone(&narrowed);
+        server.script(move |asked| {
+            let all = [OPEN_DOWNGRADE, op::CLOSE].into_iter().filter(|operation| asked.does(*operation));
+            seen.lock().extend(all);
+            None
+        });
+        ops::close(&op(), &writer).unwrap();
+        statfs(&world, &one.mounted).unwrap();
+        assert_eq!(*narrowed.lock(), [0; 0], "a lock is based on it");
+        assert_eq!(unlock(2, &reader), Ok(()));
+        statfs(&world, &one.mounted).unwrap();
+        assert_eq!(*narrowed.lock(), [narrower], "direct: {direct}");
+        assert_eq!(lock(3, &reader, R), Ok(()));
+        assert_eq!(unlock(3, &reader), Ok(()));
+        ops::close(&op(), &reader).unwrap();
+        statfs(&world, &one.mounted).unwrap();
+        assert_eq!(*narrowed.lock(), [narrower, op::CLOSE]);
+    }
+}
+
+/// Bytes of the file as a mount without locks reads them.
+fn contents(world: &World) -> Vec<u8> {
+    let reader = world.mount_v4_over(CacheOptions::default(), "reader", world.way());
+    let found = reader.lookup(&root(), reader.client.root(), "f").unwrap();
+    reader.cat(&root(), found.id).unwrap()
+}
+
+// SEMANTICS: lock-10, sessions-10.
+#[test]
+fn what_was_written_under_a_lost_lock_is_not_sent_and_fails_once() {
+    let world = World::new();
+    for is_closed in [false, true] {
+        let way = ScriptedServer::new(&world);
+        let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&way));
+        let op = || one.mounted.client.op(&root());
+        let other = ops::open(&op(), one.file.id(), OpenFlags::writing()).unwrap().file;
+        assert_eq!(one.try_lock(1, range(0, 4), W), Ok(()));
+        assert_eq!(one.try_lock(2, range(5, 6), R), Ok(()));
+        assert_eq!(ops::write(&op(), &one.file, 0, b"abcdefgh"), Ok(8));
+        // This server knows no client, so that it lets nobody reclaim. Another request notices.
+        way.replace(world.way_after_restart());
+        assert_eq!(statfs(&world, &one.mounted), Ok(()));
+        assert_eq!(one.mounted.counter(ClientCounter::LockLost), 2);
+        let end = || match is_closed {
+            true => ops::flush(&op(), &one.file),
+            false => ops::fsync(&op(), &one.file, false),
+        };
+        assert_eq!((end(), end()), (Err(Errno::IO), Ok(())), "once");
+        assert_eq!(ops::fsync(&op(), &one.file, false), Ok(()), "nor for the lock");
+        assert_eq!(ops::fsync(&op(), &other, false), Err(Errno::IO), "it is the file's error");
+        assert_eq!(contents(&world), b"01234fgh89", "the rest was not locked for writing");
+        assert_eq!(one.write(b"01234567"), Ok(()));
+    }
+}
+
+// SEMANTICS: lock-10, sessions-10.
+#[test]
+fn a_file_is_not_truncated_under_a_lost_lock_and_that_fails_once() {
+    let world = World::new();
+    let way = ScriptedServer::new(&world);
+    let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&way));
+    assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
+    // This server knows no client, so that it lets nobody reclaim.
+    way.replace(world.way_after_restart());
+    let truncate = || {
+        let size = SetAttributes { size: Some(3), ..SetAttributes::default() };
+        ops::setattr_open(&one.mounted.client.op(&root()), &one.file, &size).map(drop)
+    };
+    assert_eq!(truncate(), Err(Errno::IO));
+    assert_eq!(contents(&world), b"0123456789");
+    assert_eq!(truncate(), Ok(()), "once");
+    assert_eq!(contents(&world), b"012");
+}
+
+// SEMANTICS: sessions-10.
+#[test]
+fn a_write_that_begins_while_its_lock_is_reclaimed_waits_for_the_result() {
+    for is_reclaimed in [false, true] {
+        let world = World::new();
+        let server = ScriptedServer::new(&world);
+        let way = ScriptedServer::over(Arc::<ScriptedServer>::clone(&server));
+        let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&way));
+        assert_eq!(one.try_lock(1, range(0, 4), W), Ok(()));
+        assert_eq!(ops::write(&one.mounted.client.op(&root()), &one.file, 0, b"abcdefgh"), Ok(8));
+        if is_reclaimed {
+            drop(let_reclaim(&server));
+        }
+        server.replace(world.way_after_restart());
+        let (one, clock) = (Arc::new(one), Arc::clone(&world.clock));
+        let (flushed, results) = std::sync::mpsc::channel();
+        let (user, is_first) = (Arc::downgrade(&one), crate::nfs4_faults::times(1));
+        way.script(move |asked| {
+            if asked.main() == op::OPEN && is_first() {
+                // Recovery has begun. The operation and its WRITE each read the clock.
+                let (user, flushed) = (user.upgrade().unwrap(), flushed.clone());
+                let read = clock.read.load(Relaxed);
+                std::thread::spawn(move || {
+                    let result = ops::flush(&user.mounted.client.op(&root()), &user.file);
+                    flushed.send(result).unwrap();
+                });
+                while clock.read.load(Relaxed) < read + 2 {
+                    std::thread::yield_now();
+                }
+            }
+            None
+        });
+        assert_eq!(statfs(&world, &one.mounted), Ok(()));
+        let expected: (_, &[u8]) = match is_reclaimed {
+            true => (Ok(()), b"abcdefgh89"),
+            false => (Err(Errno::IO), b"01234fgh89"),
+        };
+        assert_eq!((results.recv_timeout(SOON).unwrap(), &*contents(&world)), expected);
+    }
 }
 
 // SEMANTICS: sessions-2.

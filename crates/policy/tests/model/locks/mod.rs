@@ -122,7 +122,7 @@ fn requests_of_two_threads_of_a_process_do_not_overtake_each_other() {
 fn waiters_that_are_notified_ask_again_and_none_waits_in_vain() {
     let notify = |bounds| Bounds { callbacks: Callbacks::Notify, ..bounds };
     let options = LockOptions { handoffs_max: 2, ..LOCAL_FIRST };
-    hold([EXCLUSIVE, PARTS, SHARED].map(|bounds| locks(LOCAL_FIRST, notify(bounds))));
+    hold([EXCLUSIVE, PARTS, SHARED, THREADS].map(|bounds| locks(LOCAL_FIRST, notify(bounds))));
     hold([locks(options, notify(EXCLUSIVE))]);
     let lossy = Bounds { losses: 1, operations: [1, 1, 1], interrupts: 0, ..EXCLUSIVE };
     hold([locks(LOCAL_FIRST, notify(lossy)), locks(LOCAL_FIRST, notify(REPEATED))]);

@@ -62,7 +62,13 @@ fn data(try_one: TryOne<'_>) {
         verifier: WriteVerf3([7; 8]),
     };
     try_one("WRITE", ok(written), &|rig| {
-        let request = WriteRequest { offset: 0, stability: Stability::Unstable, bytes: b"abc", set: None };
+        let request = WriteRequest {
+            offset: 0,
+            stability: Stability::Unstable,
+            bytes: b"abc",
+            set: None,
+            is_lost: &|| false,
+        };
         let write = |open: OpenCaller<'_>| rig.v3.write(open, &file, request);
         rig.with_open(write).map(|a| a.outcome.is_ok())
     });
