@@ -3,9 +3,10 @@
 //! A compound that uses an open begins with PUTFH of its file, and with the OPEN if that is
 //! delayed.
 //!
-//! Owns the retries. A compound is sent again, in another slot or session, if the server has
-//! refused SEQUENCE, if it asks for time (DELAY, GRACE), or if the stateid of an open is unknown to
-//! it, which is then opened again. It is not sent again after its main operation was executed: what
+//! Owns the retries. A compound is sent again in its slot while the server refuses SEQUENCE with
+//! DELAY. It is sent again, in another slot or session, if the server has refused SEQUENCE
+//! otherwise, if a later operation asks for time (DELAY, GRACE), or if the stateid of an open is
+//! unknown to the server, which is then opened again. It is not sent again after its main operation was executed: what
 //! follows that only describes its result. Must not know the purpose of an operation.
 
 use std::{
@@ -35,7 +36,7 @@ use super::{
     piggybacked::{ClosedOpens, PiggybackedKind, PiggybackedOperation},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{CompoundSink, fault, outcome},
-    server_traits::{ServerFeature, ServerTraits},
+    server_traits::{DelegationWish, ServerFeature},
     session::{
         CompoundPurpose, Execution, RecoveryStep, SessionGeneration, SlotGuard, SlotOrRecovery, answers,
         kept_reply,
@@ -149,9 +150,9 @@ struct CompoundCall<'a> {
     prefix: &'a CompoundPrefix<'a>,
     append: Append<'a>,
     data: &'a [u8],
-    /// The client and the server, for an OPEN.
+    /// The client, and what an OPEN says about delegations.
     client: Clientid,
-    server: &'a ServerTraits,
+    wish: DelegationWish,
 }
 
 impl CallArguments for CompoundCall<'_> {
@@ -177,11 +178,11 @@ impl CallArguments for CompoundCall<'_> {
         }
         if let Some(open) = &self.prefix.open {
             operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
-            if let Some(delayed) = &open.delayed {
+            if open.delayed.is_some() {
                 let name = owner_name(open.key.owner);
                 let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
                 let arguments = open_arguments(self.client, &name, ShareAccess::Read, how, claim);
-                operations.push(&self.server.wishing(arguments, delayed.wants_delegation));
+                operations.push(&self.wish.added_to(arguments));
             }
         }
         (self.append)(&mut operations, self.prefix.stateid());
@@ -537,8 +538,7 @@ impl NfsV4 {
         let call = self.encoded(Some(sent.slot.arguments), &sent.prefix, request.append, request.data);
         let room = if layout.has_open { OPEN_RESULTS_MAX } else { 0 };
         let results_max = request.results_max.saturating_add(PREFIX_MAX + room);
-        let result = self.call_once(request.caller, request.operation, &call, results_max, as_sink.as_ref());
-        let result = match result {
+        let result = match self.transmit(request, &call, results_max, as_sink.as_ref()) {
             Ok(result) => result,
             Err(error) => {
                 let SentCompound { slot, prefix, .. } = sent;
@@ -567,6 +567,39 @@ impl NfsV4 {
             self.opened_within(open, opened, generation);
         }
         Ok(Attempt::Done(CompoundReply { call: result, generation, prefix: layout, refused: None }))
+    }
+
+    /// Sends a compound until the server has looked at its slot. It keeps the slot and stays the
+    /// same while the server refuses SEQUENCE with DELAY, which may be because an earlier copy is
+    /// still executed (RFC 8881 section 15.1.1.3): another request with this sequence number could
+    /// get the reply to that copy.
+    fn transmit(
+        &self,
+        request: &CompoundRequest<'_>,
+        call: &CompoundCall<'_>,
+        results_max: usize,
+        sink: Option<&Arc<dyn ReplySink>>,
+    ) -> Result<CallResult, CallError> {
+        let interrupt = request.caller.interrupt;
+        let (mut wait, mut bindings) = (JUKEBOX_DELAY_MIN, 0);
+        let mut repeated_from = None;
+        loop {
+            let mut result = self.call_once(request.caller, request.operation, call, results_max, sink)?;
+            if let Some(sent_at) = repeated_from {
+                // The first copy may have been executed at any time since it was sent.
+                result.sent_at = sent_at;
+                result.connection_lost_at = Some(self.rpc.now());
+            }
+            repeated_from = lost_transmission(&result).map(|lost| lost.sent_at);
+            match refusal_of_sequence(&result) {
+                Some(NfsStat4::Delay) => wait = self.pause_longer(wait, interrupt)?,
+                Some(NfsStat4::ConnNotBoundToSession) if bindings < REPAIRS_AT_ONCE => {
+                    bindings += 1;
+                    self.bind_connection(interrupt)?;
+                }
+                _ => return Ok(result),
+            }
+        }
     }
 
     /// The operations for opens that are added to this compound.
@@ -855,21 +888,12 @@ impl NfsV4 {
         result: &CallResult,
     ) -> Result<Attempt, CallError> {
         let generation = slot.generation();
-        let again = match lost_transmission(result) {
+        let lost = lost_transmission(result);
+        let again = match lost {
             None if status != NfsStat4::RetryUncachedRep => Attempt::Again,
             lost => Attempt::Repeat(lost),
         };
         match status {
-            // An earlier copy may still be executed, so the sequence number is not advanced.
-            NfsStat4::Delay => {
-                slot.refused();
-                Ok(Attempt::Wait(JUKEBOX_DELAY_MIN))
-            }
-            NfsStat4::ConnNotBoundToSession => {
-                slot.refused();
-                self.bind_connection(request.caller.interrupt)?;
-                Ok(Attempt::Again)
-            }
             NfsStat4::RepTooBigToCache if slot.arguments.cache_this => {
                 slot.refused();
                 Ok(Attempt::WithoutKeptReply)
@@ -891,7 +915,11 @@ impl NfsV4 {
                 Ok(again)
             }
             status => {
-                slot.refused();
+                // An earlier copy may still be executed: then the slot stays in doubt.
+                match lost {
+                    None => slot.refused(),
+                    Some(_) => drop(slot),
+                }
                 tracing::warn!(operation = request.operation.name(), %status, "the server refuses SEQUENCE");
                 Err(match status {
                     NfsStat4::ReqTooBig | NfsStat4::TooManyOps => CallError::GarbageArguments,
@@ -928,8 +956,10 @@ impl NfsV4 {
         data: &'a [u8],
     ) -> CompoundCall<'a> {
         let client = self.session.lock().client;
-        let (minor_version, server) = (self.minor_version, &self.server);
-        CompoundCall { minor_version, sequence, prefix, append, data, client, server }
+        let delayed = prefix.open.as_ref().and_then(|open| open.delayed.as_ref());
+        // Every transmission has the same bytes, whatever the server refuses meanwhile.
+        let wish = self.server.wish(delayed.is_some_and(|delayed| delayed.wants_delegation));
+        CompoundCall { minor_version: self.minor_version, sequence, prefix, append, data, client, wish }
     }
 
     fn call_once(
@@ -958,6 +988,15 @@ impl NfsV4 {
     /// Logs a malformed reply.
     pub(super) fn decoded<T>(&self, decoded: Result<T, DecodeError>) -> Result<T, CallError> {
         decoded.map_err(|error| self.rpc.malformed("COMPOUND", error))
+    }
+}
+
+/// The status with which the server refuses the SEQUENCE of a compound.
+fn refusal_of_sequence(result: &CallResult) -> Option<NfsStat4> {
+    let mut results = CompoundResults::new(result.reply.results()).ok()?;
+    match results.next::<SequenceOk4>(Nfs4Operation::Sequence) {
+        Err(ResultError::Failed(status)) => Some(status),
+        _ => None,
     }
 }
 
