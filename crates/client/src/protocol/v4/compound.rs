@@ -6,8 +6,9 @@
 //! Owns the retries. A compound is sent again in its slot while the server refuses SEQUENCE with
 //! DELAY. It is sent again, in another slot or session, if the server has refused SEQUENCE
 //! otherwise, if a later operation asks for time (DELAY, GRACE), or if the stateid of an open is
-//! unknown to the server, which is then opened again. It is not sent again after its main operation was executed: what
-//! follows that only describes its result. Must not know the purpose of an operation.
+//! unknown to the server, which is then opened again. It is not sent again after its main operation
+//! was executed: what follows that only describes its result. Must not know the purpose of an
+//! operation.
 
 use std::{
     sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
