@@ -22,6 +22,7 @@ use rustix::io::Errno;
 
 use crate::{
     delegations::{Timers, delegated_many},
+    mutations::list,
     scripted_server::{ScriptedRequest, ScriptedServer, bytes, op, refused, set_word},
     world::{BenchMount, REQUEST, World, root, user},
 };
@@ -335,6 +336,35 @@ fn a_write_is_sent_again_if_the_server_answers_for_another_slot() {
         })
     });
     assert_eq!(write_one(&mounted), Ok(()));
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn a_listing_and_a_look_up_are_sent_again_if_the_server_answers_for_another_slot() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    // A look-up asks for rights and data too.
+    let sloppy = CacheOptions { sloppy_open: Duration::from_secs(3), ..CacheOptions::default() };
+    let mounted = world.mount_v4_over(sloppy, "one", Arc::<ScriptedServer>::clone(&server));
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    maker.put(&root(), maker.client.root(), "file", 0o644, b"x");
+    let answer_for_another_slot = || {
+        let is_first = times(1);
+        server.script(move |asked| {
+            is_first().then(|| {
+                let mut reply = asked.execute()?;
+                set_word(&mut reply, word::SLOT, 77);
+                Ok(reply)
+            })
+        });
+        mounted.sent();
+    };
+    answer_for_another_slot();
+    assert_eq!(mounted.lookup(&root(), mounted.client.root(), "file").map(drop), Ok(()));
+    assert!(mounted.sent().contains("NFSv4.LOOKUP 2"));
+    answer_for_another_slot();
+    assert!(list(&mounted, mounted.client.root()).contains(&"file".to_owned()));
+    assert!(mounted.sent().contains("NFSv4.READDIR 2"));
 }
 
 /// A script that changes the session that the server offers.

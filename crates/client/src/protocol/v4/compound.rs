@@ -6,9 +6,9 @@
 //! Owns the retries. A compound is sent again in its slot while the server refuses SEQUENCE with
 //! DELAY. It is sent again, in another slot or session, if the server has refused SEQUENCE
 //! otherwise, if a later operation asks for time (DELAY, GRACE), or if the stateid of an open is
-//! unknown to the server, which is then opened again. It is not sent again after its main operation
-//! was executed: what follows that only describes its result. Must not know the purpose of an
-//! operation.
+//! unknown to the server, which is then opened again. It is not sent again after its last required
+//! operation was executed: what follows that only describes its result. Must not know the purpose
+//! of an operation.
 
 use std::{
     sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
@@ -55,9 +55,6 @@ const REPAIRS_AT_ONCE: u32 = 16;
 /// How often in all, before it fails in a hard mount: after some minutes.
 const REPAIRS_MAX: u32 = 80;
 
-/// The position of a main operation that no compound has: every operation may be repeated.
-pub(super) const REPEATABLE: u32 = u32::MAX;
-
 /// Appends the operations of an intent, which use this stateid.
 pub(super) type Append<'a> = &'a (dyn Fn(&mut CompoundEncoder<'_>, Stateid) + Sync);
 
@@ -71,11 +68,11 @@ pub(super) struct CompoundRequest<'a> {
     pub(super) append: Append<'a>,
     /// The data that `append` omits from a WRITE, or more. They are sent without a copy.
     pub(super) data: &'a [u8],
-    /// The position of the operation that must not be executed twice, from 0; [`REPEATABLE`] if
-    /// there is none.
-    pub(super) main: u32,
-    /// The server has to keep the reply in case that the request is sent again, unless it is larger
-    /// than the session allows.
+    /// The position of the last operation whose failure is that of the intent, from 0; `None`: the
+    /// last of all. Those behind it only describe the result, and are not sent again.
+    pub(super) required: Option<u32>,
+    /// The request must not be executed twice: the server has to keep the reply, unless it is
+    /// larger than the session allows.
     pub(super) keeps_reply: bool,
     /// The open whose stateid it uses, and for what. Its file is the current filehandle of the
     /// first operation.
@@ -301,8 +298,9 @@ pub(super) enum Attempt {
 }
 
 impl Attempt {
-    /// Whether the main operation may have been executed; `None`: the attempt has brought its
-    /// result. Who sends a request twice does not learn from a refusal what became of the first.
+    /// Whether the required operations may have been executed; `None`: the attempt has brought
+    /// their results. Who sends a request twice does not learn from a refusal what became of the
+    /// first.
     const fn execution(&self, was_sent_once: bool) -> Option<Execution> {
         match self {
             Self::Done(_) => None,
@@ -748,9 +746,9 @@ impl NfsV4 {
                     drop(slot);
                     self.session.require_recovery(RecoveryStep::Session, generation);
                     // It may have been executed.
-                    return match request.main {
-                        REPEATABLE => Ok(Attempt::Repeat(None)),
-                        _ => Err(CallError::SystemError),
+                    return match request.keeps_reply {
+                        false => Ok(Attempt::Repeat(None)),
+                        true => Err(CallError::SystemError),
                     };
                 }
                 Err(status) => {
@@ -772,7 +770,7 @@ impl NfsV4 {
             return Ok(Attempt::Again);
         }
         let failed_at = header.results.saturating_sub(layout.operations() + 1);
-        let was_executed = request.main != REPEATABLE && failed_at > request.main;
+        let was_executed = request.required.is_some_and(|required| failed_at > required);
         // The lock agent waits without a thread.
         let waits_elsewhere = request.operation == Nfs4Operation::Lock
             && matches!(header.status, NfsStat4::Delay | NfsStat4::Grace);

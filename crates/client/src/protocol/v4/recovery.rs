@@ -561,7 +561,7 @@ impl NfsV4 {
         let wants_delegation = batch.iter().any(|reclaim| reclaim.is_delegated);
         let opening = wants_delegation.then(|| self.delegations.begin_opening());
         let request = CompoundRequest {
-            main: 1,
+            required: Some(1),
             results_max: 2 * OPEN_RESULTS_MAX * batch.len(),
             may_piggyback: false,
             opening: opening.as_ref(),

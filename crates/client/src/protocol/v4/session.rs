@@ -228,7 +228,8 @@ pub(super) fn answers(ok: &SequenceOk4, asked: &SequenceArgs4) -> bool {
     ok.session == asked.session && ok.sequence == asked.sequence && ok.slot == asked.slot
 }
 
-/// Whether the server has executed the main operation of an attempt that has brought no result.
+/// Whether the server has executed the required operations of an attempt that has brought no
+/// result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Execution {
     /// Certainly not.
