@@ -31,7 +31,7 @@ pub enum Retransmission {
 /// The server's address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ServerName {
-    /// A host name, resolved again for each connection.
+    /// A host name, resolved again when there is no connection.
     Name(String),
     /// An address.
     Address(IpAddr),
@@ -61,8 +61,8 @@ type PortLookup = dyn Fn(IpAddr) -> io::Result<u16> + Send + Sync;
 pub enum PortSource {
     /// A fixed port.
     Fixed(u16),
-    /// Looked up for each connection (by the server's portmapper). Runs on a separate thread, so it
-    /// may wait.
+    /// Looked up when there is no connection (by the server's portmapper). Runs on a separate
+    /// thread, so it may wait.
     Lookup(Arc<PortLookup>),
 }
 
@@ -108,7 +108,7 @@ pub struct TcpOptions {
     pub family: AddressFamily,
     /// The server's port.
     pub port: PortSource,
-    /// Number of connections that share the calls: 1 to 16 (`nconnect`).
+    /// Number of connections that share the calls, all to one address: 1 to 16 (`nconnect`).
     pub nconnect: NonZeroU8,
     /// The first timeout of a call (`timeo`, there in tenths of a second). Each retry waits
     /// longer than the one before by this value, up to 600 s.
