@@ -649,8 +649,9 @@ impl SessionState {
     /// execute requests in higher ones any more. The slots that it only wants not to be used are
     /// settled by a SEQUENCE in them.
     fn told_of_slots(&mut self, guard: &SlotGuard<'_>, ok: &SequenceOk4) {
-        self.limit_slots(ok.target_highest_slot);
-        self.accepted = self.slots_to(ok.highest_slot).max(self.usable);
+        // The server may wish for more than it accepts yet.
+        self.limit_slots(ok.target_highest_slot.min(ok.highest_slot));
+        self.accepted = self.slots_to(ok.highest_slot);
         let first = self.accepted.max(self.slots_to(guard.arguments.highest_slot));
         for slot in self.slots.iter_mut().skip(first).filter(|slot| !slot.is_busy) {
             if matches!(slot.doubt, SlotDoubt::Since(taken) if taken < guard.number) {
@@ -890,6 +891,23 @@ mod tests {
         assert!(monitor.take_doubtful().is_none(), "a SEQUENCE in it would be refused");
         assert!(!monitor.lock().has_doubtful());
         assert_eq!(slot(&monitor).arguments.slot, SlotId(0), "the only one");
+    }
+
+    // SEMANTICS: sessions-6.
+    #[test]
+    fn no_slot_is_used_that_the_server_does_not_accept_yet() {
+        let (monitor, origin) = (monitor(Instant::now()), Instant::now());
+        let used = |highest, target| {
+            let guard = slot(&monitor);
+            let (highest_slot, target_highest_slot) = (SlotId(highest), SlotId(target));
+            let reply = SequenceOk4 { highest_slot, target_highest_slot, ..reply(&guard, 0) };
+            guard.executed(&reply, origin);
+            let taken: Vec<_> = std::iter::from_fn(|| monitor.free_slot(&mut monitor.lock(), None)).collect();
+            let count = taken.len();
+            taken.into_iter().for_each(SlotGuard::refused);
+            count
+        };
+        assert_eq!([used(1, 3), used(3, 1), used(3, 3)], [2, 2, 4]);
     }
 
     // SEMANTICS: sessions-2.
