@@ -4,6 +4,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed},
+        mpsc::channel,
     },
     time::Duration,
 };
@@ -14,10 +15,12 @@ use curt_client::{
         LockOperations, Protocol,
         v4::mounting::{Callbacks, EstablishError},
     },
+    threads::BackgroundThreads,
 };
 use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
 use curt_rpc::client::CallError;
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
@@ -258,6 +261,35 @@ fn mounted_as(world: &World, server: &Arc<ScriptedServer>, is_soft: bool) -> Ben
         false => mounted(world, server),
         true => world.mount_v4_soft("one", Arc::<ScriptedServer>::clone(server)),
     }
+}
+
+// SEMANTICS: sessions-13.
+#[test]
+fn no_request_waits_until_a_connection_is_bound() {
+    const CB_PATH_DOWN: u32 = 1;
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let (way, threads) = (Arc::<ScriptedServer>::clone(&server), Arc::new(BackgroundThreads::new(1)));
+    let mounted = world.mount_v4_calling_on(CacheOptions::default(), way, &Callbacks::default(), threads);
+    let (answer, is_answered) = channel();
+    let (is_answered, is_first) = (Mutex::new(is_answered), times(1));
+    let (bind, binds) = channel();
+    server.script(move |asked| {
+        if asked.main() == op::BIND_CONN_TO_SESSION {
+            // Without a limit a request that waits would do so for ever.
+            let after_the_request = is_answered.lock().recv_timeout(Duration::from_secs(10)).is_ok();
+            bind.send(after_the_request).unwrap();
+            return None;
+        }
+        is_first().then(|| {
+            let mut reply = asked.execute()?;
+            set_word(&mut reply, word::FLAGS, CB_PATH_DOWN);
+            Ok(reply)
+        })
+    });
+    assert_eq!(statfs(&world, &mounted), Ok(()));
+    answer.send(()).unwrap();
+    assert!(binds.recv().unwrap(), "the request has not waited");
 }
 
 /// Whether written bytes are stored, and after which time: the server is restarted before they are

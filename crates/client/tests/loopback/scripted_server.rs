@@ -26,6 +26,7 @@ pub(crate) mod op {
     pub(crate) const RENAME: u32 = 29;
     pub(crate) const SETATTR: u32 = 34;
     pub(crate) const WRITE: u32 = 38;
+    pub(crate) const BIND_CONN_TO_SESSION: u32 = 41;
     pub(crate) const EXCHANGE_ID: u32 = 42;
     pub(crate) const CREATE_SESSION: u32 = 43;
     pub(crate) const DESTROY_SESSION: u32 = 44;

@@ -26,7 +26,7 @@ use curt_proto::{
 };
 use curt_rpc::{
     auth::RpcCredential,
-    client::{BulkData, CallArguments, CallError, Interrupt, ReplySink},
+    client::{BulkData, CallArguments, CallError, ReplySink},
 };
 use curt_xdr::{Decode, DecodeError, Opaque};
 
@@ -558,7 +558,7 @@ impl NfsV4 {
             return Ok(attempt);
         };
         let generation = sent.slot.generation();
-        self.sequence_executed(sent.slot, &consumed.sequence, result.sent_at, request.caller.interrupt);
+        self.sequence_executed(sent.slot, &consumed.sequence, result.sent_at);
         for operation in &sent.prefix.piggybacked {
             self.piggybacked_done(operation, Ok(operation.stateid));
         }
@@ -690,25 +690,18 @@ impl NfsV4 {
         }
     }
 
-    /// SEQUENCE was executed. A connection is bound for the server's calls if it has none, or has
-    /// lost one.
-    fn sequence_executed(
-        &self,
-        slot: SlotGuard<'_>,
-        ok: &SequenceOk4,
-        sent_at: Instant,
-        interrupt: &Interrupt,
-    ) {
+    /// SEQUENCE was executed. A connection is bound for the server's calls in the background if it
+    /// has none, or has lost one.
+    fn sequence_executed(&self, slot: SlotGuard<'_>, ok: &SequenceOk4, sent_at: Instant) {
         let replacements = self.rpc.transport().replacements();
         // Relaxed: that of another thread may be seen later, which asks once more.
         let is_same = self.replacements.swap(replacements, Relaxed) == replacements;
         if !slot.executed(ok, sent_at) && is_same {
             return;
         }
-        if self.session.lock().must_bind(sent_at, replacements)
-            && let Err(error) = self.bind_connection(interrupt)
-        {
-            tracing::debug!(%error, "the backchannel is not bound again");
+        let must_bind = self.session.lock().must_bind(sent_at, replacements);
+        if must_bind {
+            self.bind_later();
         }
     }
 
@@ -737,7 +730,7 @@ impl NfsV4 {
             };
             match sequence {
                 Ok(ok) if slot.matches(&ok) => {
-                    self.sequence_executed(slot, &ok, result.sent_at, request.caller.interrupt);
+                    self.sequence_executed(slot, &ok, result.sent_at);
                 }
                 Ok(_) => {
                     // The reply is not this request's: nothing of the session can be relied upon.

@@ -265,6 +265,23 @@ impl NfsV4 {
         self.background.spawn_after(period.max(Duration::from_millis(100)), Box::new(renew));
     }
 
+    /// Binds a connection in the background: no request waits for that.
+    pub(super) fn bind_later(&self) {
+        // One that is under way is sent over the newest connection, too.
+        if self.is_binding.swap(true, Relaxed) {
+            return;
+        }
+        let this = Weak::clone(&self.this);
+        let bind = move || {
+            let Some(this) = this.upgrade() else { return };
+            if let Err(error) = this.bind_connection(&Interrupt::never()) {
+                tracing::debug!(%error, "the backchannel is not bound again");
+            }
+            this.is_binding.store(false, Relaxed);
+        };
+        self.background.spawn(Box::new(bind));
+    }
+
     /// Sends SEQUENCE alone, which reports the slots in use.
     pub(super) fn report_slots(&self) {
         if self.is_reporting_slots.swap(true, Relaxed) {

@@ -115,11 +115,13 @@ pub struct NfsV4 {
     is_settling: AtomicBool,
     /// A SEQUENCE that reports the slots in use is being sent.
     is_reporting_slots: AtomicBool,
+    /// A connection is being bound.
+    is_binding: AtomicBool,
 }
 
 /// Tasks that maintain the session at a time: opens are closed, delegations returned, slots
-/// settled, the slots in use reported, and the lease renewed.
-const TASKS: usize = 5;
+/// settled, the slots in use reported, a connection bound, and the lease renewed.
+const TASKS: usize = 6;
 
 /// Longest results without data, names or link targets, in bytes: two handles and five sets of
 /// attributes, whose owners may be names.
@@ -194,6 +196,7 @@ impl NfsV4 {
                 is_returning_later: AtomicBool::new(false),
                 is_settling: AtomicBool::new(false),
                 is_reporting_slots: AtomicBool::new(false),
+                is_binding: AtomicBool::new(false),
             }
         })
     }
