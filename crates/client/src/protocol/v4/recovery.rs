@@ -303,6 +303,7 @@ impl NfsV4 {
             callback_security: VarArray::new(vec![CallbackSecParms4::Sys(sys), CallbackSecParms4::None])
                 .unwrap_or_default(),
         };
+        let _creating = self.callbacks.begin_creating();
         let answer =
             self.send_alone::<CreateSessionOk4>(caller, Nfs4Operation::CreateSession, &|operations, _| {
                 operations.push(&arguments);
