@@ -40,7 +40,6 @@ use super::{
     server_traits::{DelegationWish, ServerFeature},
     session::{
         CompoundPurpose, Execution, RecoveryStep, SessionGeneration, SlotGuard, SlotOrRecovery, answers,
-        kept_reply,
     },
 };
 use crate::protocol::{
@@ -138,6 +137,18 @@ struct PrefixLayout {
 /// The most operations of an intent, with SEQUENCE, but for those on many objects.
 pub(super) const OWN_OPERATIONS_MAX: u32 = 11;
 
+/// Bytes of the reply to a change of a name or of attributes: SEQUENCE, piggybacked operations, a
+/// handle and two sets of attributes. A server that keeps less is not asked to keep the reply.
+const KEPT_REPLY: u32 = 1024;
+
+/// Bytes of the result of each operation beyond those of one change, on average.
+const KEPT_RESULT: u32 = 16;
+
+/// The size of a reply that the server has to keep, of a compound of this many operations.
+const fn kept_reply(operations: u32) -> u32 {
+    KEPT_REPLY.saturating_add(KEPT_RESULT.saturating_mul(operations.saturating_sub(OWN_OPERATIONS_MAX)))
+}
+
 /// Longest SEQUENCE and piggybacked operations in a reply, in bytes.
 const PREFIX_MAX: usize = 2048;
 
@@ -192,6 +203,19 @@ impl CallArguments for CompoundCall<'_> {
 }
 
 impl CompoundReply {
+    /// The reply to a request that is not sent, for this reason.
+    pub(super) fn unsent(now: Instant, status: NfsStat4) -> Self {
+        let call = CallResult {
+            reply: curt_rpc::client::CallReply::from_results(Vec::new()),
+            sent_at: now,
+            lost_at: None,
+            connection_lost_at: None,
+            was_sent_again: false,
+        };
+        let (generation, prefix) = (SessionGeneration::default(), PrefixLayout::default());
+        Self { call, generation, prefix, refused: Some(status) }
+    }
+
     /// The results of the intent's own operations.
     ///
     /// # Errors
@@ -393,7 +417,7 @@ impl NfsV4 {
         let interrupt = request.caller.interrupt;
         let (mut repairs, mut wait) = (0, Duration::ZERO);
         let mut lost: Option<LostTransmission> = None;
-        let mut kept = request.keeps_reply.then(|| kept_reply(request.operations, OWN_OPERATIONS_MAX));
+        let mut kept = request.keeps_reply.then(|| kept_reply(request.operations));
         let mut may_piggyback = request.may_piggyback && purpose == CompoundPurpose::Ordinary;
         loop {
             let turn = self.session.take_slot(purpose, kept, interrupt)?;
@@ -405,11 +429,10 @@ impl NfsV4 {
                 SlotOrRecovery::Slot(slot) if slot.is_doubtful => self.settle(slot, request.caller)?,
                 SlotOrRecovery::Slot(slot) => self.attempt(request, slot, purpose, may_piggyback)?,
             };
-            // Piggybacked operations that the server refuses must not keep a request from being
-            // executed.
-            may_piggyback &= !matches!(attempt, Attempt::WithoutPiggybacked);
             match attempt {
-                Attempt::WithoutPiggybacked => {}
+                // Piggybacked operations that the server refuses must not keep a request from being
+                // executed.
+                Attempt::WithoutPiggybacked => may_piggyback = false,
                 Attempt::WithoutKeptReply => kept = None,
                 Attempt::Done(mut reply) => {
                     // Within a session nothing is executed twice.
@@ -494,12 +517,12 @@ impl NfsV4 {
             }
             Some((_, UsableOpen::Lost)) => {
                 slot.refused();
-                return Ok(Attempt::Done(lost(self.rpc.now())));
+                return Ok(Attempt::Done(CompoundReply::unsent(self.rpc.now(), NfsStat4::Io)));
             }
             // The OPEN would wait for the end of recovery.
             Some((_, UsableOpen::Reopen)) if purpose == CompoundPurpose::Recovery => {
                 slot.refused();
-                return Ok(Attempt::Done(unsent(self.rpc.now(), NfsStat4::BadStateid)));
+                return Ok(Attempt::Done(CompoundReply::unsent(self.rpc.now(), NfsStat4::BadStateid)));
             }
             Some((key, UsableOpen::Reopen)) => {
                 slot.refused();
@@ -729,7 +752,7 @@ impl NfsV4 {
                 }
             };
             match sequence {
-                Ok(ok) if slot.matches(&ok) => {
+                Ok(ok) if answers(&ok, &slot.arguments) => {
                     self.sequence_executed(slot, &ok, result.sent_at);
                 }
                 Ok(_) => {
@@ -996,28 +1019,6 @@ fn refusal_of_sequence(result: &CallResult) -> Option<NfsStat4> {
 fn lost_transmission(result: &CallResult) -> Option<LostTransmission> {
     let lost_at = result.connection_lost_at?;
     Some(LostTransmission { sent_at: result.sent_at, lost_at })
-}
-
-/// The reply to a request whose open, or lock, is lost.
-pub(super) fn lost(now: Instant) -> CompoundReply {
-    unsent(now, NfsStat4::Io)
-}
-
-/// The reply to a request that is not sent.
-fn unsent(now: Instant, status: NfsStat4) -> CompoundReply {
-    let reply = curt_rpc::client::CallReply::from_results(Vec::new());
-    CompoundReply {
-        call: CallResult {
-            reply,
-            sent_at: now,
-            lost_at: None,
-            connection_lost_at: None,
-            was_sent_again: false,
-        },
-        generation: SessionGeneration::default(),
-        prefix: PrefixLayout::default(),
-        refused: Some(status),
-    }
 }
 
 /// The first pause after NFS4ERR_DELAY; each is twice the one before, up to some seconds. The usual

@@ -25,7 +25,7 @@ use curt_types::{ByteRange, Fault, FileHandle, LockType};
 
 use super::{
     NfsV4, change,
-    compound::{Append, CompoundReply, CompoundRequest, lost},
+    compound::{Append, CompoundReply, CompoundRequest},
     lock_states::{LockStateRef, LocksToReclaim, LostLocks, StateidRejection, UnlockTarget, Weakening},
     open::{OpenKey, UsableOpen},
     put_fh, question,
@@ -394,7 +394,10 @@ impl NfsV4 {
         // Without its lock nothing is written under it. Who reads need not be who had the lock:
         // that one learns of the loss when it uses the file again.
         let is_written = request.operation != Nfs4Operation::Read;
-        if is_locked && is_written { Ok(lost(self.rpc.now())) } else { self.send(request) }
+        match is_locked && is_written {
+            true => Ok(CompoundReply::unsent(self.rpc.now(), NfsStat4::Io)),
+            false => self.send(request),
+        }
     }
 
     /// The status of a compound.

@@ -38,18 +38,6 @@ fn data_max(message_max: u32) -> u32 {
     message_max.saturating_sub(OVERHEAD).clamp(1024, 1 << 20)
 }
 
-/// Bytes of the reply to a change of a name or of attributes: SEQUENCE, piggybacked operations, a
-/// handle and two sets of attributes. A server that keeps less is not asked to keep the reply.
-const KEPT_REPLY: u32 = 1024;
-
-/// Bytes of the result of each operation beyond those of one change, on average.
-const KEPT_RESULT: u32 = 16;
-
-/// The size of a reply that the server has to keep, of a compound of this many operations.
-pub(super) fn kept_reply(operations: u32, usual: u32) -> u32 {
-    KEPT_REPLY.saturating_add(KEPT_RESULT.saturating_mul(operations.saturating_sub(usual)))
-}
-
 /// The most revoked states that wait for FREE_STATEID. Of more the server goes on saying that it
 /// has revoked some: nothing is served by delegations then.
 const FREED_MAX: usize = 1 << 16;
@@ -670,11 +658,6 @@ impl SlotGuard<'_> {
     /// The session of the slot.
     pub(super) const fn generation(&self) -> SessionGeneration {
         self.generation
-    }
-
-    /// Whether a reply to SEQUENCE is one to this request.
-    pub(super) fn matches(&self, ok: &SequenceOk4) -> bool {
-        answers(ok, &self.arguments)
     }
 
     /// The server has executed SEQUENCE, for a request that was sent at `sent_at`. Returns whether
