@@ -303,8 +303,17 @@ pub(super) struct LostTransmission {
     lost_at: Instant,
 }
 
+/// The state of a slot in doubt after a SEQUENCE alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SlotOutcome {
+    /// Ready for another request, or lost with its session.
+    Free,
+    /// The server still executes the request in doubt.
+    StillExecuting,
+}
+
 /// The next step after one attempt to send a compound.
-pub(super) enum Attempt {
+enum Attempt {
     /// The compound has a reply.
     Done(CompoundReply),
     /// The server asks for time: this much at least.
@@ -426,7 +435,10 @@ impl NfsV4 {
                     self.recover(interrupt)?;
                     continue;
                 }
-                SlotOrRecovery::Slot(slot) if slot.is_doubtful => self.settle(slot, request.caller)?,
+                SlotOrRecovery::Slot(slot) if slot.is_doubtful => match self.settle(slot, request.caller)? {
+                    SlotOutcome::Free => Attempt::Again,
+                    SlotOutcome::StillExecuting => Attempt::Wait(JUKEBOX_DELAY_MIN),
+                },
                 SlotOrRecovery::Slot(slot) => self.attempt(request, slot, purpose, may_piggyback)?,
             };
             match attempt {
@@ -471,7 +483,11 @@ impl NfsV4 {
 
     /// Settles a slot in doubt by a SEQUENCE alone. As long as the server executes the request in
     /// doubt it asks for time.
-    pub(super) fn settle(&self, slot: SlotGuard<'_>, caller: RpcCaller<'_>) -> Result<Attempt, CallError> {
+    pub(super) fn settle(
+        &self,
+        slot: SlotGuard<'_>,
+        caller: RpcCaller<'_>,
+    ) -> Result<SlotOutcome, CallError> {
         let arguments = SequenceArgs4 { cache_this: false, ..slot.arguments };
         let generation = slot.generation();
         let prefix = CompoundPrefix::default();
@@ -481,12 +497,12 @@ impl NfsV4 {
         let status = self.decoded(outcome(results.next::<SequenceOk4>(Nfs4Operation::Sequence)))?;
         // The cached reply shows that the request in doubt was executed.
         match status.err().unwrap_or(NfsStat4::Ok) {
-            NfsStat4::Delay => Ok(Attempt::Wait(JUKEBOX_DELAY_MIN)),
+            NfsStat4::Delay => Ok(SlotOutcome::StillExecuting),
             status => {
                 if !slot.settled(status) {
                     self.session.require_recovery(RecoveryStep::Session, generation);
                 }
-                Ok(Attempt::Again)
+                Ok(SlotOutcome::Free)
             }
         }
     }

@@ -15,7 +15,7 @@ use curt_types::FileHandle;
 
 use super::{
     NfsV4,
-    compound::{Attempt, CompoundRequest},
+    compound::{CompoundRequest, SlotOutcome},
     delegation::OpenedForDelegation,
     open::{AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, SentOpen},
     piggybacked::ClosedOpens,
@@ -202,7 +202,7 @@ impl NfsV4 {
     fn settle_slots(&self, interrupt: &Interrupt) -> bool {
         while let Some(slot) = self.session.take_doubtful() {
             let caller = RpcCaller { credential: &self.machine, interrupt };
-            if !matches!(self.settle(slot, caller), Ok(Attempt::Again)) {
+            if self.settle(slot, caller) != Ok(SlotOutcome::Free) {
                 return false;
             }
         }
