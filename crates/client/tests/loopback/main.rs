@@ -7,6 +7,7 @@ mod access;
 mod background;
 mod damaged_replies;
 mod delayed_operations;
+mod delayed_sequences;
 mod delegations;
 mod failures;
 mod forget;

@@ -4,6 +4,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed},
+        mpsc::channel,
     },
     time::Duration,
 };
@@ -14,14 +15,17 @@ use curt_client::{
         LockOperations, Protocol,
         v4::mounting::{Callbacks, EstablishError},
     },
+    threads::BackgroundThreads,
 };
 use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
 use curt_rpc::client::{CallError, RecoveryMode, Transport};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
     delegations::{delegated_many, mounted_on_timers},
+    mutations::list,
     scripted_server::{ScriptedRequest, ScriptedServer, bytes, op, refused, set_word, status},
     world::{BenchMount, REQUEST, V4Setup, World, root, user},
 };
@@ -246,6 +250,35 @@ fn mounted_as(world: &World, server: &Arc<ScriptedServer>, is_soft: bool) -> Ben
     }
 }
 
+// SEMANTICS: sessions-13.
+#[test]
+fn no_request_waits_until_a_connection_is_bound() {
+    const CB_PATH_DOWN: u32 = 1;
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let (way, threads) = (Arc::<ScriptedServer>::clone(&server), Arc::new(BackgroundThreads::new(1)));
+    let mounted = world.mount_v4_calling_on(CacheOptions::default(), way, &Callbacks::default(), threads);
+    let (answer, is_answered) = channel();
+    let (is_answered, is_first) = (Mutex::new(is_answered), times(1));
+    let (bind, binds) = channel();
+    server.script(move |asked| {
+        if asked.main() == op::BIND_CONN_TO_SESSION {
+            // Without a limit a request that waits would do so for ever.
+            let after_the_request = is_answered.lock().recv_timeout(Duration::from_secs(10)).is_ok();
+            bind.send(after_the_request).unwrap();
+            return None;
+        }
+        is_first().then(|| {
+            let mut reply = asked.execute()?;
+            set_word(&mut reply, word::FLAGS, CB_PATH_DOWN);
+            Ok(reply)
+        })
+    });
+    assert_eq!(statfs(&world, &mounted), Ok(()));
+    answer.send(()).unwrap();
+    assert!(binds.recv().unwrap(), "the request has not waited");
+}
+
 /// Whether written bytes are stored, and after which time: the server is restarted before they are
 /// sent, and refuses an operation of recovery 100 times.
 fn stored_although(operation: u32, status: u32, is_soft: bool) -> (Result<(), Errno>, Duration) {
@@ -318,6 +351,35 @@ fn a_write_is_sent_again_if_the_server_answers_for_another_slot() {
             .then(|| asked.spoil(|reply| set_word(reply, word::SLOT, 77)))
     });
     assert_eq!(write_one(&mounted), Ok(()));
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn a_listing_and_a_look_up_are_sent_again_if_the_server_answers_for_another_slot() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    // A look-up asks for rights and data too.
+    let sloppy = CacheOptions { sloppy_open: Duration::from_secs(3), ..CacheOptions::default() };
+    let mounted = world.mount_v4_over(sloppy, "one", Arc::<ScriptedServer>::clone(&server));
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    maker.put(&root(), maker.client.root(), "file", 0o644, b"x");
+    let answer_for_another_slot = || {
+        let is_first = times(1);
+        server.script(move |asked| {
+            is_first().then(|| {
+                let mut reply = asked.execute()?;
+                set_word(&mut reply, word::SLOT, 77);
+                Ok(reply)
+            })
+        });
+        mounted.sent();
+    };
+    answer_for_another_slot();
+    assert_eq!(mounted.lookup(&root(), mounted.client.root(), "file").map(drop), Ok(()));
+    assert!(mounted.sent().contains("NFSv4.LOOKUP 2"));
+    answer_for_another_slot();
+    assert!(list(&mounted, mounted.client.root()).contains(&"file".to_owned()));
+    assert!(mounted.sent().contains("NFSv4.READDIR 2"));
 }
 
 /// A script that changes the session that the server offers.

@@ -50,13 +50,22 @@ pub(crate) const REQUEST: Duration = Duration::from_micros(200);
 /// is.
 const BEGIN: i64 = 1_700_000_001;
 
+/// Called in a pause of a client, with the interrupt that ends it.
+type InPause = Box<dyn FnOnce(&Interrupt) + Send>;
+
 /// A clock that a test advances, for the clients and the server's tree.
-#[derive(Debug)]
 pub(crate) struct Scripted {
     base: Instant,
     passed: AtomicU64,
     /// The number of readings by clients.
     pub(crate) read: AtomicU64,
+    in_pause: Mutex<Option<InPause>>,
+}
+
+impl fmt::Debug for Scripted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scripted").field("passed", &self.passed).finish_non_exhaustive()
+    }
 }
 
 impl Scripted {
@@ -70,6 +79,11 @@ impl Scripted {
     pub(crate) fn passed(&self) -> Duration {
         Duration::from_nanos(self.passed.load(Relaxed))
     }
+
+    /// Calls `in_pause` in the next pause of a client.
+    pub(crate) fn in_next_pause(&self, in_pause: impl FnOnce(&Interrupt) + Send + 'static) {
+        *self.in_pause.lock() = Some(Box::new(in_pause));
+    }
 }
 
 impl Clock for Scripted {
@@ -78,7 +92,11 @@ impl Clock for Scripted {
         self.base + Duration::from_nanos(self.passed.load(Relaxed))
     }
 
-    fn pause(&self, duration: Duration, _: &Interrupt) {
+    fn pause(&self, duration: Duration, interrupt: &Interrupt) {
+        let in_pause = self.in_pause.lock().take();
+        if let Some(in_pause) = in_pause {
+            in_pause(interrupt);
+        }
         self.pass(duration);
     }
 }
@@ -188,8 +206,12 @@ impl World {
         time_step: Duration,
         make: impl FnOnce(MemoryOptions) -> MemoryVfs,
     ) -> Self {
-        let clock =
-            Arc::new(Scripted { base: Instant::now(), passed: AtomicU64::new(0), read: AtomicU64::new(0) });
+        let clock = Arc::new(Scripted {
+            base: Instant::now(),
+            passed: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+            in_pause: Mutex::default(),
+        });
         let served = Arc::clone(&clock);
         let options = MemoryOptions {
             clock: Arc::new(move || server_time(&served)),

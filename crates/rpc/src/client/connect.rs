@@ -32,8 +32,11 @@ pub(super) const PACE: Duration = Duration::from_secs(1);
 /// Minimum time after which unacknowledged data end the connection.
 const USER_TIMEOUT_MIN: Duration = Duration::from_secs(10);
 
-/// Connects to the first of the server's addresses that accepts.
-pub(super) fn connect(options: &TcpOptions) -> io::Result<OwnedFd> {
+/// Connects to this address; `None`: to the first of the server's addresses that accepts.
+pub(super) fn connect(options: &TcpOptions, address: Option<SocketAddr>) -> io::Result<OwnedFd> {
+    if let Some(address) = address {
+        return open_stream(options, address);
+    }
     let mut failure =
         io::Error::new(io::ErrorKind::NotFound, "the server's name has no address of that family");
     for address in addresses(options)? {
@@ -255,7 +258,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
         let options = TcpOptions::new(ServerName::Address(address.ip()), PortSource::Fixed(address.port()));
-        let socket = connect(&options).expect("somebody listens");
+        let socket = connect(&options, None).expect("somebody listens");
         assert_eq!(sockopt::tcp_congestion(&socket).as_deref(), Ok("reno"));
     }
 }

@@ -25,6 +25,7 @@ use curt_sync::Wake;
 use curt_xdr::DecodeError;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::{
+    event::{PollFd, PollFlags, Timespec},
     io::Errno,
     net::{RecvFlags, Shutdown},
 };
@@ -134,6 +135,19 @@ impl ClientConnection {
 
     pub(super) fn is_closed(&self) -> bool {
         self.lock().closed
+    }
+
+    /// Whether neither end has closed the connection, also if nobody has noticed that yet.
+    fn is_established(&self) -> bool {
+        let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        let polled = rustix::event::poll(&mut socket, Some(&Timespec::default()));
+        !self.is_closed() && polled.is_ok() && !socket[0].revents().intersects(ended)
+    }
+
+    /// The server's address, as long as the connection is established.
+    pub(super) fn established_peer(&self) -> Option<SocketAddr> {
+        self.peer().filter(|_| self.is_established())
     }
 
     /// The local address, if known.

@@ -242,11 +242,11 @@ pub(super) fn connect_until_done(
             return;
         }
         drop(state);
-        let options = shared_now.options.clone();
+        let (options, peer) = (shared_now.options.clone(), shared_now.peer());
         drop((slot_now, shared_now));
 
         let began = options.clock.now();
-        let made = connect(&options);
+        let made = connect(&options, peer);
         let time = options.clock.since(began);
 
         let (Some(slot_now), Some(shared_now)) = (slot.upgrade(), shared.upgrade()) else {
@@ -255,7 +255,7 @@ pub(super) fn connect_until_done(
         let made = made.and_then(|socket| shared_now.adopt(socket));
         let mut state = slot_now.state.lock();
         state.connect_statistics.add(&ConnectStatistics {
-            binds: u64::from(matches!(options.port, PortSource::Lookup(_))),
+            binds: u64::from(peer.is_none() && matches!(options.port, PortSource::Lookup(_))),
             connects: u64::from(made.is_ok()),
             time,
         });

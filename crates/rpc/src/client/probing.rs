@@ -31,7 +31,7 @@ use super::{
     connect::{KeepAlive, connect},
     connection::ClientConnection,
     connection_slot::{ConnectAttempts, ConnectionSlot, ConnectionSlotState, connect_until_done},
-    options::{PortSource, ServerName, TcpOptions},
+    options::TcpOptions,
     silence::{LOOK_INTERVAL, Silence},
     statistics::ConnectStatistics,
     sys,
@@ -95,7 +95,7 @@ fn probe(slot: &Weak<ConnectionSlot>, shared: &Weak<TcpTransportInner>, silent: 
             let slot = slot.upgrade();
             slot.is_some_and(|slot| matches!(need(&slot.state.lock(), silent), ProbeTask::Probe))
         };
-        let answered = connect(&options).and_then(|socket| {
+        let answered = connect(&options, Some(call.peer)).and_then(|socket| {
             ask(&socket, call, &options, is_needed)?;
             Ok(socket)
         });
@@ -118,7 +118,7 @@ fn prepare(
 ) -> Option<(TcpOptions, Option<NullCall>)> {
     let (slot, shared) = (slot.upgrade()?, shared.upgrade()?);
     let mut state = slot.pause(slot.state.lock(), &shared.options.clock);
-    let mut options = shared.options.clone();
+    let options = shared.options.clone();
     match need(&state, silent) {
         ProbeTask::Connection => return Some((options, None)),
         ProbeTask::Nothing => {
@@ -132,13 +132,8 @@ fn prepare(
         state.connecting = false;
         return None;
     };
-    (options.server, options.port) = place(peer);
     let xid = shared.next_xid();
-    Some((options, Some(NullCall { xid, program })))
-}
-
-const fn place(peer: SocketAddr) -> (ServerName, PortSource) {
-    (ServerName::Address(peer.ip()), PortSource::Fixed(peer.port()))
+    Some((options, Some(NullCall { peer, xid, program })))
 }
 
 fn need(state: &ConnectionSlotState, silent: &Weak<ClientConnection>) -> ProbeTask {
@@ -203,9 +198,10 @@ fn settle(
     }
 }
 
-/// A call of NULL.
+/// A call of NULL to this address.
 #[derive(Clone, Copy)]
 struct NullCall {
+    peer: SocketAddr,
     xid: u32,
     program: (u32, u32),
 }

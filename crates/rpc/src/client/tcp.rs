@@ -3,9 +3,10 @@
 use std::{
     cell::Cell,
     io,
+    net::SocketAddr,
     os::fd::OwnedFd,
     sync::{
-        Arc, OnceLock,
+        Arc, OnceLock, Weak,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -17,6 +18,7 @@ use curt_observe::{
     probe, scope,
 };
 use curt_sync::{Interrupt, Wake, WakerRegistration};
+use parking_lot::Mutex;
 
 use super::{
     activity::ServerActivity,
@@ -67,6 +69,9 @@ pub(super) struct TcpTransportInner {
     pub(super) replacements: AtomicU64,
     /// The called program and version: probes send its NULL procedure.
     program: OnceLock<(u32, u32)>,
+    /// The connections of all slots. Its lock is taken after that of a slot, and before that of a
+    /// connection.
+    connections: Mutex<Vec<Weak<ClientConnection>>>,
 }
 
 impl TcpTransport {
@@ -87,6 +92,7 @@ impl TcpTransport {
                 xid: AtomicU32::new(first),
                 replacements: AtomicU64::new(0),
                 program: OnceLock::new(),
+                connections: Mutex::default(),
             }),
             slots: (0..count).map(|_| Arc::default()).collect(),
         }
@@ -190,6 +196,7 @@ impl TcpTransport {
                 sink: sink.filter(|_| !flavor.get().wraps()),
                 interrupt,
                 waiter: &waiter,
+                retransmission: self.options().retransmission,
                 began,
             };
             let Some(mut call) = CallInProgress::start(&connection, &parameters, &mut *statistics) else {
@@ -332,6 +339,13 @@ impl Drop for CallRecord<'_> {
     }
 }
 
+/// The address of the connections that are established. Removes the others.
+fn established_peer(connections: &mut Vec<Weak<ClientConnection>>) -> Option<SocketAddr> {
+    let peer = |connection: &Weak<ClientConnection>| connection.upgrade()?.established_peer();
+    connections.retain(|connection| peer(connection).is_some());
+    connections.iter().find_map(peer)
+}
+
 fn register<'a>(interrupt: &'a Interrupt, waiter: &Arc<CallWaiter>) -> WakerRegistration<'a> {
     let waiter: Arc<dyn Wake> = Arc::<CallWaiter>::clone(waiter);
     interrupt.register(waiter)
@@ -345,15 +359,29 @@ impl Drop for TcpTransport {
 
 impl TcpTransportInner {
     /// Creates a connection from a connected socket.
+    ///
+    /// # Errors
+    /// There are connections to another address, which were made at the same time.
     pub(super) fn adopt(&self, socket: OwnedFd) -> io::Result<Arc<ClientConnection>> {
+        let mut connections = self.connections.lock();
         let (activity, pool) = (Arc::clone(&self.activity), Arc::clone(&self.pool));
         let keep_alive = KeepAlive::of(&self.options);
         let connection = ClientConnection::new(socket, activity, pool, self.options.reply_max, keep_alive)?;
+        let others = established_peer(&mut connections).map(|peer| peer.ip());
+        if others.is_some() && connection.peer().map(|peer| peer.ip()) != others {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "other connections have another address"));
+        }
         let connection = Arc::new(connection);
         if let Some(handler) = &self.options.callbacks {
             connection.serve_callbacks(handler.clone())?;
         }
+        connections.push(Arc::downgrade(&connection));
         Ok(connection)
+    }
+
+    /// The address to which there are connections.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        established_peer(&mut self.connections.lock())
     }
 
     /// The xid of a new call.

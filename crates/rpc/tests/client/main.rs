@@ -18,6 +18,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
         mpsc::{Receiver, channel},
     },
     thread::{self, JoinHandle},
@@ -26,8 +27,8 @@ use std::{
 
 use curt_rpc::{
     client::{
-        CallError, Interrupt, NoTransportEvents, RecoveryMode, ServerName, TcpOptions, TcpTransport,
-        Transport,
+        CallError, Interrupt, NoTransportEvents, PortSource, RecoveryMode, ServerName, TcpOptions,
+        TcpTransport, Transport,
     },
     message::CallMessage,
 };
@@ -95,6 +96,43 @@ fn replies_in_any_order_reach_their_callers() {
         }
     });
     many_calls(&transport(options(address)), 16, 150);
+}
+
+// SEMANTICS: sessions-20.
+#[test]
+fn all_connections_go_to_the_address_of_the_first_until_they_are_lost() {
+    let [(first, at_first), (second, at_second)] = [listen(), listen()];
+    let lookups = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&lookups);
+    // The server's name has another address each time.
+    let port = PortSource::Lookup(Arc::new(move |_| {
+        Ok(if counted.fetch_add(1, Ordering::SeqCst) == 0 { at_first.port() } else { at_second.port() })
+    }));
+    let options = TcpOptions { port, nconnect: 2.try_into().unwrap(), ..options(at_first) };
+    let transport = Arc::new(TcpTransport::connect(options, Counts::new(), &Interrupt::never()).unwrap());
+    let calls: Vec<_> = (0..2)
+        .map(|_| {
+            let transport = Arc::clone(&transport);
+            thread::spawn(move || call(&*transport, &[1; 4]).unwrap())
+        })
+        .collect();
+    first.set_nonblocking(true).unwrap();
+    let mut streams = Vec::new();
+    eventually("both connections are at the first address", || {
+        streams.extend(first.accept().ok());
+        streams.len() == 2
+    });
+    for (mut stream, _) in streams {
+        stream.set_nonblocking(false).unwrap();
+        let reply = echo(&read_record(&mut stream).unwrap());
+        stream.write_all(&reply).unwrap();
+    }
+    calls.into_iter().for_each(|call| drop(call.join().unwrap()));
+    assert_eq!(lookups.load(Ordering::SeqCst), 1);
+    drop(first);
+    thread::spawn(move || second.incoming().for_each(|stream| echo_all(stream.unwrap())));
+    assert_eq!(call(&*transport, &[2; 4]).unwrap().results(), [2; 4]);
+    assert_eq!(lookups.load(Ordering::SeqCst), 2);
 }
 
 #[test]
@@ -364,7 +402,7 @@ fn an_absent_server_is_waited_for_and_its_port_looked_up_again() {
     let mut options = options(address);
     let (place, found): (_, Receiver<_>) = channel();
     let port = Mutex::new((found, address.port()));
-    options.port = curt_rpc::client::PortSource::Lookup(Arc::new(move |_| {
+    options.port = PortSource::Lookup(Arc::new(move |_| {
         *times.lock().unwrap() += 1;
         let mut port = port.lock().unwrap();
         if let Ok(new) = port.0.try_recv() {

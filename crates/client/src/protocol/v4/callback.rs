@@ -9,7 +9,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
 };
 
 use curt_proto::nfs4::{
@@ -58,6 +61,8 @@ pub(super) struct CallbackService {
     locks: Arc<LockStateTable>,
     delegations: Arc<HeldDelegations>,
     sessions: Arc<SessionMonitor>,
+    /// The number of CREATE_SESSIONs without a reply.
+    creating: AtomicU32,
     slots_recalled: SlotsRecalled,
 }
 
@@ -68,6 +73,15 @@ struct SlotsRecalled(OnceLock<Box<dyn Fn() + Send + Sync>>);
 impl fmt::Debug for SlotsRecalled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SlotsRecalled").finish_non_exhaustive()
+    }
+}
+
+/// A CREATE_SESSION without a reply.
+pub(super) struct CreatingSession<'a>(&'a CallbackService);
+
+impl Drop for CreatingSession<'_> {
+    fn drop(&mut self) {
+        self.0.creating.fetch_sub(1, Relaxed);
     }
 }
 
@@ -114,6 +128,13 @@ impl CallbackService {
         let _ = self.slots_recalled.0.set(recalled);
     }
 
+    /// A CREATE_SESSION is sent: as long as the result exists, calls of unknown sessions are
+    /// delayed.
+    pub(super) fn begin_creating(&self) -> CreatingSession<'_> {
+        self.creating.fetch_add(1, Relaxed);
+        CreatingSession(self)
+    }
+
     /// Accepts the calls of a session from now on, and of no other.
     pub(super) fn serve(&self, session: SessionId, minor_version: u32) {
         *self.session.lock() =
@@ -123,7 +144,12 @@ impl CallbackService {
     fn begin(&self, asked: &CbSequenceArgs4) -> CbSequenceOutcome {
         let mut state = self.session.lock();
         if state.session != Some(asked.session) {
-            return CbSequenceOutcome::Refuse(NfsStat4::Badsession);
+            // The call may have overtaken the reply to CREATE_SESSION. Pairs with the guard's
+            // accesses; a call at their time is answered either way.
+            return CbSequenceOutcome::Refuse(match self.creating.load(Relaxed) {
+                0 => NfsStat4::Badsession,
+                _ => NfsStat4::Delay,
+            });
         }
         let index = usize::try_from(asked.slot.0).unwrap_or(usize::MAX);
         let Some(slot) = state.slots.get_mut(index) else {

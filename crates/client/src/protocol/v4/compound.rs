@@ -3,10 +3,12 @@
 //! A compound that uses an open begins with PUTFH of its file, and with the OPEN if that is
 //! delayed.
 //!
-//! Owns the retries. A compound is sent again, in another slot or session, if the server has
-//! refused SEQUENCE, if it asks for time (DELAY, GRACE), or if the stateid of an open is unknown to
-//! it, which is then opened again. It is not sent again after its main operation was executed: what
-//! follows that only describes its result. Must not know the purpose of an operation.
+//! Owns the retries. A compound is sent again in its slot while the server refuses SEQUENCE with
+//! DELAY. It is sent again, in another slot or session, if the server has refused SEQUENCE
+//! otherwise, if a later operation asks for time (DELAY, GRACE), or if the stateid of an open is
+//! unknown to the server, which is then opened again. It is not sent again after its last required
+//! operation was executed: what follows that only describes its result. Must not know the purpose
+//! of an operation.
 
 use std::{
     sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
@@ -24,7 +26,7 @@ use curt_proto::{
 };
 use curt_rpc::{
     auth::RpcCredential,
-    client::{BulkData, CallArguments, CallError, Interrupt, ReplySink},
+    client::{BulkData, CallArguments, CallError, ReplySink},
 };
 use curt_types::ByteRange;
 use curt_xdr::{Decode, DecodeError, Opaque};
@@ -37,10 +39,9 @@ use super::{
     piggybacked::{ClosedOpens, PiggybackedKind, PiggybackedOperation},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{CompoundSink, fault, outcome},
-    server_traits::{ServerFeature, ServerTraits},
+    server_traits::{DelegationWish, ServerFeature},
     session::{
         CompoundPurpose, Execution, RecoveryStep, SessionGeneration, SlotGuard, SlotOrRecovery, answers,
-        kept_reply,
     },
 };
 use crate::protocol::{
@@ -55,9 +56,6 @@ const REPAIRS_AT_ONCE: u32 = 16;
 /// How often in all, before it fails in a hard mount: after some minutes.
 const REPAIRS_MAX: u32 = 80;
 
-/// The position of a main operation that no compound has: every operation may be repeated.
-pub(super) const REPEATABLE: u32 = u32::MAX;
-
 /// Appends the operations of an intent, which use this stateid.
 pub(super) type Append<'a> = &'a (dyn Fn(&mut CompoundEncoder<'_>, Stateid) + Sync);
 
@@ -71,11 +69,11 @@ pub(super) struct CompoundRequest<'a> {
     pub(super) append: Append<'a>,
     /// The data that `append` omits from a WRITE, or more. They are sent without a copy.
     pub(super) data: &'a [u8],
-    /// The position of the operation that must not be executed twice, from 0; [`REPEATABLE`] if
-    /// there is none.
-    pub(super) main: u32,
-    /// The server has to keep the reply in case that the request is sent again, unless it is larger
-    /// than the session allows.
+    /// The position of the last operation whose failure is that of the intent, from 0; `None`: the
+    /// last of all. Those behind it only describe the result, and are not sent again.
+    pub(super) required: Option<u32>,
+    /// The request must not be executed twice: the server has to keep the reply, unless it is
+    /// larger than the session allows.
     pub(super) keeps_reply: bool,
     /// The open whose stateid it uses, and for what. Its file is the current filehandle of the
     /// first operation.
@@ -147,6 +145,18 @@ struct PrefixLayout {
 /// The most operations of an intent, with SEQUENCE, but for those on many objects.
 pub(super) const OWN_OPERATIONS_MAX: u32 = 11;
 
+/// Bytes of the reply to a change of a name or of attributes: SEQUENCE, piggybacked operations, a
+/// handle and two sets of attributes. A server that keeps less is not asked to keep the reply.
+const KEPT_REPLY: u32 = 1024;
+
+/// Bytes of the result of each operation beyond those of one change, on average.
+const KEPT_RESULT: u32 = 16;
+
+/// The size of a reply that the server has to keep, of a compound of this many operations.
+const fn kept_reply(operations: u32) -> u32 {
+    KEPT_REPLY.saturating_add(KEPT_RESULT.saturating_mul(operations.saturating_sub(OWN_OPERATIONS_MAX)))
+}
+
 /// Longest SEQUENCE and piggybacked operations in a reply, in bytes.
 const PREFIX_MAX: usize = 2048;
 
@@ -157,9 +167,9 @@ struct CompoundCall<'a> {
     prefix: &'a CompoundPrefix<'a>,
     append: Append<'a>,
     data: &'a [u8],
-    /// The client and the server, for an OPEN.
+    /// The client, and what an OPEN says about delegations.
     client: Clientid,
-    server: &'a ServerTraits,
+    wish: DelegationWish,
 }
 
 impl CallArguments for CompoundCall<'_> {
@@ -185,11 +195,11 @@ impl CallArguments for CompoundCall<'_> {
         }
         if let Some(open) = &self.prefix.open {
             operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
-            if let Some(delayed) = &open.delayed {
+            if open.delayed.is_some() {
                 let name = owner_name(open.key.owner);
                 let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
                 let arguments = open_arguments(self.client, &name, ShareAccess::Read, how, claim);
-                operations.push(&self.server.wishing(arguments, delayed.wants_delegation));
+                operations.push(&self.wish.added_to(arguments));
             }
         }
         (self.append)(&mut operations, self.prefix.stateid());
@@ -201,6 +211,19 @@ impl CallArguments for CompoundCall<'_> {
 }
 
 impl CompoundReply {
+    /// The reply to a request that is not sent, for this reason.
+    pub(super) fn unsent(now: Instant, status: NfsStat4) -> Self {
+        let call = CallResult {
+            reply: curt_rpc::client::CallReply::from_results(Vec::new()),
+            sent_at: now,
+            lost_at: None,
+            connection_lost_at: None,
+            was_sent_again: false,
+        };
+        let (generation, prefix) = (SessionGeneration::default(), PrefixLayout::default());
+        Self { call, generation, prefix, refused: Some(status) }
+    }
+
     /// The results of the intent's own operations.
     ///
     /// # Errors
@@ -288,8 +311,17 @@ pub(super) struct LostTransmission {
     lost_at: Instant,
 }
 
+/// The state of a slot in doubt after a SEQUENCE alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SlotOutcome {
+    /// Ready for another request, or lost with its session.
+    Free,
+    /// The server still executes the request in doubt.
+    StillExecuting,
+}
+
 /// The next step after one attempt to send a compound.
-pub(super) enum Attempt {
+enum Attempt {
     /// The compound has a reply.
     Done(CompoundReply),
     /// The server asks for time: this much at least.
@@ -307,8 +339,9 @@ pub(super) enum Attempt {
 }
 
 impl Attempt {
-    /// Whether the main operation may have been executed; `None`: the attempt has brought its
-    /// result. Who sends a request twice does not learn from a refusal what became of the first.
+    /// Whether the required operations may have been executed; `None`: the attempt has brought
+    /// their results. Who sends a request twice does not learn from a refusal what became of the
+    /// first.
     const fn execution(&self, was_sent_once: bool) -> Option<Execution> {
         match self {
             Self::Done(_) => None,
@@ -401,7 +434,7 @@ impl NfsV4 {
         let interrupt = request.caller.interrupt;
         let (mut repairs, mut wait) = (0, Duration::ZERO);
         let mut lost: Option<LostTransmission> = None;
-        let mut kept = request.keeps_reply.then(|| kept_reply(request.operations, OWN_OPERATIONS_MAX));
+        let mut kept = request.keeps_reply.then(|| kept_reply(request.operations));
         let mut may_piggyback = request.may_piggyback && purpose == CompoundPurpose::Ordinary;
         loop {
             let turn = self.session.take_slot(purpose, kept, interrupt)?;
@@ -410,14 +443,16 @@ impl NfsV4 {
                     self.recover(interrupt)?;
                     continue;
                 }
-                SlotOrRecovery::Slot(slot) if slot.is_doubtful => self.settle(slot, request.caller)?,
+                SlotOrRecovery::Slot(slot) if slot.is_doubtful => match self.settle(slot, request.caller)? {
+                    SlotOutcome::Free => Attempt::Again,
+                    SlotOutcome::StillExecuting => Attempt::Wait(JUKEBOX_DELAY_MIN),
+                },
                 SlotOrRecovery::Slot(slot) => self.attempt(request, slot, purpose, may_piggyback)?,
             };
-            // Piggybacked operations that the server refuses must not keep a request from being
-            // executed.
-            may_piggyback &= !matches!(attempt, Attempt::WithoutPiggybacked);
             match attempt {
-                Attempt::WithoutPiggybacked => {}
+                // Piggybacked operations that the server refuses must not keep a request from being
+                // executed.
+                Attempt::WithoutPiggybacked => may_piggyback = false,
                 Attempt::WithoutKeptReply => kept = None,
                 Attempt::Done(mut reply) => {
                     // Within a session nothing is executed twice.
@@ -456,7 +491,11 @@ impl NfsV4 {
 
     /// Settles a slot in doubt by a SEQUENCE alone. As long as the server executes the request in
     /// doubt it asks for time.
-    pub(super) fn settle(&self, slot: SlotGuard<'_>, caller: RpcCaller<'_>) -> Result<Attempt, CallError> {
+    pub(super) fn settle(
+        &self,
+        slot: SlotGuard<'_>,
+        caller: RpcCaller<'_>,
+    ) -> Result<SlotOutcome, CallError> {
         let arguments = SequenceArgs4 { cache_this: false, ..slot.arguments };
         let generation = slot.generation();
         let prefix = CompoundPrefix::default();
@@ -466,12 +505,12 @@ impl NfsV4 {
         let status = self.decoded(outcome(results.next::<SequenceOk4>(Nfs4Operation::Sequence)))?;
         // The cached reply shows that the request in doubt was executed.
         match status.err().unwrap_or(NfsStat4::Ok) {
-            NfsStat4::Delay => Ok(Attempt::Wait(JUKEBOX_DELAY_MIN)),
+            NfsStat4::Delay => Ok(SlotOutcome::StillExecuting),
             status => {
                 if !slot.settled(status) {
                     self.session.require_recovery(RecoveryStep::Session, generation);
                 }
-                Ok(Attempt::Again)
+                Ok(SlotOutcome::Free)
             }
         }
     }
@@ -488,7 +527,7 @@ impl NfsV4 {
         // After the look-up: a loss is reported before the table forgets the lock.
         if request.is_lost.is_some_and(|is_lost| is_lost()) {
             slot.refused();
-            return Ok(Attempt::Done(lost(self.rpc.now())));
+            return Ok(Attempt::Done(CompoundReply::unsent(self.rpc.now(), NfsStat4::Io)));
         }
         let stateid = match lock {
             LockOfIo::None => None,
@@ -517,12 +556,12 @@ impl NfsV4 {
             }
             Some((_, UsableOpen::Lost)) => {
                 slot.refused();
-                return Ok(Attempt::Done(lost(self.rpc.now())));
+                return Ok(Attempt::Done(CompoundReply::unsent(self.rpc.now(), NfsStat4::Io)));
             }
             // The OPEN would wait for the end of recovery.
             Some((_, UsableOpen::Reopen)) if purpose == CompoundPurpose::Recovery => {
                 slot.refused();
-                return Ok(Attempt::Done(unsent(self.rpc.now(), NfsStat4::BadStateid)));
+                return Ok(Attempt::Done(CompoundReply::unsent(self.rpc.now(), NfsStat4::BadStateid)));
             }
             Some((key, UsableOpen::Reopen)) => {
                 slot.refused();
@@ -560,8 +599,7 @@ impl NfsV4 {
         let call = self.encoded(Some(sent.slot.arguments), &sent.prefix, request.append, request.data);
         let room = if layout.has_open { OPEN_RESULTS_MAX } else { 0 };
         let results_max = request.results_max.saturating_add(PREFIX_MAX + room);
-        let result = self.call_once(request.caller, request.operation, &call, results_max, as_sink.as_ref());
-        let result = match result {
+        let result = match self.transmit(request, &call, results_max, as_sink.as_ref()) {
             Ok(result) => result,
             Err(error) => {
                 let SentCompound { slot, prefix, .. } = sent;
@@ -582,7 +620,7 @@ impl NfsV4 {
             return Ok(attempt);
         };
         let generation = sent.slot.generation();
-        self.sequence_executed(sent.slot, &consumed.sequence, result.sent_at, request.caller.interrupt);
+        self.sequence_executed(sent.slot, &consumed.sequence, result.sent_at);
         for operation in &sent.prefix.piggybacked {
             self.piggybacked_done(operation, Ok(operation.stateid));
         }
@@ -590,6 +628,39 @@ impl NfsV4 {
             self.opened_within(open, opened, generation);
         }
         Ok(Attempt::Done(CompoundReply { call: result, generation, prefix: layout, refused: None }))
+    }
+
+    /// Sends a compound until the server has looked at its slot. It keeps the slot and stays the
+    /// same while the server refuses SEQUENCE with DELAY, which may be because an earlier copy is
+    /// still executed (RFC 8881 section 15.1.1.3): another request with this sequence number could
+    /// get the reply to that copy.
+    fn transmit(
+        &self,
+        request: &CompoundRequest<'_>,
+        call: &CompoundCall<'_>,
+        results_max: usize,
+        sink: Option<&Arc<dyn ReplySink>>,
+    ) -> Result<CallResult, CallError> {
+        let interrupt = request.caller.interrupt;
+        let (mut wait, mut bindings) = (JUKEBOX_DELAY_MIN, 0);
+        let mut repeated_from = None;
+        loop {
+            let mut result = self.call_once(request.caller, request.operation, call, results_max, sink)?;
+            if let Some(sent_at) = repeated_from {
+                // The first copy may have been executed at any time since it was sent.
+                result.sent_at = sent_at;
+                result.connection_lost_at = Some(self.rpc.now());
+            }
+            repeated_from = lost_transmission(&result).map(|lost| lost.sent_at);
+            match refusal_of_sequence(&result) {
+                Some(NfsStat4::Delay) => wait = self.pause_longer(wait, interrupt)?,
+                Some(NfsStat4::ConnNotBoundToSession) if bindings < REPAIRS_AT_ONCE => {
+                    bindings += 1;
+                    self.bind_connection(interrupt)?;
+                }
+                _ => return Ok(result),
+            }
+        }
     }
 
     /// The operations for opens that are added to this compound.
@@ -681,25 +752,18 @@ impl NfsV4 {
         }
     }
 
-    /// SEQUENCE was executed. A connection is bound for the server's calls if it has none, or has
-    /// lost one.
-    fn sequence_executed(
-        &self,
-        slot: SlotGuard<'_>,
-        ok: &SequenceOk4,
-        sent_at: Instant,
-        interrupt: &Interrupt,
-    ) {
+    /// SEQUENCE was executed. A connection is bound for the server's calls in the background if it
+    /// has none, or has lost one.
+    fn sequence_executed(&self, slot: SlotGuard<'_>, ok: &SequenceOk4, sent_at: Instant) {
         let replacements = self.rpc.transport().replacements();
         // Relaxed: that of another thread may be seen later, which asks once more.
         let is_same = self.replacements.swap(replacements, Relaxed) == replacements;
         if !slot.executed(ok, sent_at) && is_same {
             return;
         }
-        if self.session.lock().must_bind(sent_at, replacements)
-            && let Err(error) = self.bind_connection(interrupt)
-        {
-            tracing::debug!(%error, "the backchannel is not bound again");
+        let must_bind = self.session.lock().must_bind(sent_at, replacements);
+        if must_bind {
+            self.bind_later();
         }
     }
 
@@ -727,8 +791,8 @@ impl NfsV4 {
                 }
             };
             match sequence {
-                Ok(ok) if slot.matches(&ok) => {
-                    self.sequence_executed(slot, &ok, result.sent_at, request.caller.interrupt);
+                Ok(ok) if answers(&ok, &slot.arguments) => {
+                    self.sequence_executed(slot, &ok, result.sent_at);
                 }
                 Ok(_) => {
                     // The reply is not this request's: nothing of the session can be relied upon.
@@ -737,9 +801,9 @@ impl NfsV4 {
                     drop(slot);
                     self.session.require_recovery(RecoveryStep::Session, generation);
                     // It may have been executed.
-                    return match request.main {
-                        REPEATABLE => Ok(Attempt::Repeat(None)),
-                        _ => Err(CallError::SystemError),
+                    return match request.keeps_reply {
+                        false => Ok(Attempt::Repeat(None)),
+                        true => Err(CallError::SystemError),
                     };
                 }
                 Err(status) => {
@@ -761,7 +825,7 @@ impl NfsV4 {
             return Ok(Attempt::Again);
         }
         let failed_at = header.results.saturating_sub(layout.operations() + 1);
-        let was_executed = request.main != REPEATABLE && failed_at > request.main;
+        let was_executed = request.required.is_some_and(|required| failed_at > required);
         // The lock agent waits without a thread.
         let waits_elsewhere = request.operation == Nfs4Operation::Lock
             && matches!(header.status, NfsStat4::Delay | NfsStat4::Grace);
@@ -880,21 +944,12 @@ impl NfsV4 {
         result: &CallResult,
     ) -> Result<Attempt, CallError> {
         let generation = slot.generation();
-        let again = match lost_transmission(result) {
+        let lost = lost_transmission(result);
+        let again = match lost {
             None if status != NfsStat4::RetryUncachedRep => Attempt::Again,
             lost => Attempt::Repeat(lost),
         };
         match status {
-            // An earlier copy may still be executed, so the sequence number is not advanced.
-            NfsStat4::Delay => {
-                slot.refused();
-                Ok(Attempt::Wait(JUKEBOX_DELAY_MIN))
-            }
-            NfsStat4::ConnNotBoundToSession => {
-                slot.refused();
-                self.bind_connection(request.caller.interrupt)?;
-                Ok(Attempt::Again)
-            }
             NfsStat4::RepTooBigToCache if slot.arguments.cache_this => {
                 slot.refused();
                 Ok(Attempt::WithoutKeptReply)
@@ -916,7 +971,11 @@ impl NfsV4 {
                 Ok(again)
             }
             status => {
-                slot.refused();
+                // An earlier copy may still be executed: then the slot stays in doubt.
+                match lost {
+                    None => slot.refused(),
+                    Some(_) => drop(slot),
+                }
                 tracing::warn!(operation = request.operation.name(), %status, "the server refuses SEQUENCE");
                 Err(match status {
                     NfsStat4::ReqTooBig | NfsStat4::TooManyOps => CallError::GarbageArguments,
@@ -953,8 +1012,10 @@ impl NfsV4 {
         data: &'a [u8],
     ) -> CompoundCall<'a> {
         let client = self.session.lock().client;
-        let (minor_version, server) = (self.minor_version, &self.server);
-        CompoundCall { minor_version, sequence, prefix, append, data, client, server }
+        let delayed = prefix.open.as_ref().and_then(|open| open.delayed.as_ref());
+        // Every transmission has the same bytes, whatever the server refuses meanwhile.
+        let wish = self.server.wish(delayed.is_some_and(|delayed| delayed.wants_delegation));
+        CompoundCall { minor_version: self.minor_version, sequence, prefix, append, data, client, wish }
     }
 
     fn call_once(
@@ -986,32 +1047,19 @@ impl NfsV4 {
     }
 }
 
+/// The status with which the server refuses the SEQUENCE of a compound.
+fn refusal_of_sequence(result: &CallResult) -> Option<NfsStat4> {
+    let mut results = CompoundResults::new(result.reply.results()).ok()?;
+    match results.next::<SequenceOk4>(Nfs4Operation::Sequence) {
+        Err(ResultError::Failed(status)) => Some(status),
+        _ => None,
+    }
+}
+
 /// The transmission of a request whose connection was lost before its reply.
 fn lost_transmission(result: &CallResult) -> Option<LostTransmission> {
     let lost_at = result.connection_lost_at?;
     Some(LostTransmission { sent_at: result.sent_at, lost_at })
-}
-
-/// The reply to a request whose open, or lock, is lost.
-pub(super) fn lost(now: Instant) -> CompoundReply {
-    unsent(now, NfsStat4::Io)
-}
-
-/// The reply to a request that is not sent.
-fn unsent(now: Instant, status: NfsStat4) -> CompoundReply {
-    let reply = curt_rpc::client::CallReply::from_results(Vec::new());
-    CompoundReply {
-        call: CallResult {
-            reply,
-            sent_at: now,
-            lost_at: None,
-            connection_lost_at: None,
-            was_sent_again: false,
-        },
-        generation: SessionGeneration::default(),
-        prefix: PrefixLayout::default(),
-        refused: Some(status),
-    }
 }
 
 /// The first pause after NFS4ERR_DELAY; each is twice the one before, up to some seconds. The usual

@@ -94,14 +94,23 @@ fn hash(name: &[u8]) -> u64 {
     std::hash::BuildHasherDefault::<std::hash::DefaultHasher>::default().hash_one(name)
 }
 
-/// The name of this machine: what the administrator has set for its NFS client, or the machine id,
-/// or the host name.
+/// The name of this machine.
 fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
     let set = |text: &String| !text.is_empty() && text != "(null)";
-    let files = ["/sys/module/nfs/parameters/nfs4_unique_id", "/etc/machine-id"];
-    let named = files.into_iter().find_map(|path| read(path).filter(set));
-    named.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
+    let unique_id = read("/sys/module/nfs/parameters/nfs4_unique_id").filter(set);
+    let machine_id = read("/etc/machine-id").filter(set);
+    machine_name(unique_id, machine_id, &rustix::system::uname().nodename().to_string_lossy())
+}
+
+/// The name of a machine: what the administrator has set for its NFS client, or the machine id and
+/// the host name (cloned machines may have one machine id), or the host name alone.
+fn machine_name(unique_id: Option<String>, machine_id: Option<String>, host: &str) -> String {
+    match (unique_id, machine_id) {
+        (Some(unique_id), _) => unique_id,
+        (None, Some(machine_id)) => format!("{machine_id} {host}"),
+        (None, None) => host.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -146,6 +155,16 @@ mod tests {
             assert_ne!(first, second);
             assert_ne!(first, of_mount(|_| Ok(Some(()))), "that of a mount that may still run");
         }
+    }
+
+    // SEMANTICS: sessions-10.
+    #[test]
+    fn cloned_machines_are_told_apart_by_their_host_names() {
+        let (unique, cloned) = (|| Some("set".to_owned()), || Some("0123abcd".to_owned()));
+        assert_ne!(machine_name(None, cloned(), "one"), machine_name(None, cloned(), "two"));
+        assert_eq!(machine_name(None, cloned(), "one"), machine_name(None, cloned(), "one"));
+        assert_ne!(machine_name(None, None, "one"), machine_name(None, None, "two"));
+        assert_eq!(machine_name(unique(), cloned(), "one"), "set", "the administrator decides");
     }
 
     #[test]

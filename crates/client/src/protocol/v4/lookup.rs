@@ -9,7 +9,7 @@ use curt_xdr::DecodeError;
 
 use super::{
     NfsV4, RESULTS_SMALL, attributes,
-    compound::{CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
+    compound::{CompoundRequest, OWN_OPERATIONS_MAX},
     get_attributes,
     open::{AbandonedOpen, GrantedOpen, OpenTarget, SentOpen},
     open_compound::push_open,
@@ -73,7 +73,7 @@ impl NfsV4 {
         let asked = with_open.map_or(0, |asked| read_results::as_length(asked.read));
         let room = if open.is_some() { OPEN_RESULTS_MAX } else { 0 };
         let results_max = RESULTS_SMALL.saturating_add(room).saturating_add(asked);
-        let main = if with_open.is_some() { LOOKUP_ATTRIBUTES_AT } else { REPEATABLE };
+        let required = with_open.map(|_| LOOKUP_ATTRIBUTES_AT);
         let target = || OpenTarget::Name(directory.clone(), name.to_vec());
         let abandoned = || {
             let open = owner.map(|owner| AbandonedOpen::new(target(), owner, ShareAccess::Read));
@@ -83,7 +83,7 @@ impl NfsV4 {
         let opening = owner.map(|_| self.delegations.begin_opening());
         let opening = opening.as_ref();
         let request =
-            CompoundRequest { main, results_max, opens, opening, ..question(caller, operation, &append) };
+            CompoundRequest { required, results_max, opens, opening, ..question(caller, operation, &append) };
         let answer = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let about = results.attributes()?;

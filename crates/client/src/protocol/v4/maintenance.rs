@@ -15,7 +15,7 @@ use curt_types::FileHandle;
 
 use super::{
     NfsV4,
-    compound::{Attempt, CompoundRequest},
+    compound::{CompoundRequest, SlotOutcome},
     delegation::OpenedForDelegation,
     open::{AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, SentOpen},
     piggybacked::ClosedOpens,
@@ -202,7 +202,7 @@ impl NfsV4 {
     fn settle_slots(&self, interrupt: &Interrupt) -> bool {
         while let Some(slot) = self.session.take_doubtful() {
             let caller = RpcCaller { credential: &self.machine, interrupt };
-            if !matches!(self.settle(slot, caller), Ok(Attempt::Again)) {
+            if self.settle(slot, caller) != Ok(SlotOutcome::Free) {
                 return false;
             }
         }
@@ -263,6 +263,23 @@ impl NfsV4 {
             }
         };
         self.background.spawn_after(period.max(Duration::from_millis(100)), Box::new(renew));
+    }
+
+    /// Binds a connection in the background: no request waits for that.
+    pub(super) fn bind_later(&self) {
+        // One that is under way is sent over the newest connection, too.
+        if self.is_binding.swap(true, Relaxed) {
+            return;
+        }
+        let this = Weak::clone(&self.this);
+        let bind = move || {
+            let Some(this) = this.upgrade() else { return };
+            if let Err(error) = this.bind_connection(&Interrupt::never()) {
+                tracing::debug!(%error, "the backchannel is not bound again");
+            }
+            this.is_binding.store(false, Relaxed);
+        };
+        self.background.spawn(Box::new(bind));
     }
 
     /// Sends SEQUENCE alone, which reports the slots in use.

@@ -63,7 +63,7 @@ use curt_xdr::DecodeError;
 use self::{
     attributes::{EncodedAttributes, directory_step, file_step, object_of},
     callback::CallbackService,
-    compound::{CompoundReply, CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
+    compound::{CompoundReply, CompoundRequest, OWN_OPERATIONS_MAX},
     delegation::HeldDelegations,
     identity::ClientIdentity,
     lock_states::LockStateTable,
@@ -115,11 +115,13 @@ pub struct NfsV4 {
     is_settling: AtomicBool,
     /// A SEQUENCE that reports the slots in use is being sent.
     is_reporting_slots: AtomicBool,
+    /// A connection is being bound.
+    is_binding: AtomicBool,
 }
 
 /// Tasks that maintain the session at a time: opens are closed, delegations returned, slots
-/// settled, the slots in use reported, and the lease renewed.
-const TASKS: usize = 5;
+/// settled, the slots in use reported, a connection bound, and the lease renewed.
+const TASKS: usize = 6;
 
 /// Longest results without data, names or link targets, in bytes: two handles and five sets of
 /// attributes, whose owners may be names.
@@ -194,6 +196,7 @@ impl NfsV4 {
                 is_returning_later: AtomicBool::new(false),
                 is_settling: AtomicBool::new(false),
                 is_reporting_slots: AtomicBool::new(false),
+                is_binding: AtomicBool::new(false),
             }
         })
     }
@@ -269,8 +272,8 @@ impl NfsV4 {
             operations.push(&RemoveArgs4 { name });
             get_attributes(operations, attributes::OBJECT);
         };
-        let main = if is_directory.is_some() { 5 } else { 1 };
-        self.ask(&change(caller, Nfs4Operation::Remove, main, &append), |results| {
+        let required = if is_directory.is_some() { 5 } else { 1 };
+        self.ask(&change(caller, Nfs4Operation::Remove, required, &append), |results| {
             done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
             if let Some(is_directory) = is_directory {
                 let compare = if is_directory { Nfs4Operation::Verify } else { Nfs4Operation::Nverify };
@@ -302,10 +305,10 @@ impl NfsV4 {
             operations.push(&SetattrArgs4 { stateid, attributes: encoded.fattr() });
             get_attributes(operations, attributes::OBJECT);
         };
-        let main = if open.is_some() { 1 } else { 2 };
+        let required = if open.is_some() { 1 } else { 2 };
         let request = CompoundRequest {
             open: open.map(|key| (key, ShareAccess::Write)),
-            ..change(caller, Nfs4Operation::Setattr, main, &append)
+            ..change(caller, Nfs4Operation::Setattr, required, &append)
         };
         let reply = self.send_io(&request, set.size.unwrap_or(0)..u64::MAX)?;
         self.answered(&reply, |results| {
@@ -563,8 +566,9 @@ impl FileOperations for NfsV4 {
         let question = question(caller, Nfs4Operation::Readdir, &append);
         // The root of all has no parent, which is no failure of the listing: READDIR must not be
         // executed again for it.
-        let main = 2 + u32::from(request.rights.is_some());
-        let question = CompoundRequest { main, results_max: size.saturating_add(RESULTS_SMALL), ..question };
+        let required = Some(2 + u32::from(request.rights.is_some()));
+        let results_max = size.saturating_add(RESULTS_SMALL);
+        let question = CompoundRequest { required, results_max, ..question };
         self.ask(&question, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let about = results.attributes()?;
@@ -837,7 +841,7 @@ fn question<'a>(
         operation,
         append,
         data: &[],
-        main: REPEATABLE,
+        required: None,
         open: None,
         lock: None,
         io: None,
@@ -853,14 +857,15 @@ fn question<'a>(
     }
 }
 
-/// A compound whose operation at position `main` must not be executed twice.
+/// A compound whose operation at position `required`, the last required one, must not be executed
+/// twice.
 fn change<'a>(
     caller: RpcCaller<'a>,
     operation: Nfs4Operation,
-    main: u32,
+    required: u32,
     append: compound::Append<'a>,
 ) -> CompoundRequest<'a> {
-    CompoundRequest { main, keeps_reply: true, ..question(caller, operation, append) }
+    CompoundRequest { required: Some(required), keeps_reply: true, ..question(caller, operation, append) }
 }
 
 /// The comparison of an object's type before its removal.

@@ -65,7 +65,7 @@ impl NfsV4 {
         // Another OPEN of the same owner changes nothing, but is not sent for the sake of what
         // follows it.
         let request = CompoundRequest {
-            main: 1,
+            required: Some(1),
             results_max: results_max(read, siblings),
             may_piggyback: siblings.is_empty(),
             opens: Some(&abandoned),

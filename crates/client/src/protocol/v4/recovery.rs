@@ -303,6 +303,7 @@ impl NfsV4 {
             callback_security: VarArray::new(vec![CallbackSecParms4::Sys(sys), CallbackSecParms4::None])
                 .unwrap_or_default(),
         };
+        let _creating = self.callbacks.begin_creating();
         let answer =
             self.send_alone::<CreateSessionOk4>(caller, Nfs4Operation::CreateSession, &|operations, _| {
                 operations.push(&arguments);
@@ -561,7 +562,7 @@ impl NfsV4 {
         let wants_delegation = batch.iter().any(|reclaim| reclaim.is_delegated);
         let opening = wants_delegation.then(|| self.delegations.begin_opening());
         let request = CompoundRequest {
-            main: 1,
+            required: Some(1),
             results_max: 2 * OPEN_RESULTS_MAX * batch.len(),
             may_piggyback: false,
             opening: opening.as_ref(),

@@ -181,12 +181,26 @@ impl ServerTraits {
         self.accepted(&[ServerFeature::DelegationWishes, ServerFeature::OpenByHandle]);
     }
 
+    /// The wish of an OPEN about delegations, as the server takes it.
+    pub(super) fn wish(&self, wants_delegation: bool) -> DelegationWish {
+        let wish = if wants_delegation { ShareAccess4::WANT_READ_DELEG } else { ShareAccess4::WANT_NO_DELEG };
+        DelegationWish(if self.has(ServerFeature::DelegationWishes) { wish } else { 0 })
+    }
+
     /// The arguments of an OPEN that perhaps asks for a read delegation, as the server takes them.
     pub(super) fn wishing<'a>(&self, arguments: OpenArgs4<'a>, wants_delegation: bool) -> OpenArgs4<'a> {
+        self.wish(wants_delegation).added_to(arguments)
+    }
+}
+
+/// The bits of `share_access` by which an OPEN asks for a delegation, or for none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DelegationWish(u32);
+
+impl DelegationWish {
+    pub(super) const fn added_to(self, arguments: OpenArgs4<'_>) -> OpenArgs4<'_> {
         let access = arguments.share_access.0 & !ShareAccess4::WANT_MASK;
-        let wish = if wants_delegation { ShareAccess4::WANT_READ_DELEG } else { ShareAccess4::WANT_NO_DELEG };
-        let wish = if self.has(ServerFeature::DelegationWishes) { wish } else { 0 };
-        OpenArgs4 { share_access: ShareAccess4(access | wish), ..arguments }
+        OpenArgs4 { share_access: ShareAccess4(access | self.0), ..arguments }
     }
 }
 

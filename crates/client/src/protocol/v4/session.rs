@@ -38,18 +38,6 @@ fn data_max(message_max: u32) -> u32 {
     message_max.saturating_sub(OVERHEAD).clamp(1024, 1 << 20)
 }
 
-/// Bytes of the reply to a change of a name or of attributes: SEQUENCE, piggybacked operations, a
-/// handle and two sets of attributes. A server that keeps less is not asked to keep the reply.
-const KEPT_REPLY: u32 = 1024;
-
-/// Bytes of the result of each operation beyond those of one change, on average.
-const KEPT_RESULT: u32 = 16;
-
-/// The size of a reply that the server has to keep, of a compound of this many operations.
-pub(super) fn kept_reply(operations: u32, usual: u32) -> u32 {
-    KEPT_REPLY.saturating_add(KEPT_RESULT.saturating_mul(operations.saturating_sub(usual)))
-}
-
 /// The most revoked states that wait for FREE_STATEID. Of more the server goes on saying that it
 /// has revoked some: nothing is served by delegations then.
 const FREED_MAX: usize = 1 << 16;
@@ -228,7 +216,8 @@ pub(super) fn answers(ok: &SequenceOk4, asked: &SequenceArgs4) -> bool {
     ok.session == asked.session && ok.sequence == asked.sequence && ok.slot == asked.slot
 }
 
-/// Whether the server has executed the main operation of an attempt that has brought no result.
+/// Whether the server has executed the required operations of an attempt that has brought no
+/// result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Execution {
     /// Certainly not.
@@ -648,8 +637,9 @@ impl SessionState {
     /// execute requests in higher ones any more. The slots that it only wants not to be used are
     /// settled by a SEQUENCE in them.
     fn told_of_slots(&mut self, guard: &SlotGuard<'_>, ok: &SequenceOk4) {
-        self.limit_slots(ok.target_highest_slot);
-        self.accepted = self.slots_to(ok.highest_slot).max(self.usable);
+        // The server may wish for more than it accepts yet.
+        self.limit_slots(ok.target_highest_slot.min(ok.highest_slot));
+        self.accepted = self.slots_to(ok.highest_slot);
         let first = self.accepted.max(self.slots_to(guard.arguments.highest_slot));
         for slot in self.slots.iter_mut().skip(first).filter(|slot| !slot.is_busy) {
             if matches!(slot.doubt, SlotDoubt::Since(taken) if taken < guard.number) {
@@ -668,11 +658,6 @@ impl SlotGuard<'_> {
     /// The session of the slot.
     pub(super) const fn generation(&self) -> SessionGeneration {
         self.generation
-    }
-
-    /// Whether a reply to SEQUENCE is one to this request.
-    pub(super) fn matches(&self, ok: &SequenceOk4) -> bool {
-        answers(ok, &self.arguments)
     }
 
     /// The server has executed SEQUENCE, for a request that was sent at `sent_at`. Returns whether
@@ -882,6 +867,23 @@ mod tests {
         assert!(monitor.take_doubtful().is_none(), "a SEQUENCE in it would be refused");
         assert!(!monitor.lock().has_doubtful());
         assert_eq!(slot(&monitor).arguments.slot, SlotId(0), "the only one");
+    }
+
+    // SEMANTICS: sessions-6.
+    #[test]
+    fn no_slot_is_used_that_the_server_does_not_accept_yet() {
+        let (monitor, origin) = (monitor(Instant::now()), Instant::now());
+        let used = |highest, target| {
+            let guard = slot(&monitor);
+            let (highest_slot, target_highest_slot) = (SlotId(highest), SlotId(target));
+            let reply = SequenceOk4 { highest_slot, target_highest_slot, ..reply(&guard, 0) };
+            guard.executed(&reply, origin);
+            let taken: Vec<_> = std::iter::from_fn(|| monitor.free_slot(&mut monitor.lock(), None)).collect();
+            let count = taken.len();
+            taken.into_iter().for_each(SlotGuard::refused);
+            count
+        };
+        assert_eq!([used(1, 3), used(3, 1), used(3, 3)], [2, 2, 4]);
     }
 
     // SEMANTICS: sessions-2.

@@ -837,6 +837,19 @@ fn a_callback_of_a_forged_session_is_refused() {
     assert_eq!(call(&service, SESSION, 1, 4)[0], NfsStat4::Badsession.number(), "of an earlier one");
 }
 
+#[test]
+fn a_callback_that_overtakes_the_reply_to_create_session_is_delayed() {
+    let (service, new) = (CallbackService::default(), SessionId([9; 16]));
+    service.serve(SESSION, 1);
+    let creating = service.begin_creating();
+    assert_eq!(call(&service, new, 1, 4)[0], NfsStat4::Delay.number());
+    assert_eq!(call(&service, SESSION, 1, 4)[0], NfsStat4::BadStateid.number(), "that is known");
+    service.serve(new, 1);
+    drop(creating);
+    assert_eq!(call(&service, new, 1, 4)[0], NfsStat4::BadStateid.number());
+    assert_eq!(call(&service, SESSION, 2, 4)[0], NfsStat4::Badsession.number());
+}
+
 /// Somebody who waits, and what is reported.
 #[derive(Default)]
 struct Waiting {
