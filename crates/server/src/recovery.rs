@@ -6,8 +6,9 @@
 //! list; the list is that of this run before the first state is granted after the grace period. So
 //! whatever a client may reclaim after a restart is still its own (RFC 8881 section 8.4.3).
 //!
-//! A client comes on the list when it completes its reclaims, so that its first OPEN does not wait
-//! for the disk. One that reclaims is on the list of the last run until then. If the grace period ends before, the client is on no list and keeps what
+//! A client that may use an export comes on the list when it completes its reclaims, so that its
+//! first OPEN does not wait for the disk. One that reclaims is on the list of the last run until
+//! then. If the grace period ends before, the client is on no list and keeps what
 //! it has reclaimed; after another restart it may reclaim nothing, for others may have had, and
 //! given up, what it had not reclaimed yet.
 //!

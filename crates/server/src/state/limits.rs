@@ -58,7 +58,9 @@ impl Default for StateLimits {
                 operations: 128,
                 slots: 64,
             },
-            back: ChannelLimits { request: 4096, reply: 4096, cached: 0, operations: 16, slots: 16 },
+            // Linux before 6.18 refuses a session whose replies to callbacks may be smaller than a
+            // page, which has up to 64 KiB.
+            back: ChannelLimits { request: 4096, reply: 1 << 20, cached: 0, operations: 16, slots: 16 },
         }
     }
 }

@@ -139,6 +139,19 @@ pub(super) fn visible<'r>(
     Ok(None)
 }
 
+/// Whether the client may use any export.
+pub(super) fn may_use_an_export(request: &mut NfsRequest<'_, '_>) -> bool {
+    match root(request) {
+        Ok(Object::Pseudo(node)) => node
+            .directory()
+            .children
+            .keys()
+            .any(|child| matches!(visible(request, &node, *child), Ok(Some(_)))),
+        Ok(Object::Exported(_)) => true,
+        Ok(Object::WrongFlavor(_)) | Err(_) => false,
+    }
+}
+
 /// The object of a name.
 pub(super) struct FoundName<'r> {
     pub(super) object: Object<'r>,

@@ -4,7 +4,7 @@ use curt_proto::nfs4::ReclaimCompleteArgs4;
 use curt_xdr::Decoder;
 
 use super::operation_outcome::decoded;
-use super::{Compound, Outcome};
+use super::{Compound, Outcome, names};
 
 pub(super) fn reclaim_complete<'r>(
     compound: &mut Compound<'r, '_>,
@@ -19,8 +19,14 @@ pub(super) fn reclaim_complete<'r>(
     }
     // The client may have to be recorded.
     compound.request.context.may_block();
+    // A host without an export gets no state: it must not fill the list, and nobody waits for it
+    // after a restart.
+    let is_recorded = names::may_use_an_export(&mut compound.request);
     let (service, slot) = (compound.request.service, compound.slot()?);
-    service.record_ahead(slot.client(), service.grants_delegations() && slot.session().takes_callbacks());
+    if is_recorded {
+        let may_delegate = service.grants_delegations() && slot.session().takes_callbacks();
+        service.record_ahead(slot.client(), may_delegate);
+    }
     service.complete_reclaim(slot.client())?;
     Ok(())
 }

@@ -51,8 +51,9 @@ pub(super) fn sequence<'r>(
         return Ok(());
     }
     let tag = compound.tag();
-    // Clients may change the tag of a repetition.
-    let contents = &compound.arguments[4 + tag.len().next_multiple_of(4)..];
+    // Clients may change the tag of a repetition, and Linux sends the highest slot that it uses
+    // then (6.18): what is compared begins behind it, with whether the reply is kept.
+    let contents = &compound.arguments[compound.arguments.len() - arguments.remaining().len() - 4..];
     let request = SequenceRequest {
         session: asked.session,
         slot: asked.slot,

@@ -11,7 +11,7 @@ use curt_xdr::{Encode, Opaque};
 use super::delegations::{
     LONG, Runs, bind, component, create, delegated, delegation, give_back, ok, rename, set_mode, v3, write,
 };
-use super::test_client::{Server, TestClient, channel, creating, opening};
+use super::test_client::{Server, TestClient, channel, creating, export, opening, rules};
 
 const READ: u32 = ShareAccess4::READ;
 const BOTH: u32 = ShareAccess4::BOTH;
@@ -216,6 +216,24 @@ fn the_first_open_of_a_client_does_not_write_its_record() {
     server.service.client_records.fill_disk();
     let opened = client.open(&client.files(), &opening("file", "reader", READ, 0)).unwrap();
     assert!(delegation(&opened).is_some());
+}
+
+// SEMANTICS: stateful-8.
+#[test]
+fn a_host_without_an_export_is_not_recorded() {
+    let client = crate::ExportClient {
+        client: crate::ClientSpec::Address([10, 0, 0, 1].into()),
+        ..crate::ExportClient::everyone(rules())
+    };
+    let exported = crate::ExportDefinition { clients: vec![client], ..export("/srv/files", 1, rules()) };
+    let server = Server::with(vec![exported]);
+    for (name, address, is_recorded) in [("one", [10, 0, 0, 1], true), ("two", [10, 0, 0, 2], false)] {
+        server.call_from(address);
+        let client = server.reclaiming_client(name, channel());
+        complete(&client);
+        let session = server.service.held.session(&client.session).unwrap();
+        assert_eq!(session.client.is_recorded(), is_recorded);
+    }
 }
 
 // SEMANTICS: stateful-11.

@@ -240,7 +240,18 @@ fn create_session_checks_its_flags_sizes_and_principal() {
 }
 
 #[test]
-fn a_repeated_compound_gets_the_same_bytes_whatever_its_tag() {
+fn replies_to_callbacks_may_be_as_large_as_a_client_makes_them() {
+    let server = Server::new();
+    let back = ChannelAttributes { response_max: 1 << 16, ..channel() };
+    let asked = CreateSessionArgs4 { back, ..creation(server.client(b"a"), 1, channel()) };
+    let reply = server.call(0, b"", &|compound| compound.push(&asked));
+    let mut results = CompoundResults::new(&reply).unwrap();
+    let ok: CreateSessionOk4 = results.next(Nfs4Operation::CreateSession).unwrap();
+    assert_eq!((ok.back.request_max, ok.back.response_max), (4096, 1 << 16));
+}
+
+#[test]
+fn a_repeated_compound_gets_the_same_bytes_whatever_its_tag_and_highest_slot() {
     let server = Server::new();
     let session = server.ready();
     let root = |tag: &[u8], has_getfh: bool| {
@@ -256,6 +267,12 @@ fn a_repeated_compound_gets_the_same_bytes_whatever_its_tag() {
     assert_eq!(CompoundResults::new(&first).unwrap().header().status, NfsStat4::Ok);
     assert_eq!(root(b"one", true), first);
     assert_eq!(root(b"another", true), first);
+    let from_busier_client = server.call(0, b"one", &|compound| {
+        compound.push(&SequenceArgs4 { highest_slot: SlotId(3), ..sequence(session, 0, 1) });
+        compound.bare(Nfs4Operation::Putrootfh);
+        compound.bare(Nfs4Operation::Getfh);
+    });
+    assert_eq!(from_busier_client, first);
     let other = root(b"one", false);
     assert_eq!(CompoundResults::new(&other).unwrap().header().status, NfsStat4::SeqFalseRetry);
     let as_other_user = server.call(1, b"one", &|compound| {
