@@ -1,4 +1,4 @@
-//! Servers of NFSv4.1 that refuse a SEQUENCE with status::DELAY, as they do while they execute an earlier
+//! Servers of NFSv4.1 that refuse a SEQUENCE with DELAY, as they do while they execute an earlier
 //! copy of the request.
 
 use std::sync::{Arc, OnceLock};
