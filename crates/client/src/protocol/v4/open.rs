@@ -707,8 +707,8 @@ impl OpenTable {
         }
     }
 
-    /// The server has no state of this client: opens without users are lost, the others have to be
-    /// reclaimed in the session `next` or a later one.
+    /// The server has no state of this client: opens without users are lost, and those that were
+    /// valid have to be reclaimed in the session `next` or a later one.
     pub(super) fn forgotten_by_server(&self, next: SessionGeneration) {
         let opens = &mut *self.0.lock();
         opens.valid_since = next;
@@ -717,9 +717,12 @@ impl OpenTable {
             |(_, open): &(&OpenKey, &mut Open)| open.standing != OpenValidity::Lost && open.opened != 0;
         let mut to_reclaim = Vec::new();
         for (key, open) in opens.opens.iter_mut().filter(of_server) {
-            (open.standing, open.restored, open.may_be_wider) = (OpenValidity::Reclaim, 0, false);
-            open.delegation = None;
-            to_reclaim.push(key.clone());
+            (open.restored, open.may_be_wider, open.delegation) = (0, false, None);
+            // Only what was held when the server was restarted can be reclaimed (section 8.4.2.1).
+            if open.standing != OpenValidity::Reopen {
+                open.standing = OpenValidity::Reclaim;
+                to_reclaim.push(key.clone());
+            }
         }
         to_reclaim.sort_unstable_by_key(|key| key.owner);
         opens.to_reclaim = to_reclaim.into();
