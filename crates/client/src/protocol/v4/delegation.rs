@@ -133,7 +133,7 @@ impl ReturnedDelegation {
             stateid: self.stateid,
             kind: PiggybackedKind::Return,
             credential: Arc::clone(&self.credential),
-            needs_own_credential: self.needs_own_credential,
+            has_failed: self.needs_own_credential,
             postponement: self.postponement,
         }
     }
@@ -144,7 +144,7 @@ impl ReturnedDelegation {
             key: OpenKey { file: operation.file.clone(), owner: operation.owner },
             stateid: operation.stateid,
             credential: Arc::clone(&operation.credential),
-            needs_own_credential: operation.needs_own_credential,
+            needs_own_credential: operation.has_failed,
             postponement: operation.postponement,
         })
     }

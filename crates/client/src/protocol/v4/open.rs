@@ -341,7 +341,7 @@ impl Open {
             stateid: self.stateid,
             kind,
             credential: Arc::clone(&self.credential),
-            needs_own_credential: false,
+            has_failed: false,
             postponement: self.postponement,
         }
     }
@@ -934,7 +934,8 @@ impl OpenTable {
     }
 
     /// Records the result of a piggybacked operation. It is queued again after NFS4ERR_OLD_STATEID,
-    /// and after NFS4ERR_DELAY and NFS4ERR_GRACE with a pause.
+    /// after NFS4ERR_DELAY and NFS4ERR_GRACE with a pause, and once if its result is malformed
+    /// (NFS4ERR_BADXDR).
     pub(super) fn piggybacked_done(
         &self,
         operation: &PiggybackedOperation,
@@ -966,6 +967,9 @@ impl OpenTable {
                     let stateid = Stateid { seqid: 0, ..operation.stateid };
                     opens.waiting.push_back(PiggybackedOperation { stateid, ..operation.clone() });
                 }
+            }
+            (PiggybackedKind::Close, Err(NfsStat4::Badxdr)) if !operation.has_failed => {
+                self.put_back(vec![PiggybackedOperation { has_failed: true, ..operation.clone() }]);
             }
             // The reply to an OPEN that was executed before it may have arrived meanwhile.
             (PiggybackedKind::Close, Ok(_)) if operation.stateid.seqid == 0 => {
