@@ -15,7 +15,7 @@ use crate::{
     inode::{Inode, InodeFlag},
     open_unlink::RemovalGuard,
     ops::{change::NameChange, close, getattr, kernel_names, lookup, open, read, remove},
-    protocol::ReadData,
+    protocol::{NfsReply, ReadData},
     superblock::Op,
 };
 
@@ -138,28 +138,54 @@ fn remove_some(
     for target in targets.iter().take(removals.len()).rev().flatten() {
         target.give_up_delegation();
     }
-    let names = &names[..removals.len()];
-    let mut changes: Vec<_> = names.iter().map(|name| NameChange::begin(op.sb, directory, name)).collect();
-    let Some(answer) = op.protocol().remove_names(op.rpc_caller(), directory.handle(), names) else {
-        return Ok(Vec::new());
-    };
-    let answer = answer.map_err(errno::of_call)?;
-    let outcomes = match &answer.outcome {
-        Ok(outcomes) if !outcomes.is_empty() && outcomes.len() <= names.len() => outcomes,
-        Ok(_) => return Err(Errno::IO),
-        Err(fault) => return Err(errno::of_fault(*fault)),
-    };
-    // Names that were not reached have not changed: their changes end without a result, and first.
-    drop(changes.split_off(outcomes.len()));
-    let last = outcomes.len() - 1;
-    let mut results = Vec::with_capacity(outcomes.len());
-    for (at, (change, outcome)) in changes.into_iter().zip(outcomes).enumerate() {
-        let wcc = if at == last { answer.attributes } else { Wcc::default() };
-        let ended = change.end(&wcc, &answer);
-        let removed = removals[at].as_ref().map(RemovalGuard::of);
-        results.push(remove::end_removal(op, directory, names[at], removed, *outcome, ended));
+    remove_targets(op, directory, &names[..removals.len()], &removals)
+}
+
+/// Removes names whose removals have begun: the first in one request, and the others too if an
+/// earlier copy of that request may have removed them.
+fn remove_targets(
+    op: &Op<'_>,
+    directory: &Arc<Inode>,
+    names: &[&[u8]],
+    removals: &[Option<RemovalGuard>],
+) -> Result<Vec<Result<(), Errno>>, Errno> {
+    let mut results = Vec::with_capacity(names.len());
+    let mut earlier: Option<NfsReply<(), ()>> = None;
+    loop {
+        let rest = &names[results.len()..];
+        let mut changes: Vec<_> = rest.iter().map(|name| NameChange::begin(op.sb, directory, name)).collect();
+        let Some(answer) = op.protocol().remove_names(op.rpc_caller(), directory.handle(), rest) else {
+            return Ok(results);
+        };
+        let NfsReply { sent_at, lost_at, outcome, attributes } = answer.map_err(errno::of_call)?;
+        let outcomes = match outcome {
+            Ok(outcomes) if !outcomes.is_empty() && outcomes.len() <= rest.len() => outcomes,
+            Ok(_) => return Err(Errno::IO),
+            Err(fault) => return Err(errno::of_fault(fault)),
+        };
+        let mut reply = NfsReply { sent_at, lost_at, outcome: Ok(()), attributes: () };
+        if let Some(earlier) = earlier {
+            reply.sent_at = earlier.sent_at;
+            reply.lost_at = lost_at.or(earlier.lost_at);
+        }
+        // The changes of names that were not reached end without a result, and first.
+        drop(changes.split_off(outcomes.len()));
+        let last = outcomes.len() - 1;
+        for (at, (change, outcome)) in changes.into_iter().zip(outcomes).enumerate() {
+            let wcc = if at == last { attributes } else { Wcc::default() };
+            let ended = change.end(&wcc, &reply);
+            let removed = removals[results.len()].as_ref().map(RemovalGuard::of);
+            results.push(remove::end_removal(op, directory, rest[at], removed, outcome, ended));
+            if outcome.is_ok() {
+                // The names are removed in their order: an earlier copy has not come to this one.
+                reply.lost_at = None;
+            }
+        }
+        if reply.lost_at.is_none() || results.len() == names.len() {
+            return Ok(results);
+        }
+        earlier = Some(reply);
     }
-    Ok(results)
 }
 
 /// The objects of names that are about to be removed, as far as there are any.

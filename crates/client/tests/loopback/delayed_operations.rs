@@ -104,3 +104,39 @@ fn a_return_that_is_refused_beside_a_request_of_another_user_is_sent_with_its_ow
     assert_eq!(server.executed(op::DELEGRETURN), 1, "nobody sends another request");
     drop(opened);
 }
+
+// SEMANTICS: sessions-6.
+#[test]
+fn an_operation_whose_result_is_malformed_is_sent_once_more() {
+    for operation in [op::DELEGRETURN, op::CLOSE] {
+        let world = world();
+        let callbacks = Callbacks::default();
+        let server = ScriptedServer::over(world.way_with(&callbacks));
+        let timers = Arc::new(Timers::default());
+        let (way, background) = (Arc::<ScriptedServer>::clone(&server), Arc::<Timers>::clone(&timers));
+        let mounted = world.mount_v4_calling_on(CacheOptions::default(), way, &callbacks, background);
+        delegated_many(&world, &mounted, &["read".to_owned()]);
+        timers.pass(Duration::from_secs(1));
+        let sent = Arc::<AtomicU32>::default();
+        let counted = Arc::clone(&sent);
+        server.script(move |asked| {
+            let is_sent = asked.does(operation);
+            counted.fetch_add(u32::from(is_sent), Relaxed);
+            // The DELEGRETURN precedes the CLOSE of the same file.
+            let results = match asked.does(op::DELEGRETURN) {
+                true if operation == op::CLOSE => {
+                    vec![op::PUTFH, 0, op::DELEGRETURN, 0, op::PUTFH, 0, op::GETATTR, 0]
+                }
+                _ => vec![op::PUTFH, 0, op::GETATTR, 0],
+            };
+            is_sent.then(|| asked.answer(u32::try_from(results.len()).unwrap() / 2, 0, &results))
+        });
+        mounted.client.set_options(CacheOptions { delegations: false, ..CacheOptions::default() });
+        for _ in 0..9 {
+            world.seconds(2);
+            timers.pass(Duration::from_secs(1));
+        }
+        assert_eq!(sent.load(Relaxed), 2, "operation {operation}");
+        assert!(ops::statfs(&mounted.client.op(&root()), mounted.client.root()).is_ok());
+    }
+}

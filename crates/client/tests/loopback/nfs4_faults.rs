@@ -142,6 +142,45 @@ fn a_change_that_a_restarted_server_had_executed_is_no_error_over_v4() {
 
 // SEMANTICS: rpc-12.
 #[test]
+fn names_that_a_restarted_server_had_removed_in_one_compound_are_no_errors() {
+    let bed = RestartedServer::new();
+    let top = bed.mounted.client.root();
+    let names: [&[u8]; 6] = [b"a", b"b", b"c", b"none", b"d", b"e"];
+    for name in names.into_iter().filter(|name| *name != b"none") {
+        bed.mounted.put(&me(), top, std::str::from_utf8(name).unwrap(), 0o640, b"x");
+    }
+    let removed = std::cell::RefCell::new(Vec::new());
+    let remove = || ops::remove_many(&bed.mounted.client.op(&me()), top, &names);
+    let remove = || remove().map(|results| *removed.borrow_mut() = results);
+    assert_eq!(bed.executed(op::REMOVE, remove), Ok(()));
+    let none = Err(Errno::NOENT);
+    // The earlier copy ended at the name that is missing.
+    assert_eq!(removed.into_inner(), [Ok(()), Ok(()), Ok(()), none, Ok(()), Ok(())]);
+}
+
+// SEMANTICS: rpc-12.
+#[test]
+fn names_behind_one_that_a_restarted_server_had_not_removed_are_not_taken_for_its_work() {
+    let bed = RestartedServer::new();
+    let top = bed.mounted.client.root();
+    let names: [&[u8]; 3] = [b"a", b"b", b"c"];
+    for name in ["a", "b", "c"] {
+        bed.mounted.put(&me(), top, name, 0o640, b"x");
+    }
+    let other = bed.world.mount_v4_over(CacheOptions::default(), "two", bed.world.way());
+    let removed = std::cell::RefCell::new(Vec::new());
+    let remove = || {
+        ops::unlink(&other.client.op(&me()), other.client.root(), b"c").unwrap();
+        let results = ops::remove_many(&bed.mounted.client.op(&me()), top, &names)?;
+        *removed.borrow_mut() = results;
+        Ok(())
+    };
+    assert_eq!(bed.restart_at(op::REMOVE, false, remove), Ok(()));
+    assert_eq!(removed.into_inner(), [Ok(()), Ok(()), Err(Errno::NOENT)]);
+}
+
+// SEMANTICS: rpc-12.
+#[test]
 fn a_restarted_server_recognises_an_exclusive_creation_and_whose_it_is() {
     let bed = RestartedServer::new();
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());

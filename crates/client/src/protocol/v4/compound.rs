@@ -714,12 +714,13 @@ impl NfsV4 {
         }
     }
 
-    /// A piggybacked operation was executed, or refused with this status.
+    /// A piggybacked operation was executed, or refused with this status; NFS4ERR_BADXDR: its
+    /// result is malformed.
     fn piggybacked_done(&self, operation: &PiggybackedOperation, outcome: Result<Stateid, NfsStat4>) {
         if let Err(status) = outcome {
             self.free_revoked(operation.stateid, status);
         }
-        let is_delayed = matches!(outcome, Err(NfsStat4::Delay | NfsStat4::Grace));
+        let is_delayed = matches!(outcome, Err(NfsStat4::Delay | NfsStat4::Grace | NfsStat4::Badxdr));
         match ReturnedDelegation::of(operation) {
             Some(returned) => {
                 self.delegations.returned(returned, outcome.map(|_| ()), self.rpc.now());
@@ -851,6 +852,7 @@ impl NfsV4 {
             let result = match outcome(operation.kind.result(results)) {
                 Ok(result) => result,
                 Err(error) => {
+                    self.piggybacked_done(&operation, Err(NfsStat4::Badxdr));
                     self.requeue_piggybacked(piggybacked.collect());
                     return Err(self.rpc.malformed(operation.kind.operation().name(), error));
                 }

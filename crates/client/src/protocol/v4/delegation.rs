@@ -23,8 +23,8 @@ use std::{
 };
 
 use curt_policy::delegation::{
-    DELEGATIONS_MAX, DelegationOffer, DelegationReply, GrantExpectation, RecallDecision, RecalledDelegation,
-    are_unused_returned, decide_recall, surplus,
+    DELEGATIONS_MAX, DelegationOffer, DelegationReply, GrantExpectation, RETURNS_MAX, RecallDecision,
+    RecalledDelegation, are_unused_returned, decide_recall, surplus,
 };
 use curt_proto::nfs4::{NfsStat4, Stateid};
 use curt_rpc::auth::RpcCredential;
@@ -133,7 +133,7 @@ impl ReturnedDelegation {
             stateid: self.stateid,
             kind: PiggybackedKind::Return,
             credential: Arc::clone(&self.credential),
-            needs_own_credential: self.needs_own_credential,
+            has_failed: self.needs_own_credential,
             postponement: self.postponement,
         }
     }
@@ -144,7 +144,7 @@ impl ReturnedDelegation {
             key: OpenKey { file: operation.file.clone(), owner: operation.owner },
             stateid: operation.stateid,
             credential: Arc::clone(&operation.credential),
-            needs_own_credential: operation.needs_own_credential,
+            needs_own_credential: operation.has_failed,
             postponement: operation.postponement,
         })
     }
@@ -270,6 +270,12 @@ impl Delegations {
         self.early_recalls.len() + returned
     }
 
+    /// How many are being returned.
+    fn returning(&self) -> usize {
+        // Of those that were never held there is no record.
+        self.files.len().saturating_sub(self.held).max(self.to_return.len())
+    }
+
     /// Drops what is not held any more from the order, if that is most of it.
     fn tidy_order(&mut self) {
         if self.order.len() <= 2 * self.held + 64 {
@@ -312,10 +318,11 @@ impl HeldDelegations {
         self.state.lock().held
     }
 
-    /// Whether the server is expected to delegate what is opened.
+    /// Whether a file that is opened is expected to be delegated: the server does so, and few
+    /// delegations are being returned.
     pub(super) fn is_expected(&self) -> bool {
         let state = self.state.lock();
-        state.is_allowed && state.expectation.is_positive()
+        state.is_allowed && state.expectation.is_positive() && state.returning() < RETURNS_MAX
     }
 
     pub(super) const fn lease(&self) -> &Arc<LeaseEnd> {
@@ -524,9 +531,7 @@ impl HeldDelegations {
 
     /// How many are being returned.
     pub(super) fn returning(&self) -> usize {
-        let state = self.state.lock();
-        // Of those that were never held there is no record.
-        state.files.len().saturating_sub(state.held).max(state.to_return.len())
+        self.state.lock().returning()
     }
 
     /// The credential of a delegation that can be returned now.
@@ -689,7 +694,7 @@ impl std::fmt::Debug for HeldDelegations {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 mod tests {
-    use curt_policy::delegation::EARLY_RECALLS_MAX;
+    use curt_policy::delegation::{EARLY_RECALLS_MAX, RETURNS_MAX};
 
     use super::*;
     use crate::caller::{Caller, RpcSecurity};
@@ -878,6 +883,23 @@ mod tests {
             drop(other);
             assert_eq!(rig.returns(), [1], "once");
         }
+    }
+
+    #[test]
+    fn none_is_expected_while_many_are_being_returned() {
+        let rig = Rig::new();
+        let most = u32::try_from(RETURNS_MAX).unwrap();
+        for number in 0..most {
+            assert!(rig.table.is_expected(), "{number} are being returned");
+            rig.opened(number, true).unwrap();
+            rig.table.give_up(&file(number));
+        }
+        assert!(!rig.table.is_expected());
+        let now = Instant::now();
+        let returned = rig.table.take_returns(&rig.credential, now, 1).pop().unwrap();
+        assert!(!rig.table.is_expected(), "its DELEGRETURN is in flight");
+        rig.table.returned(returned, Ok(()), now);
+        assert!(rig.table.is_expected());
     }
 
     #[test]

@@ -350,7 +350,7 @@ impl Open {
             stateid: self.stateid,
             kind,
             credential: Arc::clone(&self.credential),
-            needs_own_credential: false,
+            has_failed: false,
             postponement: self.postponement,
         }
     }
@@ -740,8 +740,8 @@ impl OpenTable {
         }
     }
 
-    /// The server has no state of this client: opens without users are lost, the others have to be
-    /// reclaimed in the session `next` or a later one.
+    /// The server has no state of this client: opens without users are lost, and those that were
+    /// valid have to be reclaimed in the session `next` or a later one.
     pub(super) fn forgotten_by_server(&self, next: SessionGeneration) {
         let opens = &mut *self.0.lock();
         opens.valid_since = next;
@@ -750,9 +750,12 @@ impl OpenTable {
             |(_, open): &(&OpenKey, &mut Open)| open.standing != OpenValidity::Lost && open.opened != 0;
         let mut to_reclaim = Vec::new();
         for (key, open) in opens.opens.iter_mut().filter(of_server) {
-            (open.standing, open.restored, open.may_be_wider) = (OpenValidity::Reclaim, 0, false);
-            open.delegation = None;
-            to_reclaim.push(key.clone());
+            (open.restored, open.may_be_wider, open.delegation) = (0, false, None);
+            // Only what was held when the server was restarted can be reclaimed (section 8.4.2.1).
+            if open.standing != OpenValidity::Reopen {
+                open.standing = OpenValidity::Reclaim;
+                to_reclaim.push(key.clone());
+            }
         }
         to_reclaim.sort_unstable_by_key(|key| key.owner);
         opens.to_reclaim = to_reclaim.into();
@@ -964,7 +967,8 @@ impl OpenTable {
     }
 
     /// Records the result of a piggybacked operation. It is queued again after NFS4ERR_OLD_STATEID,
-    /// and after NFS4ERR_DELAY and NFS4ERR_GRACE with a pause.
+    /// after NFS4ERR_DELAY and NFS4ERR_GRACE with a pause, and once if its result is malformed
+    /// (NFS4ERR_BADXDR).
     pub(super) fn piggybacked_done(
         &self,
         operation: &PiggybackedOperation,
@@ -996,6 +1000,9 @@ impl OpenTable {
                     let stateid = Stateid { seqid: 0, ..operation.stateid };
                     opens.waiting.push_back(PiggybackedOperation { stateid, ..operation.clone() });
                 }
+            }
+            (PiggybackedKind::Close, Err(NfsStat4::Badxdr)) if !operation.has_failed => {
+                self.put_back(vec![PiggybackedOperation { has_failed: true, ..operation.clone() }]);
             }
             // The reply to an OPEN that was executed before it may have arrived meanwhile.
             (PiggybackedKind::Close, Ok(_)) if operation.stateid.seqid == 0 => {

@@ -53,8 +53,8 @@ pub(super) struct PiggybackedOperation {
     pub(super) stateid: Stateid,
     pub(super) kind: PiggybackedKind,
     pub(super) credential: Arc<RpcCredential>,
-    /// A delegation is returned with its own credential only.
-    pub(super) needs_own_credential: bool,
+    /// Whether an earlier copy has failed. A delegation is then returned with its own credential only.
+    pub(super) has_failed: bool,
     pub(super) postponement: Postponement,
 }
 

@@ -646,6 +646,24 @@ fn what_the_server_has_forgotten_is_reclaimed_if_it_is_used() {
     assert!(rig.table.next_to_reclaim(16).is_empty());
 }
 
+// SEMANTICS: sessions-2.
+#[test]
+fn an_open_that_was_not_held_when_the_server_restarted_is_opened_again_and_not_reclaimed() {
+    let rig = Rig::new();
+    rig.opened(3, 1, ShareAccess::Read);
+    rig.table.share(&rig.key(), ShareAccess::Read);
+    assert!(rig.table.stateid_refused(&rig.key(), Stateid { seqid: 0, other: [3; 12] }));
+    rig.forgotten_by_server();
+    assert!(rig.table.next_to_reclaim(16).is_empty());
+    assert_eq!(to_reopen(&rig), Some(vec![ShareAccess::Read]));
+    rig.opened(4, 1, ShareAccess::Read);
+    assert_eq!(to_reopen(&rig), None);
+    // A second restart before the reclaim does not change what was held.
+    rig.forgotten_by_server();
+    rig.forgotten_by_server();
+    assert_eq!(rig.table.next_to_reclaim(16).len(), 1);
+}
+
 #[test]
 fn the_reply_to_an_open_of_before_a_restart_opens_nothing() {
     let rig = Rig::new();
