@@ -24,7 +24,7 @@ fn sequence_and_slot(words: &[u32]) -> [u32; 2] {
 }
 
 /// A server that executes the first request with this operation, if `is_executed`, and refuses its
-/// next transmission with status::DELAY, since the first one was lost, if `is_lost`.
+/// next transmission with DELAY, since the first one was lost, if `is_lost`.
 fn delay_next(
     operation: u32,
     is_executed: bool,
