@@ -109,14 +109,7 @@ fn a_return_that_is_refused_beside_a_request_of_another_user_is_sent_with_its_ow
 #[test]
 fn an_operation_whose_result_is_malformed_is_sent_once_more() {
     for operation in [op::DELEGRETURN, op::CLOSE] {
-        let world = world();
-        let callbacks = Callbacks::default();
-        let server = ScriptedServer::over(world.way_with(&callbacks));
-        let timers = Arc::new(Timers::default());
-        let (way, background) = (Arc::<ScriptedServer>::clone(&server), Arc::<Timers>::clone(&timers));
-        let mounted = world.mount_v4_calling_on(CacheOptions::default(), way, &callbacks, background);
-        delegated_many(&world, &mounted, &["read".to_owned()]);
-        timers.pass(Duration::from_secs(1));
+        let DelegatedMount { world, server, timers, mounted } = DelegatedMount::new(&["read"]);
         let sent = Arc::<AtomicU32>::default();
         let counted = Arc::clone(&sent);
         server.script(move |asked| {

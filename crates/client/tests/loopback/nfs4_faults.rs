@@ -490,6 +490,32 @@ fn a_session_without_room_for_a_request_is_refused_by_name() {
     }
 }
 
+// SEMANTICS: sessions-19.
+#[test]
+fn an_open_that_is_refused_with_and_without_a_wish_does_not_end_the_wishes() {
+    const WANTS: u32 = 0xff00;
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    maker.put(&root(), maker.client.root(), "file", 0o644, &[b'x'; 300_000]);
+    let mounted = mounted(&world, &server);
+    let (is_refused, wishes) = (times(2), Arc::new(Mutex::new(Vec::new())));
+    let noted = Arc::clone(&wishes);
+    server.script(move |asked| {
+        let open = asked.words.windows(3).find(|words| words[..2] == [op::OPEN, 0])?;
+        noted.lock().push(open[2] & WANTS != 0);
+        is_refused().then(|| asked.answer(2, status::INVAL, &[op::PUTFH, 0, op::OPEN, status::INVAL]))
+    });
+    let file = mounted.lookup(&root(), mounted.client.root(), "file").unwrap();
+    // The OPEN of a file whose rights are known is sent with the first READ.
+    ops::access(&mounted.client.op(&root()), file.id, 4).unwrap();
+    let opened = ops::open(&mounted.client.op(&root()), file.id, OpenFlags::reading()).unwrap().file;
+    let read = || ops::read(&mounted.client.op(&root()), &opened, 0, 9).map(|bytes| bytes.to_vec());
+    assert_eq!(read(), Err(Errno::INVAL));
+    assert_eq!(read(), Ok(b"xxxxxxxxx".to_vec()));
+    assert_eq!(*wishes.lock(), [true, false, true]);
+}
+
 // SEMANTICS: sessions-6.
 #[test]
 fn many_long_names_are_sent_in_requests_that_the_session_allows() {

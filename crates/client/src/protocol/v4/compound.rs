@@ -39,7 +39,7 @@ use super::{
     piggybacked::{ClosedOpens, PiggybackedKind, PiggybackedOperation},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{CompoundSink, fault, outcome},
-    server_traits::{DelegationWish, ServerFeature},
+    server_traits::{ServerFeature, UsedFeatures},
     session::{
         CompoundPurpose, Execution, RecoveryStep, SessionGeneration, SlotGuard, SlotOrRecovery, answers,
     },
@@ -132,6 +132,7 @@ struct UsedOpen<'a> {
 struct DelayedOpen {
     credential: Arc<RpcCredential>,
     wants_delegation: bool,
+    features: UsedFeatures,
 }
 
 /// The operations of a [`CompoundPrefix`].
@@ -167,9 +168,8 @@ struct CompoundCall<'a> {
     prefix: &'a CompoundPrefix<'a>,
     append: Append<'a>,
     data: &'a [u8],
-    /// The client, and what an OPEN says about delegations.
+    /// The client, for an OPEN.
     client: Clientid,
-    wish: DelegationWish,
 }
 
 impl CallArguments for CompoundCall<'_> {
@@ -195,11 +195,11 @@ impl CallArguments for CompoundCall<'_> {
         }
         if let Some(open) = &self.prefix.open {
             operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
-            if open.delayed.is_some() {
+            if let Some(delayed) = &open.delayed {
                 let name = owner_name(open.key.owner);
                 let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
                 let arguments = open_arguments(self.client, &name, ShareAccess::Read, how, claim);
-                operations.push(&self.wish.added_to(arguments));
+                operations.push(&delayed.features.wishing(arguments, delayed.wants_delegation));
             }
         }
         (self.append)(&mut operations, self.prefix.stateid());
@@ -540,18 +540,19 @@ impl NfsV4 {
         };
         let usable =
             |key, access| stateid.map_or_else(|| self.opens.usable(key, access), UsableOpen::Stateid);
+        let features = self.server.used();
         let open = match request.open.map(|(key, access)| (key, usable(key, access))) {
             None => None,
             Some((key, UsableOpen::None)) => {
                 Some(UsedOpen { key, stateid: Stateid::ANONYMOUS, delayed: None })
             }
             Some((key, UsableOpen::Stateid(stateid))) => Some(UsedOpen { key, stateid, delayed: None }),
-            Some((key, UsableOpen::Delayed(_))) if !self.server.has(ServerFeature::OpenByHandle) => {
+            Some((key, UsableOpen::Delayed(_))) if !features.has(ServerFeature::OpenByHandle) => {
                 Some(UsedOpen { key, stateid: Stateid::ANONYMOUS, delayed: None })
             }
             Some((key, UsableOpen::Delayed(credential))) => {
                 let wants_delegation = self.wants_delegation(&key.file, ShareAccess::Read);
-                let delayed = Some(DelayedOpen { credential, wants_delegation });
+                let delayed = Some(DelayedOpen { credential, wants_delegation, features });
                 Some(UsedOpen { key, stateid: Stateid::CURRENT, delayed })
             }
             Some((_, UsableOpen::Lost)) => {
@@ -820,8 +821,8 @@ impl NfsV4 {
             PrefixOutcome::Refused(status) => Some(status),
         };
         if let Some(status) = refused
-            && layout.has_open
-            && self.server.refused_open(fault(status))
+            && let Some(delayed) = prefix.open.as_ref().and_then(|open| open.delayed.as_ref())
+            && self.server.refused_open(fault(status), delayed.features)
         {
             return Ok(Attempt::Again);
         }
@@ -876,11 +877,11 @@ impl NfsV4 {
         if let Err(status) = self.decoded(outcome(results.next::<()>(Nfs4Operation::Putfh)))? {
             return Ok(PrefixOutcome::Refused(status));
         }
-        if open.delayed.is_some() {
+        if let Some(delayed) = &open.delayed {
             let opened = outcome(results.next::<OpenOk4<'_>>(Nfs4Operation::Open));
             match self.decoded(opened)? {
                 Ok(ok) => {
-                    self.server.accepted_open();
+                    self.server.accepted_open(delayed.features);
                     self.opened_within(open, GrantedOpen::from(&ok), generation);
                 }
                 Err(status) => return Ok(PrefixOutcome::Refused(status)),
@@ -1014,10 +1015,7 @@ impl NfsV4 {
         data: &'a [u8],
     ) -> CompoundCall<'a> {
         let client = self.session.lock().client;
-        let delayed = prefix.open.as_ref().and_then(|open| open.delayed.as_ref());
-        // Every transmission has the same bytes, whatever the server refuses meanwhile.
-        let wish = self.server.wish(delayed.is_some_and(|delayed| delayed.wants_delegation));
-        CompoundCall { minor_version: self.minor_version, sequence, prefix, append, data, client, wish }
+        CompoundCall { minor_version: self.minor_version, sequence, prefix, append, data, client }
     }
 
     fn call_once(

@@ -23,6 +23,7 @@ use super::{
     put_fh,
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{created, done},
+    server_traits::UsedFeatures,
 };
 use crate::protocol::{
     Answer, CreateRequest, CreatedObject, FileOperations, LookupReply, OpenOwner, RpcCaller, ShareAccess,
@@ -36,6 +37,7 @@ impl NfsV4 {
         directory: &FileHandle,
         name: Component<'_>,
         new: &CreateRequest<'_>,
+        used: UsedFeatures,
     ) -> Answer<CreatedObject, Wcc> {
         let nobody = Arc::new(caller.credential.clone());
         let owner = OpenOwner { number: u32::MAX, credential: &nobody };
@@ -57,7 +59,7 @@ impl NfsV4 {
         let (client, is_exclusive) = (self.session.lock().client, new.is_exclusive);
         let arguments =
             open_arguments(client, &owner_name, access, OpenHow::Create(how), OpenClaim::Null(name));
-        let arguments = self.server.wishing(arguments, false);
+        let arguments = used.wishing(arguments, false);
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);
             operations.bare(Nfs4Operation::Savefh);

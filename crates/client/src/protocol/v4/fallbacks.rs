@@ -24,9 +24,9 @@ impl NfsV4 {
             Fault::Inval | Fault::Notsupp => used,
             _ => &[],
         };
-        let made = self.server.as_accepted(suspects, || {
-            let is_exclusive = new.is_exclusive && self.server.has(ServerFeature::ExclusiveCreation);
-            self.create_file(caller, directory, name, &CreateRequest { is_exclusive, ..*new })
+        let made = self.server.as_accepted(suspects, |features| {
+            let is_exclusive = new.is_exclusive && features.has(ServerFeature::ExclusiveCreation);
+            self.create_file(caller, directory, name, &CreateRequest { is_exclusive, ..*new }, features)
         })?;
         if made.outcome.is_ok() {
             self.server.accepted(used);
@@ -44,8 +44,8 @@ impl NfsV4 {
     ) -> Answer<(), Wcc> {
         let used: &[ServerFeature] = &[ServerFeature::TypeComparison];
         let suspects = |fault| if fault == Fault::Notsupp { used } else { &[] };
-        let removed = self.server.as_accepted(suspects, || {
-            if self.server.has(ServerFeature::TypeComparison) {
+        let removed = self.server.as_accepted(suspects, |features| {
+            if features.has(ServerFeature::TypeComparison) {
                 self.remove_compared(caller, directory, name, Some(is_directory))
             } else {
                 self.remove_looked_up(caller, directory, name, is_directory)

@@ -48,13 +48,13 @@ impl NfsV4 {
             let session = self.session.lock();
             (session.client, session.operations_max >= OWN_OPERATIONS_MAX)
         };
-        let owner = with_open
-            .and_then(|asked| asked.open)
-            .filter(|_| room && self.server.has(ServerFeature::OpenByHandle));
+        let used = self.server.used();
+        let owner =
+            with_open.and_then(|asked| asked.open).filter(|_| room && used.has(ServerFeature::OpenByHandle));
         let owner_name = owner.map(|owner| owner_name(owner.number));
         let open = owner_name.as_ref().map(|owner| {
             let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
-            self.server.wishing(open_arguments(client, owner, ShareAccess::Read, how, claim), true)
+            used.wishing(open_arguments(client, owner, ShareAccess::Read, how, claim), true)
         });
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);

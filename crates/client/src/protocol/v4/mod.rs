@@ -762,9 +762,9 @@ impl OpenOperations for NfsV4 {
         access: ShareAccess,
         wanted: OpenExtras<'_>,
     ) -> Answer<OpenReply, Option<Attributes>> {
-        self.server.as_accepted(suspects_of_open, || {
-            if self.server.has(ServerFeature::OpenByHandle) {
-                return self.open_by_handle(caller, file, owner, access, wanted);
+        self.server.as_accepted(suspects_of_open, |used| {
+            if used.has(ServerFeature::OpenByHandle) {
+                return self.open_by_handle(caller, file, owner, access, wanted, used);
             }
             let answer = self.access(caller, file, wanted.rights)?;
             let outcome = answer.outcome.map(OpenReply::from);

@@ -17,6 +17,7 @@ use super::{
     put_fh, question, read_results,
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{CompoundResultReader, done, optional},
+    server_traits::UsedFeatures,
 };
 use crate::protocol::{
     Answer, FileOperations, LookupOpenReply, LookupReply, NfsReply, OpenExtras, OpenOwner, OpenReply,
@@ -35,6 +36,7 @@ impl NfsV4 {
         owner: OpenOwner<'_>,
         access: ShareAccess,
         wanted: OpenExtras<'_>,
+        used: UsedFeatures,
     ) -> Answer<OpenReply, Option<Attributes>> {
         let OpenExtras { rights, read, siblings } = wanted;
         let name = owner_name(owner.number);
@@ -43,7 +45,7 @@ impl NfsV4 {
         let room = if wants_delegation { room } else { 0 };
         let siblings = siblings.get(..room).unwrap_or(siblings);
         let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
-        let arguments = self.server.wishing(arguments, wants_delegation);
+        let arguments = used.wishing(arguments, wants_delegation);
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, file);
             push_open(operations, &arguments, rights);
@@ -78,7 +80,7 @@ impl NfsV4 {
             let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
             let sent =
                 SentOpen { access, wants_delegation, generation: results.generation, is_reopening: false };
-            self.server.accepted_open();
+            self.server.accepted_open(used);
             let delegation = self.opened(file, owner, sent, GrantedOpen::from(&ok));
             let granted = results.rights(rights)?;
             has_rights = granted.is_some();

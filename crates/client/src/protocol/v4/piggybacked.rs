@@ -53,7 +53,7 @@ pub(super) struct PiggybackedOperation {
     pub(super) stateid: Stateid,
     pub(super) kind: PiggybackedKind,
     pub(super) credential: Arc<RpcCredential>,
-    /// Whether an earlier copy has failed. A delegation is then returned with its own credential only.
+    /// An earlier copy has failed. A delegation is then returned with its own credential only.
     pub(super) has_failed: bool,
     pub(super) postponement: Postponement,
 }

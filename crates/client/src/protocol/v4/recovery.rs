@@ -34,7 +34,7 @@ use super::{
     open::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
     question,
     results::{CompoundResultReader, fault, is_revoked, optional, outcome},
-    server_traits::{ServerFeature, ServerIdentity},
+    server_traits::{ServerFeature, ServerIdentity, UsedFeatures},
     session::{FreeOrder, MESSAGE_MIN, RecoveryStep, SLOTS_MAX, SessionGeneration},
 };
 use crate::protocol::{
@@ -423,12 +423,13 @@ impl NfsV4 {
         &self,
         open: &OpenToRestore,
         access: ShareAccess,
+        used: UsedFeatures,
         interrupt: &Interrupt,
     ) -> Result<Result<(), NfsStat4>, CallError> {
         let name = owner_name(open.key.owner);
         let client = self.session.lock().client;
         let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
-        let arguments = self.server.wishing(arguments, false);
+        let arguments = used.wishing(arguments, false);
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
             operations.push(&arguments);
@@ -458,7 +459,7 @@ impl NfsV4 {
         let key = OpenKey { file: file.clone(), owner: owner.number };
         let credential = Arc::clone(owner.credential);
         let open = OpenToRestore { key, credential, accesses: Vec::new() };
-        let _ = self.send_open_again(&open, access, interrupt)?;
+        let _ = self.send_open_again(&open, access, self.server.used(), interrupt)?;
         self.opens.narrow(&open.key);
         self.close_soon();
         Ok(())
@@ -625,10 +626,11 @@ impl NfsV4 {
             return Ok(());
         }
         for access in &open.accesses {
-            match self.send_open_again(&open, *access, interrupt)? {
+            let used = self.server.used();
+            match self.send_open_again(&open, *access, used, interrupt)? {
                 Ok(()) => {}
                 // The caller asks for it again, in another way.
-                Err(status) if self.server.refused_open(fault(status)) => break,
+                Err(status) if self.server.refused_open(fault(status), used) => break,
                 Err(status) => {
                     tracing::warn!(%status, "a file cannot be opened again");
                     self.opens.lose(key);

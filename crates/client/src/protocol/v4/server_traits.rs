@@ -116,16 +116,20 @@ impl ServerTraits {
         (implementation.unwrap_or_default(), refused.map(ServerFeature::name).collect())
     }
 
+    /// The features that requests use.
+    pub(super) fn used(&self) -> UsedFeatures {
+        UsedFeatures { refused: self.0.lock().refused }
+    }
+
     /// Whether this is sent to the server.
     pub(super) fn has(&self, feature: ServerFeature) -> bool {
-        self.0.lock().refused & feature.bit() == 0
+        self.used().has(feature)
     }
 
     /// The server has executed a request with these.
     pub(super) fn accepted(&self, features: &[ServerFeature]) {
         let known = &mut *self.0.lock();
-        let all = features.iter().fold(0, |all, feature| all | feature.bit());
-        known.accepted |= all & !known.refused;
+        known.accepted |= bits(features) & !known.refused;
     }
 
     /// Returns the features that the server has neither accepted nor refused.
@@ -135,17 +139,17 @@ impl ServerTraits {
         features.iter().filter(is_unknown).copied().collect()
     }
 
-    fn set_refused(&self, features: &[ServerFeature], are_refused: bool) {
+    /// The server has refused an OPEN by handle that used these features. Returns whether it is
+    /// repeated without some of them. If the status comes again without them, they are used again.
+    pub(super) fn refused_open(&self, fault: Fault, used: UsedFeatures) -> bool {
         let known = &mut *self.0.lock();
-        let all = features.iter().fold(0, |all, feature| all | feature.bit());
-        known.refused = if are_refused { known.refused | all } else { known.refused & !all };
-    }
-
-    /// The server has refused an OPEN by handle. Returns whether it is repeated.
-    pub(super) fn refused_open(&self, fault: Fault) -> bool {
-        let unknown = self.unknown(suspects_of_open(fault));
-        self.set_refused(&unknown, true);
-        !unknown.is_empty()
+        let suspects = bits(suspects_of_open(fault)) & !known.accepted;
+        if suspects & !used.refused == 0 {
+            known.refused &= !suspects;
+            return false;
+        }
+        known.refused |= suspects;
+        true
     }
 
     /// Sends a request, and repeats it without what the server may have meant by its status: one
@@ -154,54 +158,64 @@ impl ServerTraits {
     pub(super) fn as_accepted<T, A>(
         &self,
         suspects: impl Fn(Fault) -> &'static [ServerFeature],
-        send: impl Fn() -> Answer<T, A>,
+        send: impl Fn(UsedFeatures) -> Answer<T, A>,
     ) -> Answer<T, A> {
-        let mut answer = send()?;
+        let mut answer = send(self.used())?;
         'status: while let Some(fault) = answer.outcome.as_ref().err().copied() {
             let unknown = self.unknown(suspects(fault));
             let all = (unknown.len() > 1).then(|| unknown.clone());
             for suspected in unknown.iter().map(|feature| vec![*feature]).chain(all) {
-                self.set_refused(&suspected, true);
-                let other = send().inspect_err(|_| self.set_refused(&suspected, false))?;
+                let other = send(self.used().without(&suspected))?;
                 if other.outcome.as_ref().err() != Some(&fault) {
+                    self.0.lock().refused |= bits(&suspected);
                     let names: Vec<_> = suspected.iter().map(|feature| feature.name()).collect();
                     tracing::info!("the server refuses {}: it is not used", names.join(" and "));
                     answer = other;
                     continue 'status;
                 }
-                self.set_refused(&suspected, false);
             }
             break;
         }
         Ok(answer)
     }
 
-    /// An OPEN by handle was executed.
-    pub(super) fn accepted_open(&self) {
-        self.accepted(&[ServerFeature::DelegationWishes, ServerFeature::OpenByHandle]);
-    }
-
-    /// The wish of an OPEN about delegations, as the server takes it.
-    pub(super) fn wish(&self, wants_delegation: bool) -> DelegationWish {
-        let wish = if wants_delegation { ShareAccess4::WANT_READ_DELEG } else { ShareAccess4::WANT_NO_DELEG };
-        DelegationWish(if self.has(ServerFeature::DelegationWishes) { wish } else { 0 })
-    }
-
-    /// The arguments of an OPEN that perhaps asks for a read delegation, as the server takes them.
-    pub(super) fn wishing<'a>(&self, arguments: OpenArgs4<'a>, wants_delegation: bool) -> OpenArgs4<'a> {
-        self.wish(wants_delegation).added_to(arguments)
+    /// An OPEN by handle that used these features was executed.
+    pub(super) fn accepted_open(&self, used: UsedFeatures) {
+        let accepted = bits(&[ServerFeature::DelegationWishes, ServerFeature::OpenByHandle]) & !used.refused;
+        let known = &mut *self.0.lock();
+        known.accepted |= accepted;
+        // Another OPEN was refused for another reason.
+        known.refused &= !accepted;
     }
 }
 
-/// The bits of `share_access` by which an OPEN asks for a delegation, or for none.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DelegationWish(u32);
+/// The features that a request uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct UsedFeatures {
+    /// Those that it does without, by their bits.
+    refused: u8,
+}
 
-impl DelegationWish {
-    pub(super) const fn added_to(self, arguments: OpenArgs4<'_>) -> OpenArgs4<'_> {
-        let access = arguments.share_access.0 & !ShareAccess4::WANT_MASK;
-        OpenArgs4 { share_access: ShareAccess4(access | self.0), ..arguments }
+impl UsedFeatures {
+    pub(super) const fn has(self, feature: ServerFeature) -> bool {
+        self.refused & feature.bit() == 0
     }
+
+    fn without(self, features: &[ServerFeature]) -> Self {
+        Self { refused: self.refused | bits(features) }
+    }
+
+    /// The arguments of an OPEN that perhaps asks for a read delegation, as the server takes them.
+    pub(super) fn wishing<'a>(self, arguments: OpenArgs4<'a>, wants_delegation: bool) -> OpenArgs4<'a> {
+        let access = arguments.share_access.0 & !ShareAccess4::WANT_MASK;
+        let wish = if wants_delegation { ShareAccess4::WANT_READ_DELEG } else { ShareAccess4::WANT_NO_DELEG };
+        let wish = if self.has(ServerFeature::DelegationWishes) { wish } else { 0 };
+        OpenArgs4 { share_access: ShareAccess4(access | wish), ..arguments }
+    }
+}
+
+fn bits(features: &[ServerFeature]) -> u8 {
+    features.iter().fold(0, |all, feature| all | feature.bit())
 }
 
 /// The features that a server may lack if it refuses an OPEN by handle.
@@ -229,19 +243,40 @@ mod tests {
         let server = ServerTraits::default();
         let at = std::time::Instant::now();
         let refuse = |fault| {
-            server.as_accepted(suspects_of_open, || {
+            server.as_accepted(suspects_of_open, |_| {
                 Ok(NfsReply { sent_at: at, lost_at: None, outcome: Err::<(), _>(fault), attributes: () })
             })
         };
         assert_eq!(refuse(Fault::Inval).unwrap().outcome, Err(Fault::Inval));
         assert!(server.has(ServerFeature::DelegationWishes));
         let answers = std::cell::Cell::new(0);
-        let other = server.as_accepted(suspects_of_open, || {
+        let other = server.as_accepted(suspects_of_open, |used| {
             let fault = if answers.replace(1) == 0 { Fault::Inval } else { Fault::Acces };
+            assert_eq!(used.has(ServerFeature::DelegationWishes), fault == Fault::Inval);
+            assert!(server.has(ServerFeature::DelegationWishes), "it is not certain yet");
             Ok(NfsReply { sent_at: at, lost_at: None, outcome: Err::<(), _>(fault), attributes: () })
         });
         assert_eq!(other.unwrap().outcome, Err(Fault::Acces));
         assert!(!server.has(ServerFeature::DelegationWishes), "without it there is another status");
+    }
+
+    #[test]
+    fn a_refused_open_is_repeated_once_and_its_features_are_used_again_if_that_changes_nothing() {
+        let server = ServerTraits::default();
+        for _ in 0..2 {
+            let with = server.used();
+            assert!(server.refused_open(Fault::Inval, with));
+            assert!(server.refused_open(Fault::Inval, with), "so is one that was sent before");
+            let without = server.used();
+            assert!(!without.has(ServerFeature::DelegationWishes));
+            assert!(!server.refused_open(Fault::Inval, without), "the status has come again");
+            assert!(server.has(ServerFeature::DelegationWishes));
+        }
+        let with = server.used();
+        assert!(server.refused_open(Fault::Inval, with));
+        server.accepted_open(with);
+        assert!(server.has(ServerFeature::DelegationWishes), "an OPEN with it was executed");
+        assert!(!server.refused_open(Fault::Inval, with));
     }
 
     // SEMANTICS: sessions-19.
@@ -249,20 +284,17 @@ mod tests {
     fn what_a_server_refuses_is_remembered_for_its_implementation() {
         let server = ServerTraits::default();
         assert!(server.exchanged(identity("one 1", b"a")), "nothing is to be reclaimed");
-        assert!(server.refused_open(Fault::Inval) && !server.refused_open(Fault::Inval));
+        assert!(server.refused_open(Fault::Inval, server.used()));
         assert!(!server.has(ServerFeature::DelegationWishes) && server.has(ServerFeature::OpenByHandle));
-        server.accepted_open();
-        assert!(
-            !server.refused_open(Fault::Inval) && !server.refused_open(Fault::Notsupp),
-            "it was accepted"
-        );
-        assert!(!server.refused_open(Fault::Acces));
+        server.accepted_open(server.used());
+        assert!(!server.refused_open(Fault::Notsupp, server.used()), "it was accepted");
+        assert!(!server.refused_open(Fault::Acces, server.used()));
         assert_eq!(server.report(), ("one 1".to_owned(), vec!["OPEN4_SHARE_ACCESS_WANT bits"]));
         assert!(server.exchanged(identity("one 1", b"a")));
         assert!(!server.has(ServerFeature::DelegationWishes));
         assert!(!server.exchanged(identity("one 2", b"b")), "of another scope");
         assert!(server.has(ServerFeature::DelegationWishes), "the next version may have it");
-        assert!(server.refused_open(Fault::Inval));
+        assert!(server.refused_open(Fault::Inval, server.used()));
         let date = NfsTime4 { seconds: 1, nanoseconds: 0 };
         let rebuilt = ServerIdentity { build: (Vec::new(), Some(date)), ..identity("one 2", b"b") };
         assert!(server.exchanged(rebuilt));
