@@ -438,8 +438,8 @@ fn build_with_delegations_asks_about_each_file_once() {
         list(&sent),
         [
             ("GETATTR", 125),
-            ("LOOKUP", 15),
-            ("OPEN", 410),
+            ("LOOKUP", 11),
+            ("OPEN", 408),
             ("READ", 5),
             ("READDIR", 58),
             ("EXCHANGE_ID", 1),
@@ -459,8 +459,8 @@ fn build_with_delegations_noaccesscheck_and_sloppycto_asks_about_each_file_once(
         list(&sent),
         [
             ("GETATTR", 125),
-            ("LOOKUP", 15),
-            ("OPEN", 405),
+            ("LOOKUP", 11),
+            ("OPEN", 406),
             ("READ", 5),
             ("READDIR", 58),
             ("EXCHANGE_ID", 1),

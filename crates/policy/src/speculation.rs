@@ -7,9 +7,9 @@ pub struct SpeculationBenefits {
     pub open_reads: SpeculationBenefit,
     /// READ of a file with the LOOKUP of its name.
     pub lookup_reads: SpeculationBenefit,
-    /// OPEN of a file with the LOOKUP of its name. Decided after 8 results, because each unused
+    /// OPEN of a file with the LOOKUP of its name. Decided after 4 results, because each unused
     /// OPEN delays a program that only looks names up.
-    pub lookup_opens: SpeculationBenefit<8>,
+    pub lookup_opens: SpeculationBenefit<4>,
     /// OPEN of files with the OPEN of a file that is listed beside them.
     pub sibling_opens: SpeculationBenefit,
     /// READDIR of a directory with its opendir.
