@@ -7,8 +7,8 @@ use curt_proto::nfs4::{Attribute, HandlesNeeded, Nfs4Operation, Position};
 const HEAD: &str = "# NFSv4
 
 This page is generated from the tables of operations and attributes that the server works by; a test keeps both equal. Minor versions 1 and 2
-are served. An operation that a minor version does not have is answered with `NFS4ERR_OP_ILLEGAL`, one that it has and the server has not
-with `NFS4ERR_NOTSUPP`. [Conformance](nfs4-conformance.md) shows what the server answers.
+are served. An operation that the server does not have, and those of NFSv4.0 alone, are answered with `NFS4ERR_NOTSUPP`; one of a later minor
+version than the request's, and an unknown number, with `NFS4ERR_OP_ILLEGAL`. [Conformance](nfs4-conformance.md) shows what the server answers.
 
 ";
 

@@ -532,7 +532,7 @@ fn nothing_is_served_by_a_delegation_after_the_lease() {
 
 // SEMANTICS: sessions-16.
 #[test]
-fn after_a_restart_of_the_server_delegations_are_lost_and_files_stay_open() {
+fn delegations_that_cannot_be_reclaimed_after_a_restart_are_lost_and_files_stay_open() {
     let world = world();
     let server = ScriptedServer::calling_back(&world);
     let mounted = nfs4_faults::mounted(&world, &server);

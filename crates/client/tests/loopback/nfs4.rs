@@ -551,7 +551,7 @@ fn reads_with_opens_end_if_nobody_uses_the_data() {
 
 // SEMANTICS: sessions-1.
 #[test]
-fn opens_are_shared_upgraded_and_kept_for_a_second() {
+fn opens_are_shared_and_upgraded() {
     let world = World::new();
     let mounted = mounted(&world);
     let top = mounted.client.root();

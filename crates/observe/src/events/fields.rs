@@ -13,7 +13,7 @@ named_enum! {
         Bytes "bytes" "Eight bits each.";
         Nanoseconds "nanoseconds" "Billionths of a second.";
         Errno "errno" "0, or a negative errno.";
-        Status "status" "A status of NFSv3 (RFC 1813, 2.6); 0 is NFS3_OK.";
+        Status "status" "A status of NFSv3 (RFC 1813, 2.6) or NFSv4 (RFC 8881, 15.1); 0 is success.";
         FileType "file_type" "The type of a file as the upper bits of its mode say it, and readdir(3): 4 a directory, 8 a regular file.";
         Text "text" "Bytes of a name or word, at most 255 of them.";
     }
@@ -186,7 +186,7 @@ fields! {
     permitted NumberValue Hex "granted permissions";
     pid NumberValue Number "the requesting thread, in the daemon's pid namespace; 0 if it is not visible there";
     plus NumberValue Number "1 for names with attributes, else 0";
-    procedure TextValue Text "the name of an NFSv3 procedure (RFC 1813), or the number of another program's";
+    procedure TextValue Text "the name of an NFSv3 procedure or an NFSv4 operation; of another program the numbers of program and procedure";
     range_end NumberValue Number "number in the listing of the first name after the range";
     range_start NumberValue Number "number in the listing of the range's first name, counted from 0";
     reason TextValue Text "why";
@@ -197,7 +197,7 @@ fields! {
     server TextValue Text "the server's address or name";
     size NumberValue Bytes "the file's size";
     stable NumberValue Number "stability: 0 unstable, 1 data, 2 data and attributes (RFC 1813, 3.3.7)";
-    status NumberValue Status "the status of the reply";
+    status NumberValue Status "the status of the reply; a name is that of NFSv3, where it has this number";
     target TextValue Text "a symbolic link's target";
     object_type "type" NumberValue FileType "the type: a directory, a regular file and so on";
     uid NumberValue Number "the requesting user";

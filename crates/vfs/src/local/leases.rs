@@ -431,6 +431,7 @@ mod tests {
         }
     }
 
+    // SEMANTICS: stateful-11.
     #[test]
     fn a_lease_is_broken_when_the_names_or_attributes_of_its_file_change() {
         type Change = fn(&std::path::Path);

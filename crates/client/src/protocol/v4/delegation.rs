@@ -924,6 +924,7 @@ mod tests {
         assert_eq!(*rig.events.granted.lock(), 0);
     }
 
+    // SEMANTICS: sessions-16.
     #[test]
     fn the_least_recently_used_is_returned_at_the_limit_and_beyond_what_the_server_lets_keep() {
         let rig = Rig::new();

@@ -121,6 +121,7 @@ impl Rig {
     }
 }
 
+// SEMANTICS: sessions-1.
 #[test]
 fn an_open_is_closed_after_its_last_user_and_used_again_before() {
     let rig = Rig::new();

@@ -57,7 +57,7 @@ fn unit(kind: FieldKind) -> &'static str {
         FieldKind::Bytes => "bytes",
         FieldKind::Nanoseconds => "nanoseconds",
         FieldKind::Errno => "0 or a negative errno",
-        FieldKind::Status => "NFSv3 status",
+        FieldKind::Status => "NFSv3 or NFSv4 status",
         FieldKind::FileType => "file type, as in the upper bits of a mode",
         FieldKind::Text => "text, at most 255 bytes",
     }
@@ -91,11 +91,11 @@ spans are properly nested.
 const WITHOUT_COUNTERPART: &[(&str, &str)] = &[
     (
         "`nfs4:*`: `nfs4_open_*`, `nfs4_close`, `nfs4_delegreturn`, `nfs4_cb_recall`, `nfs4_cb_notify_lock`, `nfs4_state_mgr`, `nfs4_sequence`, `nfs4_readdir` and the others",
-        "Curt speaks NFSv3, which has no opens, delegations, callbacks, sessions or server state. For `nfs4_readdir` see `nfs_readdir_cache_fill`",
+        "a compound is `rpc_call` and `rpc_reply`; delegations are `nfs_delegation`; opens, sessions and recovery have no events, only the counters of `curt stat`. For `nfs4_readdir` see `nfs_readdir_cache_fill`",
     ),
     (
         "`nfs4_get_lock`, `nfs4_set_lock`, `nfs4_unlock`, `nlmclnt_*`",
-        "requests for locks are `rpc_call` with the procedure's name; counters of locks are in `curt stat`",
+        "`nfs_lock_state`, `nfs_lock_done`, `nfs_unlock_done` and `nfs_lock_lost`; the requests are `rpc_call`, those of NLM with the numbers of program and procedure",
     ),
     ("`nfs_set_inode_stale`", "covered by `nfs_set_cache_invalid` with a stale handle as its reason"),
     (

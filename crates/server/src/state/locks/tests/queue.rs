@@ -471,6 +471,7 @@ fn a_range_is_reserved_once_the_notified_client_has_answered() {
     }
 }
 
+// SEMANTICS: stateful-10.
 #[test]
 fn nothing_is_reserved_before_the_notified_client_answers() {
     let mut fixture = Fixture::new();
@@ -506,6 +507,7 @@ fn nothing_is_reserved_before_the_notified_client_answers() {
     fixture.assert_empty();
 }
 
+// SEMANTICS: stateful-10.
 #[test]
 fn a_client_that_locks_again_before_another_is_notified_waits_for_its_turn() {
     let mut fixture = Fixture::new();
