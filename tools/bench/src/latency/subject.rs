@@ -341,7 +341,13 @@ impl LatencyExport {
         let file = self.make_file(directory, name)?;
         for number in 0..FILE_BLOCKS {
             let (offset, data) = ((number * BLOCK_BYTES) as u64, block(number, 0, BLOCK_BYTES));
-            let write = WriteRequest { offset, stability: Stability::Unstable, bytes: &data, set: None };
+            let write = WriteRequest {
+                offset,
+                stability: Stability::Unstable,
+                bytes: &data,
+                set: None,
+                is_lost: &|| false,
+            };
             let written = self.nfs.write(self.caller(), &file, write);
             let count = done(written)?.count;
             ensure!(usize::try_from(count)? == BLOCK_BYTES, "{count} bytes written");
