@@ -126,20 +126,20 @@ struct Client {
     delegations: HashMap<usize, HeldDelegation>,
     /// The client may have lost its session for another reason than its lease.
     may_be_gone: bool,
-    /// The client has opened something, or was denied that, and has not lost its state since, as
-    /// far as the model knows: the server records a client before its first open.
-    had_state: bool,
-    /// The client had state when the server restarted.
+    /// The client has completed its reclaims, has opened something, or was denied that, and has not
+    /// lost its state since, as far as the model knows: the server has recorded it.
+    is_recorded: bool,
+    /// The client was recorded when the server restarted.
     may_reclaim: bool,
     has_completed: bool,
-    /// The client has had a delegation.
-    was_delegated: bool,
+    /// The client is recorded as one that may have delegations.
+    may_be_delegated: bool,
 }
 
 impl Client {
     /// An OPEN was granted: a new open, or more access of one.
     fn opened(&mut self, open: HeldOpen) {
-        self.had_state = true;
+        self.is_recorded = true;
         let is_own = |known: &&mut HeldOpen| known.owner == open.owner && known.file == open.file;
         if let Some(own) = self.opens.iter_mut().find(is_own) {
             assert_eq!(own.stateid.other, open.stateid.other, "an owner has one stateid for a file");
@@ -159,7 +159,7 @@ impl Client {
         self.opens.clear();
         self.locks.clear();
         self.delegations.clear();
-        self.had_state = false;
+        self.is_recorded = false;
     }
 }
 
@@ -329,7 +329,7 @@ impl States {
             let file: GetfhOk4<'_> = results.next(Nfs4Operation::Getfh).expect("a file");
             self.handles.push(file.object.bytes().to_vec());
         }
-        self.clients[0].had_state = true;
+        self.clients[0].is_recorded = true;
     }
 
     fn service(&self) -> &NfsService {
@@ -382,7 +382,7 @@ impl States {
         }
         self.service = Some(start(&self.directory, &self.vfs, &self.time, self.delegates));
         for client in &mut self.clients {
-            client.may_reclaim = client.had_state || was_in_grace && client.may_reclaim;
+            client.may_reclaim = client.is_recorded || was_in_grace && client.may_reclaim;
             client.may_reclaim &= self.planted != Planted::RestartsForget;
             client.may_be_gone = true;
             client.lose();
@@ -521,6 +521,9 @@ impl States {
             status => panic!("RECLAIM_COMPLETE: {status}"),
         }
         known.has_completed = true;
+        if status == NfsStat4::Ok {
+            (known.is_recorded, known.may_be_delegated) = (true, known.may_be_delegated || self.delegates);
+        }
     }
 
     fn repeat(&mut self, client: usize) {
@@ -564,12 +567,12 @@ impl States {
             NfsStat4::ShareDenied | NfsStat4::ReclaimConflict => {
                 let in_the_way = self.opens_in_the_way(file, Mode { access, deny });
                 assert!(!in_the_way.is_empty(), "an open is denied for no reason");
-                self.clients[client].had_state |= !is_reclaim;
+                self.clients[client].is_recorded |= !is_reclaim;
                 return;
             }
             NfsStat4::Delay => {
                 self.delayed(client, file);
-                self.clients[client].had_state |= !is_reclaim;
+                self.clients[client].is_recorded |= !is_reclaim;
                 return;
             }
             NfsStat4::Badsession => return,
@@ -625,7 +628,7 @@ impl States {
             assert!(!(is_here && writes), "a delegation of a file that is open for writing");
         }
         let new = HeldDelegation { stateid, recalled: None };
-        self.clients[client].was_delegated = true;
+        self.clients[client].may_be_delegated = true;
         let old = self.clients[client].delegations.insert(file, new);
         assert!(old.is_none_or(|old| old.is_overdue(self.now)), "a second delegation of a file");
     }
@@ -646,7 +649,7 @@ impl States {
     /// A change of a file was delayed: delegations of others are recalled, or may not be reclaimed
     /// yet.
     fn delayed(&mut self, client: usize, file: usize) {
-        if self.service().is_in_grace() && self.clients.iter().any(|client| client.was_delegated) {
+        if self.service().is_in_grace() && self.clients.iter().any(|client| client.may_be_delegated) {
             return;
         }
         let mut is_justified = false;
