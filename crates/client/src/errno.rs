@@ -67,6 +67,7 @@ pub fn of_data(error: DataError) -> Errno {
         DataError::Status(status) => of_fault(status),
         DataError::Call(error) => of_call(error),
         DataError::TooLarge => Errno::FBIG,
+        DataError::LostLock => Errno::IO,
     }
 }
 

@@ -21,11 +21,9 @@ pub enum DataError {
     /// The offset and length exceed the maximum file size.
     #[error("beyond the maximum file size")]
     TooLarge,
-}
-
-impl DataError {
-    /// Written bytes were not sent because their lock was lost.
-    pub(super) const LOST_LOCK: Self = Self::Status(Fault::Io);
+    /// Written bytes were not sent, because the lock under which they were written was lost.
+    #[error("the lock was lost")]
+    LostLock,
 }
 
 /// The failures of one file's writes.

@@ -316,7 +316,7 @@ impl FileData {
         let lost = held - state.segments.unwritten();
         if lost > 0 {
             state.invalidate_fetches(&range);
-            state.errors.record(DataError::LOST_LOCK);
+            state.errors.record(DataError::LostLock);
         }
         report();
         drop(state);

@@ -270,7 +270,8 @@ impl Drop for ResizeInFlight {
     fn drop(&mut self) {
         let mut state = self.owner.data().core.lock();
         state.resizing = None;
-        let waits = state.segments.dirty_count() > 0;
+        // A worker also settles a flush whose bytes were dropped meanwhile.
+        let waits = state.segments.dirty_count() > 0 || state.durable_through < state.targets.commit_through;
         drop(state);
         self.owner.data().core.notify_all();
         if waits {

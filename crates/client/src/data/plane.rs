@@ -87,7 +87,7 @@ impl OpenData {
     /// The loss of a lock was reported to this open file. That of the bytes that were written under
     /// it is not reported again.
     pub(crate) fn note_loss_reported(&self, file: &FileData) {
-        file.core.lock().errors.report_only(DataError::LOST_LOCK, &self.cursor);
+        file.core.lock().errors.report_only(DataError::LostLock, &self.cursor);
     }
 }
 

@@ -180,6 +180,10 @@ impl DataPlane {
         let began = self.protocol.rpc().now();
         let set = mode.setattr.as_ref().map(|setattr| &setattr.set);
         let is_lost = || owner.data().core.lock().is_lost(flight);
+        if is_lost() {
+            owner.absorb_write(&Wcc::default(), began);
+            return Err(DataError::LostLock);
+        }
         let write = WriteRequest { offset, stability: mode.stability, bytes, set, is_lost: &is_lost };
         let answer = match self.protocol.write(caller, owner.handle(), write) {
             Ok(answer) => answer,

@@ -29,7 +29,7 @@ pub fn write(op: &Op<'_>, file: &OpenFile, offset: u64, bytes: &[u8]) -> Result<
     let size = || size_now(op, &file.inode);
     let interrupt = op.interrupt();
     let taken = op.sb.core.data.write(&file.owner, &file.data, WritePosition::End(&size), bytes, interrupt);
-    let taken = taken.map_err(|error| file.inode.note_data_error(error))?;
+    let taken = taken.map_err(|error| file.locks.note_failure(file.inode.note_data_error(error)))?;
     if taken.offset != offset
         && let Some(observer) = &op.sb.core.observer
     {
@@ -50,7 +50,8 @@ pub fn write_at(op: &Op<'_>, file: &OpenFile, offset: u64, bytes: &[u8]) -> Resu
     }
     let position = WritePosition::At(offset);
     let taken = op.sb.core.data.write(&file.owner, &file.data, position, bytes, op.interrupt());
-    taken.map(|taken| taken.count).map_err(|error| file.inode.note_data_error(error))
+    let taken = taken.map_err(|error| file.locks.note_failure(file.inode.note_data_error(error)))?;
+    Ok(taken.count)
 }
 
 /// The file's size by a GETATTR sent now.

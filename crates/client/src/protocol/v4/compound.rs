@@ -973,6 +973,14 @@ impl NfsV4 {
                 self.session.require_recovery(RecoveryStep::Client, generation);
                 Ok(again)
             }
+            // The connection could not be bound: that may need time.
+            NfsStat4::ConnNotBoundToSession => {
+                match lost {
+                    None => slot.refused(),
+                    Some(_) => drop(slot),
+                }
+                Ok(again)
+            }
             status => {
                 // An earlier copy may still be executed: then the slot stays in doubt.
                 match lost {

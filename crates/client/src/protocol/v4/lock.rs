@@ -104,7 +104,7 @@ impl LockOperations for NfsV4 {
             // Recovery has reclaimed all.
             return Ok(LockReply::Refused(LockError::NoLocks));
         }
-        let (mut state, _used, is_new) = self.locks.begin(file, open.open, lock.owner);
+        let (mut state, _used, is_new) = self.locks.begin(file, open.open, lock.owner, lock.range);
         self.opens.begin_lock(&state.open, is_new);
         let waits = mode == LockMode::Block;
         let kind = wire_type(lock.lock_type, waits);

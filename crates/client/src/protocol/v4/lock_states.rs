@@ -287,6 +287,7 @@ impl LockStateTable {
         file: &'a FileHandle,
         open: &OpenContext,
         owner: WireOwner,
+        range: ByteRange,
     ) -> (LockStateRef, LockUse<'a>, bool) {
         let states = &mut *self.states.lock();
         let epoch = states.epoch;
@@ -316,6 +317,8 @@ impl LockStateTable {
         let state = &mut of_file[index];
         state.user = Some(owner);
         state.calls += 1;
+        // The reply to this request decides whether the range is waited for.
+        state.set_awaited(range, false);
         let state_ref = state.state_ref(file, epoch);
         let used = LockUse { table: self, file, name: state.name };
         (state_ref, used, is_new)

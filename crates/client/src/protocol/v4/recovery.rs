@@ -303,7 +303,7 @@ impl NfsV4 {
             callback_security: VarArray::new(vec![CallbackSecParms4::Sys(sys), CallbackSecParms4::None])
                 .unwrap_or_default(),
         };
-        let _creating = self.callbacks.begin_creating();
+        let creating = self.callbacks.begin_creating();
         let answer =
             self.send_alone::<CreateSessionOk4>(caller, Nfs4Operation::CreateSession, &|operations, _| {
                 operations.push(&arguments);
@@ -314,10 +314,12 @@ impl NfsV4 {
                     || ok.fore.request_max.min(ok.fore.response_max) < MESSAGE_MIN
                 {
                     self.session.lock().rejected();
+                    drop(creating);
                     self.destroy_session(caller, ok.session)?;
                     return Err(RecoveryError::TooSmall);
                 }
                 self.callbacks.serve(ok.session, self.minor_version);
+                drop(creating);
                 let replacements = self.rpc.transport().replacements();
                 let replaced = {
                     let mut session = self.session.lock();

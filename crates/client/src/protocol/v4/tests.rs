@@ -913,7 +913,7 @@ impl LockRig {
 
     /// The state of a LOCK, which is in progress until the second value is dropped.
     fn lock(&self, owner: u32) -> (LockStateRef, LockUse<'_>) {
-        let (state, used, _) = self.table.begin(&self.file, &self.open, WireOwner(owner));
+        let (state, used, _) = self.table.begin(&self.file, &self.open, WireOwner(owner), ByteRange::WHOLE);
         (state, used)
     }
 
@@ -939,6 +939,17 @@ fn stateid(other: u8) -> Stateid {
 }
 
 // SEMANTICS: sessions-3, sessions-6.
+#[test]
+fn a_wait_ends_with_the_repetition_of_its_request_whatever_that_brings() {
+    let rig = LockRig::new();
+    let (state, used) = rig.lock(1);
+    rig.table.denied(&state, ByteRange::WHOLE, true);
+    drop(used);
+    drop(rig.lock(1));
+    let (next, _used) = rig.lock(2);
+    assert_eq!(next.name, state.name, "nobody uses the state any more");
+}
+
 #[test]
 fn a_notification_wakes_the_owner_that_waits_and_nobody_else() {
     let rig = LockRig::new();
@@ -1006,7 +1017,7 @@ fn owners_that_take_turns_share_a_lock_state() {
     assert_eq!((next.name, next.stateid), (whole.name, Some(Stateid { seqid: 0, ..stateid(1) })));
     // Another credential has another open.
     let open = OpenContext { owner: 2, ..rig.open.clone() };
-    let (foreign, _use, is_new) = rig.table.begin(&rig.file, &open, WireOwner(4));
+    let (foreign, _use, is_new) = rig.table.begin(&rig.file, &open, WireOwner(4), ByteRange::WHOLE);
     assert!(is_new && foreign.name != next.name && foreign.name != other.name);
 }
 
