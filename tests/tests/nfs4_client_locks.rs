@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use curt_tests::curt::{self, CurtMount, CurtServe};
 use curt_tests::ganesha::Ganesha;
 use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
@@ -193,7 +193,8 @@ impl<'n> Mounts<'n> {
         self.wait_for_counter(other, "lock_denied", 1)?;
         restart()?;
         tell(&mut holder, "write after")?;
-        self.wait_for_counter(one, "lock_reclaimed", 1)?;
+        self.wait_for_counter(one, "lock_reclaimed", 1)
+            .with_context(|| format!("lock_lost is {:?}", self.counter(one, "lock_lost")))?;
         ensure!(self.counter(one, "lock_lost")? == 0, "nothing is lost");
         for waiter in &waiters {
             ensure!(!waiter.output().contains("locked"), "the lock is still held");
