@@ -196,7 +196,6 @@ impl TcpTransport {
                 sink: sink.filter(|_| !flavor.get().wraps()),
                 interrupt,
                 waiter: &waiter,
-                retransmission: self.options().retransmission,
                 began,
             };
             let Some(mut call) = CallInProgress::start(&connection, &parameters, &mut *statistics) else {
