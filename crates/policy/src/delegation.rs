@@ -31,6 +31,10 @@ pub const EARLY_RECALLS_MAX: usize = 64;
 /// Consecutive OPENs without a delegation after which none is expected.
 const REFUSALS_MAX: u32 = 4;
 
+/// How long none is expected after a refusal. Linux as a server grants none in the grace period of
+/// its lock manager, nor of a file for 30 to 60 s after a recall (6.1).
+const REFUSED_FOR: Duration = Duration::from_secs(30);
+
 /// Everything that decides whether an OPEN asks for a delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DelegationConditions {
@@ -179,10 +183,11 @@ impl GrantExpectation {
         }
     }
 
-    /// Whether a delegation is expected of the next OPEN.
-    #[must_use]
-    pub const fn is_positive(self) -> bool {
-        self.refusals < REFUSALS_MAX
+    /// Whether a delegation is expected of the next OPEN. `since_refusal`: the time since the last
+    /// refusal. An open of a file whose data are known is sent only if one is expected: without an
+    /// end of the refusals, no open of such files would ever find out that there are grants again.
+    pub fn is_positive(self, since_refusal: impl FnOnce() -> Duration) -> bool {
+        self.refusals < REFUSALS_MAX || since_refusal() >= REFUSED_FOR
     }
 }
 
@@ -271,15 +276,19 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_grants_none_is_expected_to_go_on_so_until_it_grants_one() {
+    fn a_server_that_grants_none_is_expected_to_go_on_so_for_a_while_or_until_it_grants_one() {
         let mut expectation = GrantExpectation::default();
+        let is_positive = |expectation: GrantExpectation, since| expectation.is_positive(|| since);
         for _ in 0..REFUSALS_MAX {
-            assert!(expectation.is_positive());
+            assert!(is_positive(expectation, Duration::ZERO));
             expectation.opened(DelegationReply::Contended);
             expectation.opened(DelegationReply::Refused);
         }
-        assert!(!expectation.is_positive());
+        assert!(!is_positive(expectation, REFUSED_FOR - Duration::from_millis(1)));
+        assert!(is_positive(expectation, REFUSED_FOR));
+        expectation.opened(DelegationReply::Refused);
+        assert!(!is_positive(expectation, Duration::ZERO));
         expectation.opened(DelegationReply::Granted);
-        assert!(expectation.is_positive());
+        assert!(is_positive(expectation, Duration::ZERO));
     }
 }

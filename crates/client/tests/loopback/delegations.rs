@@ -504,6 +504,52 @@ fn without_delegations_each_open_asks() {
     let _ = file;
 }
 
+/// A server that refuses delegations is not asked for any by opens of files whose data are known,
+/// but it may grant them again: Linux does after its grace period, and 30 to 60 s after a recall.
+// SEMANTICS: sessions-11.
+#[test]
+fn delegations_are_asked_for_again_half_a_minute_after_they_were_refused() {
+    const READ: u32 = 1;
+    const WANT_READ_DELEGATION: u32 = 0x100;
+    const WANT_NO_DELEGATION: u32 = 0x400;
+    let world = world();
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    for number in 0..4 {
+        maker.put(&root(), maker.client.root(), &number.to_string(), 0o644, b"one");
+    }
+    let _ = maker.lookup(&root(), maker.client.root(), "none");
+    let server = ScriptedServer::calling_back(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
+    server.script(|asked| {
+        let mut words = asked.words.clone();
+        let wish = |at: &usize| words[at - 2..=*at] == [op::OPEN, 0, READ | WANT_READ_DELEGATION];
+        let at = (14..words.len()).find(wish)?;
+        words[at] = READ | WANT_NO_DELEGATION;
+        Some(asked.execute_instead(&words))
+    });
+    let files: Vec<_> = (0..4)
+        .map(|number| mounted.lookup(&root(), mounted.client.root(), &number.to_string()).unwrap().id)
+        .collect();
+    let read = || files.iter().for_each(|file| assert_eq!(mounted.cat(&root(), *file), Ok(b"one".to_vec())));
+    let has_asked = || mounted.sent().contains("NFSv4.OPEN");
+    read();
+    server.obey();
+    world.seconds(10);
+    mounted.sent();
+    read();
+    assert!(!has_asked(), "none is expected");
+    assert_eq!(mounted.counter(ClientCounter::DelegationGranted), 0);
+    world.seconds(20);
+    // The opens without a delegation end with this request.
+    let _ = mounted.lookup(&root(), mounted.client.root(), "none");
+    read();
+    assert!(has_asked());
+    assert_eq!(mounted.counter(ClientCounter::DelegationGranted), 4);
+    mounted.sent();
+    read();
+    assert_eq!(mounted.sent(), "");
+}
+
 // SEMANTICS: sessions-15.
 #[test]
 fn a_remount_without_delegations_returns_them() {

@@ -65,6 +65,8 @@ struct Delegations {
     /// The credential of the last OPEN whose reply was lost.
     lost_reply: Option<Arc<RpcCredential>>,
     expectation: GrantExpectation,
+    /// The last OPEN that was refused a delegation.
+    refused_at: Option<Instant>,
     /// The first session since the server has forgotten them.
     valid_since: SessionGeneration,
     /// The delegations that the server has forgotten, until they are reclaimed. Those that are
@@ -189,6 +191,8 @@ pub(super) struct OpenedForDelegation<'a> {
     /// The session that has executed it.
     pub(super) generation: SessionGeneration,
     pub(super) is_written_here: bool,
+    /// The time of its reply.
+    pub(super) now: Instant,
 }
 
 impl DelegationRecord {
@@ -320,9 +324,11 @@ impl HeldDelegations {
 
     /// Whether a file that is opened is expected to be delegated: the server does so, and few
     /// delegations are being returned.
-    pub(super) fn is_expected(&self) -> bool {
+    pub(super) fn is_expected(&self, now: impl FnOnce() -> Instant) -> bool {
         let state = self.state.lock();
-        state.is_allowed && state.expectation.is_positive() && state.returning() < RETURNS_MAX
+        let since_refusal =
+            || state.refused_at.map_or(Duration::MAX, |at| now().saturating_duration_since(at));
+        state.is_allowed && state.expectation.is_positive(since_refusal) && state.returning() < RETURNS_MAX
     }
 
     pub(super) const fn lease(&self) -> &Arc<LeaseEnd> {
@@ -373,6 +379,9 @@ impl HeldDelegations {
         }
         if open.was_wanted {
             state.expectation.opened(outcome);
+            if outcome == DelegationReply::Refused {
+                state.refused_at = Some(open.now);
+            }
         }
         let offered = offered?;
         let other = offered.stateid.other;
@@ -761,6 +770,7 @@ mod tests {
                 was_wanted,
                 generation,
                 is_written_here: false,
+                now: Instant::now(),
             };
             let offered = OfferedDelegation { stateid: stateid(number), is_read: true, is_recalled: false };
             self.table.opened(&open, Some(offered), DelegationReply::Granted)
@@ -775,6 +785,7 @@ mod tests {
                 was_wanted: true,
                 generation: SessionGeneration::default().next(),
                 is_written_here: false,
+                now: Instant::now(),
             };
             let offered = OfferedDelegation { stateid: stateid(number), is_read: true, is_recalled };
             self.table.opened(&open, Some(offered), DelegationReply::Granted)
@@ -888,18 +899,18 @@ mod tests {
     #[test]
     fn none_is_expected_while_many_are_being_returned() {
         let rig = Rig::new();
+        let now = Instant::now();
         let most = u32::try_from(RETURNS_MAX).unwrap();
         for number in 0..most {
-            assert!(rig.table.is_expected(), "{number} are being returned");
+            assert!(rig.table.is_expected(|| now), "{number} are being returned");
             rig.opened(number, true).unwrap();
             rig.table.give_up(&file(number));
         }
-        assert!(!rig.table.is_expected());
-        let now = Instant::now();
+        assert!(!rig.table.is_expected(|| now));
         let returned = rig.table.take_returns(&rig.credential, now, 1).pop().unwrap();
-        assert!(!rig.table.is_expected(), "its DELEGRETURN is in flight");
+        assert!(!rig.table.is_expected(|| now), "its DELEGRETURN is in flight");
         rig.table.returned(returned, Ok(()), now);
-        assert!(rig.table.is_expected());
+        assert!(rig.table.is_expected(|| now));
     }
 
     #[test]

@@ -57,7 +57,8 @@ impl NfsV4 {
         sent: SentOpen,
         result: GrantedOpen,
     ) -> Option<Arc<HeldDelegation>> {
-        if !self.opens.opened(file, owner, sent, result, self.rpc.now()) {
+        let now = self.rpc.now();
+        if !self.opens.opened(file, owner, sent, result, now) {
             return None;
         }
         let key = OpenKey { file: file.clone(), owner: owner.number };
@@ -67,6 +68,7 @@ impl NfsV4 {
             was_wanted: sent.wants_delegation,
             generation: sent.generation,
             is_written_here: self.opens.is_written(file),
+            now,
         };
         let held = self.delegations.opened(&open, result.delegation, result.granting)?;
         self.opens.delegated(&key, &held);

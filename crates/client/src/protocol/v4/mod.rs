@@ -821,7 +821,7 @@ impl DelegationOperations for NfsV4 {
     }
 
     fn expects_delegations(&self) -> bool {
-        self.delegations.is_expected() && self.session.lock().has_callbacks()
+        self.delegations.is_expected(|| self.rpc.now()) && self.session.lock().has_callbacks()
     }
 
     fn give_up_delegation(&self, file: &FileHandle) {

@@ -799,6 +799,7 @@ fn delegate(delegations: &HeldDelegations, file: &FileHandle, stateid: Stateid) 
         was_wanted: true,
         generation: SessionGeneration::default(),
         is_written_here: false,
+        now: Instant::now(),
     };
     let offered = OfferedDelegation { stateid, is_read: true, is_recalled: false };
     delegations.opened(&open, Some(offered), DelegationReply::Granted).is_some()
