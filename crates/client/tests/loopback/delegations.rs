@@ -92,6 +92,25 @@ fn a_delegated_file_is_opened_read_and_inquired_without_a_request() {
 
 // SEMANTICS: sessions-11.
 #[test]
+fn a_file_that_stays_open_is_delegated_again_by_the_request_of_the_next_open() {
+    let world = world();
+    let mounted = mounted(&world, "one");
+    let file = delegated(&world, &mounted, "file");
+    let op = || mounted.client.op(&root());
+    let opened = ops::open(&op(), file, OpenFlags::reading()).unwrap().file;
+    ops::setattr(&op(), file, &SetAttributes::with_mode(0o600)).unwrap();
+    assert_eq!(ended(&mounted), [0, 1, 0]);
+    mounted.sent();
+    for sent in ["NFSv4.OPEN 1", "", ""] {
+        assert_eq!(mounted.cat(&root(), file), Ok(b"one".to_vec()));
+        assert_eq!(mounted.sent(), sent);
+        assert_eq!(mounted.counter(ClientCounter::DelegationGranted), 2);
+    }
+    ops::close(&op(), &opened).unwrap();
+}
+
+// SEMANTICS: sessions-11.
+#[test]
 fn a_look_up_opens_and_reads_a_file_in_one_request() {
     let world = world();
     let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
