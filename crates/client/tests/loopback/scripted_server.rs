@@ -73,6 +73,7 @@ pub(crate) mod status {
     pub(crate) const REP_TOO_BIG: u32 = 10_066;
     pub(crate) const REP_TOO_BIG_TO_CACHE: u32 = 10_067;
     pub(crate) const RETRY_UNCACHED_REP: u32 = 10_068;
+    pub(crate) const TOO_MANY_OPS: u32 = 10_070;
 }
 
 /// The words of the header of a reply and of the result of SEQUENCE.
