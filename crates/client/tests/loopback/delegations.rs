@@ -306,6 +306,44 @@ fn a_delegation_of_an_open_that_was_executed_twice_is_returned_when_it_is_recall
     }
 }
 
+// SEMANTICS: sessions-13.
+#[test]
+fn an_open_that_the_server_delays_keeps_no_delegation_of_a_lost_reply_from_being_returned() {
+    let world = world();
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    for name in ["file", "other"] {
+        maker.put(&root(), maker.client.root(), name, 0o644, b"one");
+    }
+    let _ = maker.lookup(&root(), maker.client.root(), "none");
+    let server = ScriptedServer::calling_back(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
+    let is_first = times(1);
+    server.script(move |asked| {
+        (asked.does(op::LOOKUP) && is_first()).then(|| {
+            asked.execute()?;
+            asked.lost.set(Some((REQUEST, false)));
+            Ok(refused(op::SEQUENCE, status::BADSESSION))
+        })
+    });
+    let _ = mounted.lookup(&root(), mounted.client.root(), "file").unwrap();
+    let (weak, end) = (Arc::downgrade(&server), Instant::now() + Duration::from_secs(5));
+    server.script(move |asked| {
+        let is_returned = weak.upgrade().unwrap().executed(op::DELEGRETURN) > 0;
+        let is_delayed = asked.does(op::LOOKUP) && !asked.does(op::DELEGRETURN) && !is_returned;
+        let is_delayed = is_delayed && Instant::now() < end;
+        is_delayed.then(|| {
+            std::thread::yield_now();
+            asked.answer(1, status::DELAY, &[op::PUTFH, status::DELAY])
+        })
+    });
+    let writer = world.mount_v4_over(CacheOptions::default(), "writer", world.way());
+    std::thread::scope(|scope| {
+        scope.spawn(|| write(&writer, "file", b"two"));
+        assert!(mounted.lookup(&root(), mounted.client.root(), "other").is_ok());
+    });
+    assert!(Instant::now() < end, "the return has waited for the look-up");
+}
+
 // SEMANTICS: sessions-14.
 #[test]
 fn a_delegation_is_returned_with_the_change_of_this_client() {

@@ -474,7 +474,10 @@ impl NfsV4 {
                     return Ok(Some(reply));
                 }
                 Attempt::Wait(least) => {
+                    // The server has not executed the OPEN.
+                    request.opening.inspect(|opening| opening.suspend());
                     wait = self.pause_longer(wait.max(least), interrupt)?;
+                    request.opening.inspect(|opening| opening.resume());
                 }
                 Attempt::Again | Attempt::Repeat(_) => {
                     if let Attempt::Repeat(Some(transmission)) = attempt {
