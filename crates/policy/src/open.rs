@@ -203,6 +203,9 @@ pub enum OpenTime {
     Now,
     /// Now, and this number of bytes is read in the same request.
     WithRead(u64),
+    /// Now, also if the client has such an open that has no delegation: OPEN is expected to bring
+    /// one. Perhaps this number of bytes is read in the same request.
+    ForDelegation(Option<u64>),
     /// Later: OPEN is sent with the first READ.
     Later,
 }
@@ -225,8 +228,9 @@ pub struct FileAtOpen {
 /// An open that changes nothing is needed by READs only: whatever else OPEN brings is requested
 /// without it, or known. So its OPEN waits for a READ. If there has to be a request now, and a READ
 /// would follow, then both are one request. If OPEN brings a delegation, it is that request, and no
-/// later open has to ask. An open that is served without a request is sent with its READ as well if
-/// it brings a delegation: siblings are opened by the same request.
+/// later open has to ask; so it is although the client has the file open, which some program may
+/// have open for ever. An open that is served without a request is sent with its READ as well if it
+/// brings a delegation: siblings are opened by the same request.
 pub fn decide_open_time(
     decision: OpenDecision,
     intent: OpenIntent,
@@ -247,12 +251,10 @@ pub fn decide_open_time(
     }
     let is_small = (1..=OPEN_READ_MAX.min(file.read_max as u64)).contains(&file.size);
     let expects_read = is_small && !file.has_data && !intent.direct && reads.should_try();
-    if expects_read {
-        OpenTime::WithRead(file.size)
-    } else if has_request && file.is_delegated_by_open {
-        OpenTime::Now
-    } else {
-        OpenTime::Later
+    match expects_read.then_some(file.size) {
+        read if file.is_delegated_by_open && (has_request || read.is_some()) => OpenTime::ForDelegation(read),
+        Some(size) => OpenTime::WithRead(size),
+        None => OpenTime::Later,
     }
 }
 
@@ -345,8 +347,8 @@ mod tests {
         let delegated = FileAtOpen { is_delegated_by_open: true, ..SMALL };
         let with_data = FileAtOpen { has_data: true, ..delegated };
         for ask in [OpenDecision::Revalidate, OpenDecision::Ask(AccessReason::Unasked)] {
-            assert_eq!(time(ask, read, delegated), OpenTime::WithRead(100));
-            assert_eq!(time(ask, read, with_data), OpenTime::Now);
+            assert_eq!(time(ask, read, delegated), OpenTime::ForDelegation(Some(100)));
+            assert_eq!(time(ask, read, with_data), OpenTime::ForDelegation(None));
         }
         let served = OpenDecision::Serve(OpenServed::Delegated);
         assert_eq!(time(served, read, with_data), OpenTime::Later);
@@ -358,7 +360,7 @@ mod tests {
         let delegated = FileAtOpen { is_delegated_by_open: true, ..SMALL };
         for served in [OpenServed::Sloppy, OpenServed::Confirmed, OpenServed::WithoutCloseToOpen] {
             let served = OpenDecision::Serve(served);
-            assert_eq!(time(served, read, delegated), OpenTime::WithRead(100));
+            assert_eq!(time(served, read, delegated), OpenTime::ForDelegation(Some(100)));
             let with_data = FileAtOpen { has_data: true, ..delegated };
             assert_eq!(time(served, read, with_data), OpenTime::Later);
             assert_eq!(time(served, read, FileAtOpen { size: 0, ..delegated }), OpenTime::Later);

@@ -70,6 +70,11 @@ impl Inode {
 }
 
 impl InodeState {
+    /// Whether this client has a delegation of the file, although the lease may have ended.
+    pub(crate) fn has_delegation(&self) -> bool {
+        self.by_type.file_if_any().is_some_and(|file| file.delegation.is_some())
+    }
+
     fn is_delegated_by(&self, delegation: &Arc<HeldDelegation>, now: MonotonicTime) -> bool {
         let known = self.by_type.file_if_any().and_then(|file| file.delegation.as_ref());
         known.is_some_and(|known| Arc::ptr_eq(&known.held, delegation)) && delegation.is_valid(now)

@@ -21,11 +21,11 @@ use crate::{
 const FILES: usize = FIRST + 1 + SIBLINGS;
 
 /// The file that is opened with seven others.
-const FIRST: usize = 3;
+pub(crate) const FIRST: usize = 3;
 const SIBLINGS: usize = 7;
 
 /// Files in the root that another client has made.
-fn make_files(world: &World) -> Vec<String> {
+pub(crate) fn make_files(world: &World) -> Vec<String> {
     let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
     let names: Vec<String> = (0..FILES).map(|number| format!("f{number:02}")).collect();
     for name in &names {
@@ -57,7 +57,10 @@ fn list(mounted: &BenchMount, directory: InodeId) -> Result<Vec<String>, Errno> 
 
 /// A mount that has listed these files and read the first ones, so that it opens the next ones with
 /// the file after them; with their numbers.
-fn reading_in_order(world: &World, names: &[String]) -> (Arc<ScriptedServer>, BenchMount, Vec<InodeId>) {
+pub(crate) fn reading_in_order(
+    world: &World,
+    names: &[String],
+) -> (Arc<ScriptedServer>, BenchMount, Vec<InodeId>) {
     let server = ScriptedServer::calling_back(world);
     let mounted = nfs4_faults::mounted(world, &server);
     assert_eq!(list(&mounted, mounted.client.root()).unwrap().len(), FILES + 2);

@@ -92,6 +92,25 @@ fn a_delegated_file_is_opened_read_and_inquired_without_a_request() {
 
 // SEMANTICS: sessions-11.
 #[test]
+fn a_file_that_stays_open_is_delegated_again_by_the_request_of_the_next_open() {
+    let world = world();
+    let mounted = mounted(&world, "one");
+    let file = delegated(&world, &mounted, "file");
+    let op = || mounted.client.op(&root());
+    let opened = ops::open(&op(), file, OpenFlags::reading()).unwrap().file;
+    ops::setattr(&op(), file, &SetAttributes::with_mode(0o600)).unwrap();
+    assert_eq!(ended(&mounted), [0, 1, 0]);
+    mounted.sent();
+    for sent in ["NFSv4.OPEN 1", "", ""] {
+        assert_eq!(mounted.cat(&root(), file), Ok(b"one".to_vec()));
+        assert_eq!(mounted.sent(), sent);
+        assert_eq!(mounted.counter(ClientCounter::DelegationGranted), 2);
+    }
+    ops::close(&op(), &opened).unwrap();
+}
+
+// SEMANTICS: sessions-11.
+#[test]
 fn a_look_up_opens_and_reads_a_file_in_one_request() {
     let world = world();
     let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
@@ -285,6 +304,44 @@ fn a_delegation_of_an_open_that_was_executed_twice_is_returned_when_it_is_recall
         assert_eq!(server.executed(op::DELEGRETURN), 1, "{lost:?}");
         assert_eq!(mounted.cat(&root(), found.id), Ok(b"two".to_vec()));
     }
+}
+
+// SEMANTICS: sessions-13.
+#[test]
+fn an_open_that_the_server_delays_keeps_no_delegation_of_a_lost_reply_from_being_returned() {
+    let world = world();
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    for name in ["file", "other"] {
+        maker.put(&root(), maker.client.root(), name, 0o644, b"one");
+    }
+    let _ = maker.lookup(&root(), maker.client.root(), "none");
+    let server = ScriptedServer::calling_back(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
+    let is_first = times(1);
+    server.script(move |asked| {
+        (asked.does(op::LOOKUP) && is_first()).then(|| {
+            asked.execute()?;
+            asked.lost.set(Some((REQUEST, false)));
+            Ok(refused(op::SEQUENCE, status::BADSESSION))
+        })
+    });
+    let _ = mounted.lookup(&root(), mounted.client.root(), "file").unwrap();
+    let (weak, end) = (Arc::downgrade(&server), Instant::now() + Duration::from_secs(5));
+    server.script(move |asked| {
+        let is_returned = weak.upgrade().unwrap().executed(op::DELEGRETURN) > 0;
+        let is_delayed = asked.does(op::LOOKUP) && !asked.does(op::DELEGRETURN) && !is_returned;
+        let is_delayed = is_delayed && Instant::now() < end;
+        is_delayed.then(|| {
+            std::thread::yield_now();
+            asked.answer(1, status::DELAY, &[op::PUTFH, status::DELAY])
+        })
+    });
+    let writer = world.mount_v4_over(CacheOptions::default(), "writer", world.way());
+    std::thread::scope(|scope| {
+        scope.spawn(|| write(&writer, "file", b"two"));
+        assert!(mounted.lookup(&root(), mounted.client.root(), "other").is_ok());
+    });
+    assert!(Instant::now() < end, "the return has waited for the look-up");
 }
 
 // SEMANTICS: sessions-14.

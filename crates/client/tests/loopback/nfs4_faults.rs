@@ -24,7 +24,8 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
-    delegations::{delegated_many, mounted_on_timers},
+    damaged_replies::{FIRST, make_files, reading_in_order},
+    delegations::{self, delegated_many, mounted_on_timers},
     mutations::list,
     scripted_server::{ScriptedRequest, ScriptedServer, bytes, op, refused, set_word, status},
     world::{BenchMount, REQUEST, V4Setup, World, root, user},
@@ -576,6 +577,45 @@ fn a_smaller_session_of_a_restarted_server_takes_smaller_requests() {
     let ours = other.lookup(&root(), other.client.root(), "ours").unwrap().id;
     assert!(other.cat(&root(), ours) == Ok(large));
     mounted.client.forget(found.id, 1);
+}
+
+/// The server is restarted, and allows no more than 16 operations in a request from then on.
+fn restart_with_few_operations(world: &World, server: &ScriptedServer) {
+    let limit = limit_session(&[(word::OPERATIONS_MAX, 16)]);
+    let is_limited = AtomicBool::new(false);
+    server.script(move |asked| {
+        let limited = limit(asked);
+        let is_limited = is_limited.fetch_or(limited.is_some(), Relaxed);
+        let refused = || (asked.operations() > 16).then(|| Ok(refused(op::SEQUENCE, status::TOO_MANY_OPS)));
+        limited.or_else(|| is_limited.then(refused).flatten())
+    });
+    server.replace(world.way_after_restart());
+}
+
+// SEMANTICS: sessions-8.
+#[test]
+fn requests_about_many_files_are_made_again_for_a_session_of_fewer_operations() {
+    let world = delegations::world();
+    let names = make_files(&world);
+    let (server, mounted, files) = reading_in_order(&world, &names);
+    restart_with_few_operations(&world, &server);
+    assert_eq!(mounted.cat(&root(), files[FIRST]), Ok(b"one".to_vec()), "without those next to it");
+    for is_removal in [false, true] {
+        let world = World::new();
+        let names = make_files(&world);
+        let names: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
+        let server = ScriptedServer::new(&world);
+        let mounted = self::mounted(&world, &server);
+        restart_with_few_operations(&world, &server);
+        let (op, top) = (mounted.client.op(&root()), mounted.client.root());
+        let done: Vec<Result<(), Errno>> = match is_removal {
+            true => ops::remove_many(&op, top, &names).unwrap(),
+            false => {
+                ops::stat_many(&op, top, &names).unwrap().into_iter().map(|found| found.map(drop)).collect()
+            }
+        };
+        assert_eq!(done, vec![Ok(()); names.len()]);
+    }
 }
 
 #[test]

@@ -52,11 +52,13 @@ pub(crate) mod status {
     pub(crate) const ACCESS: u32 = 13;
     pub(crate) const INVAL: u32 = 22;
     pub(crate) const NOSPC: u32 = 28;
+    pub(crate) const STALE: u32 = 70;
     pub(crate) const BAD_COOKIE: u32 = 10_003;
     pub(crate) const NOTSUPP: u32 = 10_004;
     pub(crate) const SERVERFAULT: u32 = 10_006;
     pub(crate) const DELAY: u32 = 10_008;
     pub(crate) const GRACE: u32 = 10_013;
+    pub(crate) const FHEXPIRED: u32 = 10_014;
     pub(crate) const CLID_INUSE: u32 = 10_017;
     pub(crate) const BAD_STATEID: u32 = 10_025;
     pub(crate) const NOT_SAME: u32 = 10_027;
@@ -71,6 +73,7 @@ pub(crate) mod status {
     pub(crate) const REP_TOO_BIG: u32 = 10_066;
     pub(crate) const REP_TOO_BIG_TO_CACHE: u32 = 10_067;
     pub(crate) const RETRY_UNCACHED_REP: u32 = 10_068;
+    pub(crate) const TOO_MANY_OPS: u32 = 10_070;
 }
 
 /// The words of the header of a reply and of the result of SEQUENCE.

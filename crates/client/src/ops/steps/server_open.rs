@@ -41,8 +41,8 @@ pub(crate) struct ServerOpenGuard<'a> {
 
 impl<'a> ServerOpenGuard<'a> {
     /// A share of the caller's open, which is requested if the client does not have it and the open
-    /// cannot wait. The reply has attributes and rights that are as recent as a close-to-open check
-    /// needs.
+    /// cannot wait, or if the request is expected to bring a delegation. The reply has attributes
+    /// and rights that are as recent as a close-to-open check needs.
     ///
     /// # Errors
     /// EACCES; those of OPEN; ESTALE.
@@ -58,8 +58,9 @@ impl<'a> ServerOpenGuard<'a> {
         }
         let owner = OpenOwner { number: op.identity.number, credential: &op.identity.credential };
         let mut has_read = false;
+        let mut must_send = matches!(time, OpenTime::ForDelegation(_)) && !inode.lock().has_delegation();
         for _ in 0..ATTEMPTS_MAX {
-            let mut is_granted = op.protocol().share_open(inode.handle(), owner, access);
+            let mut is_granted = !must_send && op.protocol().share_open(inode.handle(), owner, access);
             if !is_granted && time == OpenTime::Later {
                 is_granted = op.protocol().delay_open(inode.handle(), owner);
                 if is_granted {
@@ -71,6 +72,7 @@ impl<'a> ServerOpenGuard<'a> {
                 return Ok(Self { sb: op.sb, inode, owner, access, has_read, is_kept: false });
             }
             has_read |= send_open(op, inode, owner, access, time)?;
+            must_send = false;
         }
         Err(Errno::IO)
     }
@@ -99,7 +101,7 @@ fn send_open(
     access: ShareAccess,
     time: OpenTime,
 ) -> Result<bool, Errno> {
-    let OpenTime::WithRead(size) = time else {
+    let (OpenTime::WithRead(size) | OpenTime::ForDelegation(Some(size))) = time else {
         return send_open_alone(op, inode, owner, access, None, &Siblings::default()).map(|_| false);
     };
     let of_data = Arc::clone(inode) as Arc<dyn DataOwner>;

@@ -47,8 +47,32 @@ const REMOVALS_MAX: usize = 32;
 type Names<'a> = Vec<Component<'a>>;
 
 impl BatchOperations for NfsV4 {
-    /// A file is read without an open: the anonymous stateid respects what others deny.
     fn find_paths(
+        &self,
+        caller: RpcCaller<'_>,
+        from: &FileHandle,
+        paths: &[Vec<&[u8]>],
+        read: Option<u32>,
+    ) -> Option<Answer<Vec<Result<PathReply, Fault>>, ()>> {
+        let find = || self.find_first_paths(caller, from, paths, read).transpose();
+        self.as_session_allows(find).transpose()
+    }
+
+    fn remove_names(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        names: &[&[u8]],
+    ) -> Option<Answer<Vec<Result<(), Fault>>, Wcc>> {
+        let remove = || self.remove_first_names(caller, directory, names).transpose();
+        self.as_session_allows(remove).transpose()
+    }
+}
+
+impl NfsV4 {
+    /// As [`BatchOperations::find_paths`], of as many paths as the session allows now. A file is
+    /// read without an open: the anonymous stateid respects what others deny.
+    fn find_first_paths(
         &self,
         caller: RpcCaller<'_>,
         from: &FileHandle,
@@ -114,7 +138,8 @@ impl BatchOperations for NfsV4 {
         }))
     }
 
-    fn remove_names(
+    /// As [`BatchOperations::remove_names`], of as many names as the session allows now.
+    fn remove_first_names(
         &self,
         caller: RpcCaller<'_>,
         directory: &FileHandle,
@@ -174,9 +199,7 @@ impl BatchOperations for NfsV4 {
         }
         Some(answer)
     }
-}
 
-impl NfsV4 {
     /// The first of these names, as many as one compound can remove; `None` if that is none.
     fn removable_at_once<'n>(&self, names: &[&'n [u8]]) -> Option<Names<'n>> {
         let (operations_max, mut bytes) = {

@@ -418,6 +418,19 @@ impl NfsV4 {
             .and_then(|reply| reply.ok_or(CallError::SystemError))
     }
 
+    /// Sends a request of as many operations as the session allows. If another session replaces it
+    /// meanwhile, which allows fewer, the request is made again.
+    pub(super) fn as_session_allows<T>(
+        &self,
+        send: impl Fn() -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let generation = self.session.lock().generation();
+        match send() {
+            Err(CallError::GarbageArguments) if self.session.lock().generation() != generation => send(),
+            answer => answer,
+        }
+    }
+
     /// Sends a compound that is part of recovery; `None`: the session was lost meanwhile.
     pub(super) fn send_in_recovery(
         &self,
@@ -461,7 +474,10 @@ impl NfsV4 {
                     return Ok(Some(reply));
                 }
                 Attempt::Wait(least) => {
+                    // The server has not executed the OPEN.
+                    request.opening.inspect(|opening| opening.suspend());
                     wait = self.pause_longer(wait.max(least), interrupt)?;
+                    request.opening.inspect(|opening| opening.resume());
                 }
                 Attempt::Again | Attempt::Repeat(_) => {
                     if let Attempt::Repeat(Some(transmission)) = attempt {

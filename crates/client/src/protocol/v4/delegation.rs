@@ -18,7 +18,10 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
-    sync::{Arc, OnceLock, Weak},
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -155,7 +158,8 @@ impl ReturnedDelegation {
 /// An OPEN in progress that may get a delegation. Dropped when its reply is dealt with.
 pub(super) struct OpeningGuard<'a> {
     table: &'a HeldDelegations,
-    number: u64,
+    /// Zero: it is not in progress now. Changed by its sender alone.
+    number: AtomicU64,
 }
 
 impl OpeningGuard<'_> {
@@ -163,23 +167,22 @@ impl OpeningGuard<'_> {
     pub(super) fn lose_reply(&self, credential: &RpcCredential) {
         self.table.state.lock().lost_reply = Some(Arc::new(credential.clone()));
     }
+
+    /// The server has answered without a delegation, and the OPEN is sent again after a pause: no
+    /// recall waits for it until then.
+    pub(super) fn suspend(&self) {
+        self.table.end_opening(self.number.swap(0, Relaxed));
+    }
+
+    /// The OPEN is about to be sent again.
+    pub(super) fn resume(&self) {
+        self.number.store(self.table.next_opening(), Relaxed);
+    }
 }
 
 impl Drop for OpeningGuard<'_> {
     fn drop(&mut self) {
-        let mut guard = self.table.state.lock();
-        let state = &mut *guard;
-        state.opening.remove(&self.number);
-        let first = state.opening.first().copied().unwrap_or(u64::MAX);
-        let unclaimed: Vec<_> = state.early_recalls.extract_if(.., |recall| recall.last < first).collect();
-        let must_return = state.lost_reply.is_some() && !unclaimed.is_empty();
-        for recall in unclaimed {
-            state.return_unknown(recall.file, recall.stateid);
-        }
-        drop(guard);
-        if must_return {
-            self.table.return_now();
-        }
+        self.suspend();
     }
 }
 
@@ -358,10 +361,31 @@ impl HeldDelegations {
 
     /// An OPEN that asks for a delegation is about to be sent.
     pub(super) fn begin_opening(&self) -> OpeningGuard<'_> {
+        OpeningGuard { table: self, number: AtomicU64::new(self.next_opening()) }
+    }
+
+    fn next_opening(&self) -> u64 {
         let state = &mut *self.state.lock();
         state.last_opening += 1;
         state.opening.insert(state.last_opening);
-        OpeningGuard { table: self, number: state.last_opening }
+        state.last_opening
+    }
+
+    /// The reply to an OPEN was dealt with, or there is none.
+    fn end_opening(&self, number: u64) {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        state.opening.remove(&number);
+        let first = state.opening.first().copied().unwrap_or(u64::MAX);
+        let unclaimed: Vec<_> = state.early_recalls.extract_if(.., |recall| recall.last < first).collect();
+        let must_return = state.lost_reply.is_some() && !unclaimed.is_empty();
+        for recall in unclaimed {
+            state.return_unknown(recall.file, recall.stateid);
+        }
+        drop(guard);
+        if must_return {
+            self.return_now();
+        }
     }
 
     /// An OPEN was executed. Returns the delegation if it is kept. Another is returned.
@@ -894,6 +918,25 @@ mod tests {
             drop(other);
             assert_eq!(rig.returns(), [1], "once");
         }
+    }
+
+    #[test]
+    fn an_open_that_waits_to_be_sent_again_keeps_no_recall_waiting() {
+        let rig = Rig::new();
+        let (lost, delayed) = (rig.table.begin_opening(), rig.table.begin_opening());
+        lost.lose_reply(&rig.credential);
+        assert_eq!(rig.table.recall(&file(1), stateid(1)), NfsStat4::Ok);
+        drop(lost);
+        assert_eq!(rig.returns(), [0_u32; 0], "the other reply may bring it");
+        delayed.suspend();
+        assert_eq!(rig.returns(), [1]);
+        assert_eq!(rig.table.recall(&file(2), stateid(2)), NfsStat4::Ok);
+        assert_eq!(rig.returns(), [2]);
+        delayed.resume();
+        assert_eq!(rig.table.recall(&file(3), stateid(3)), NfsStat4::Ok);
+        assert_eq!(rig.returns(), [0_u32; 0], "the next reply may bring it");
+        drop(delayed);
+        assert_eq!(rig.returns(), [3]);
     }
 
     #[test]

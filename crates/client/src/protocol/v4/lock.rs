@@ -157,18 +157,20 @@ impl LockOperations for NfsV4 {
                 }
             };
             let Some(stateid) = state.stateid else { continue };
-            match self.send_unlock(caller, &state, stateid, range)? {
-                Ok(stateid) => {
-                    if self.locks.unlocked(&state, stateid, range) {
-                        self.tidy_locks(file);
-                        return Ok(LockReply::Granted);
-                    }
-                }
+            let (stateid, reply) = match self.send_unlock(caller, &state, stateid, range)? {
+                Ok(stateid) => (stateid, LockReply::Granted),
+                // The file is gone, and its locks with it.
+                Err(status @ (NfsStat4::Stale | NfsStat4::Fhexpired)) => (stateid, reply_of(status)),
                 Err(status) if is_stateid_refused(status) => {
                     self.free_revoked(stateid, status);
                     self.lose_lock_state(file, stateid);
+                    continue;
                 }
                 Err(status) => return Ok(reply_of(status)),
+            };
+            if self.locks.unlocked(&state, stateid, range) {
+                self.tidy_locks(file);
+                return Ok(reply);
             }
         }
         Err(CallError::SystemError)

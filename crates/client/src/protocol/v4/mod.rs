@@ -764,7 +764,8 @@ impl OpenOperations for NfsV4 {
     ) -> Answer<OpenReply, Option<Attributes>> {
         self.server.as_accepted(suspects_of_open, |used| {
             if used.has(ServerFeature::OpenByHandle) {
-                return self.open_by_handle(caller, file, owner, access, wanted, used);
+                let open = || self.open_by_handle(caller, file, owner, access, wanted, used);
+                return self.as_session_allows(open);
             }
             let answer = self.access(caller, file, wanted.rights)?;
             let outcome = answer.outcome.map(OpenReply::from);

@@ -114,6 +114,25 @@ fn a_lock_takes_one_request_and_an_unlock_another() {
     assert!(next.is_ok());
 }
 
+#[test]
+fn the_open_of_a_locked_file_that_is_gone_at_the_server_is_closed() {
+    for status in [status::STALE, status::FHEXPIRED] {
+        let world = World::new();
+        let server = ScriptedServer::new(&world);
+        let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server));
+        assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
+        server.script(move |asked| {
+            let is_gone = asked.main() == op::LOCKU;
+            is_gone.then(|| asked.answer(1, status, &[op::PUTFH, status]))
+        });
+        assert_eq!(one.unlock(1, ByteRange::WHOLE), Ok(()));
+        ops::close(&one.mounted.client.op(&root()), &one.file).unwrap();
+        assert_eq!(server.executed(op::CLOSE), 0);
+        one.timers.pass(SOON);
+        assert_eq!(server.executed(op::CLOSE), 1, "{status}");
+    }
+}
+
 // SEMANTICS: lock-12.
 #[test]
 fn a_lock_is_handed_on_while_no_other_client_wants_it() {
