@@ -117,6 +117,11 @@ impl MountCore {
         self.moment(self.clock.now())
     }
 
+    /// The time to compare the ends of the kernel's lifetimes of names with.
+    pub(crate) fn kernel_time(&self, now: MonotonicTime) -> MonotonicTime {
+        self.kernel.awake_time(now, &*self.clock)
+    }
+
     /// The origin of the scale of this mount.
     pub(crate) const fn origin(&self) -> Instant {
         self.start

@@ -9,7 +9,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
-    sync::{Arc, Weak},
+    sync::{Arc, LazyLock, Weak},
     thread,
     time::{Duration, Instant, SystemTime},
 };
@@ -17,11 +17,18 @@ use std::{
 use curt_observe::scope;
 use curt_rpc::client::Interrupt;
 use parking_lot::{Condvar, Mutex};
+use rustix::time::{ClockId, clock_gettime};
 
 /// A clock that can also sleep.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// The current time; it is monotonic.
+    /// The current time; it is monotonic, and advances while the machine is suspended. It is not
+    /// comparable with [`Instant::now`], which does not.
     fn now(&self) -> Instant;
+
+    /// How much of the time until now the machine was suspended.
+    fn suspended(&self) -> SuspendedTime {
+        SuspendedTime::default()
+    }
 
     /// The current time of the wall clock, which may be set back.
     fn wall_clock(&self) -> SystemTime {
@@ -31,6 +38,15 @@ pub trait Clock: Send + Sync + fmt::Debug {
     /// Sleeps for `duration`, or less if `interrupt` is raised first. A scripted clock advances by
     /// `duration` and returns at once.
     fn pause(&self, duration: Duration, interrupt: &Interrupt);
+}
+
+/// Bounds of a time in suspend: clocks cannot be read at the same moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SuspendedTime {
+    /// The lower bound.
+    pub at_least: Duration,
+    /// The upper bound.
+    pub at_most: Duration,
 }
 
 /// A task for [`Background`].
@@ -65,13 +81,40 @@ pub(crate) fn separate(background: &Arc<dyn Background>, threads_max: usize) -> 
 /// How long a thread waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// The system's monotonic clock.
+/// The system's monotonic clock that advances while the machine is suspended (`CLOCK_BOOTTIME`): a
+/// server does not wait for a client that sleeps. Leases end, and others change files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MonotonicClock;
 
+/// A time by both clocks: an [`Instant`] cannot be made of a reading of `CLOCK_BOOTTIME`. The one
+/// that stands still in suspend is read last, so that no time in suspend seems negative.
+struct ClockOrigin {
+    since_boot: Duration,
+    instant: Instant,
+}
+
+static ORIGIN: LazyLock<ClockOrigin> =
+    LazyLock::new(|| ClockOrigin { since_boot: since_boot(), instant: Instant::now() });
+
+/// The time since boot, with that in suspend.
+fn since_boot() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
+}
+
 impl Clock for MonotonicClock {
     fn now(&self) -> Instant {
-        Instant::now()
+        let origin = &*ORIGIN;
+        origin.instant + since_boot().saturating_sub(origin.since_boot)
+    }
+
+    fn suspended(&self) -> SuspendedTime {
+        let (before, awake, after) = (self.now(), Instant::now(), self.now());
+        SuspendedTime {
+            at_least: before.saturating_duration_since(awake),
+            at_most: after.saturating_duration_since(awake),
+        }
     }
 
     fn pause(&self, duration: Duration, interrupt: &Interrupt) {
