@@ -59,11 +59,17 @@ impl KernelCaches {
     }
 
     /// The time to compare the ends of lifetimes with; earlier than `now` only after a suspend.
-    pub(crate) fn awake_time(&self, now: MonotonicTime, clock: &dyn Clock) -> MonotonicTime {
+    /// Calls `noticed` if there was one.
+    pub(crate) fn awake_time(
+        &self,
+        now: MonotonicTime,
+        clock: &dyn Clock,
+        noticed: impl FnOnce(),
+    ) -> MonotonicTime {
         // Acquire: pairs with the store of a thread that has noticed a suspend before.
         let checked = MonotonicTime::from_nanoseconds(self.suspends_checked.load(Acquire));
         if now.since(checked) >= SUSPEND_MIN {
-            self.check_suspends(now, clock);
+            self.check_suspends(now, clock, noticed);
         }
         let suspended = self.suspended_since_grants.load(Relaxed);
         let awake = MonotonicTime::from_nanoseconds(now.nanoseconds().saturating_sub(suspended));
@@ -75,13 +81,14 @@ impl KernelCaches {
         awake
     }
 
-    fn check_suspends(&self, now: MonotonicTime, clock: &dyn Clock) {
+    fn check_suspends(&self, now: MonotonicTime, clock: &dyn Clock, noticed: impl FnOnce()) {
         let mut known = self.suspended.lock();
         let suspended = clock.suspended();
         let longer = suspended.at_most.saturating_sub(*known);
         if longer >= SUSPEND_MIN {
             let longer = u64::try_from(longer.as_nanos()).unwrap_or(u64::MAX);
             self.suspended_since_grants.fetch_add(longer, Relaxed);
+            noticed();
         }
         *known = suspended.at_least.max(*known);
         self.suspends_checked.fetch_max(now.nanoseconds(), Release);
@@ -101,5 +108,51 @@ impl KernelCaches {
     /// The time after which the kernel has no name cached.
     pub(crate) fn names_expire(&self) -> Option<MonotonicTime> {
         with_expiry_delay(Some(MonotonicTime::from_nanoseconds(self.names_end.load(Relaxed))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::atomic::AtomicUsize, time::Instant};
+
+    use curt_rpc::client::Interrupt;
+
+    use super::*;
+    use crate::threads::SuspendedTime;
+
+    #[derive(Debug, Default)]
+    struct Suspended(Mutex<Duration>);
+
+    impl Clock for Suspended {
+        fn now(&self) -> Instant {
+            Instant::now()
+        }
+
+        fn suspended(&self) -> SuspendedTime {
+            let suspended = *self.0.lock();
+            SuspendedTime { at_least: suspended, at_most: suspended }
+        }
+
+        fn pause(&self, _: Duration, _: &Interrupt) {}
+    }
+
+    #[test]
+    fn a_suspend_is_noticed_once_and_lifetimes_stand_still_until_those_of_before_have_ended() {
+        let (kernel, clock, noticed) = (KernelCaches::default(), Suspended::default(), AtomicUsize::new(0));
+        let at = |seconds| MonotonicTime::from_start(Duration::from_secs(seconds));
+        let awake = |seconds| {
+            kernel.awake_time(at(seconds), &clock, || {
+                noticed.fetch_add(1, Relaxed);
+            })
+        };
+        kernel.note_name_lifetime(at(3));
+        assert_eq!(awake(1), at(1));
+        *clock.0.lock() = Duration::from_secs(100);
+        assert_eq!([awake(101), awake(102)], [at(1), at(2)]);
+        assert_eq!(noticed.load(Relaxed), 1);
+        assert_eq!(awake(110), at(110), "those of before have ended");
+        kernel.note_name_lifetime(at(112));
+        assert_eq!(awake(111), at(111));
+        assert_eq!(noticed.load(Relaxed), 1);
     }
 }
