@@ -2,7 +2,7 @@
 //! protocol.
 //!
 //! Owns no inode: the inode registry holds a reference to the core, never the reverse. Its locks
-//! are leaves: no other lock is taken under them.
+//! are leaves: no other lock is taken under them, except those of the servers' clocks.
 
 use std::{
     sync::Arc,
@@ -115,6 +115,11 @@ impl MountCore {
 
     pub(crate) fn now(&self) -> MonotonicTime {
         self.moment(self.clock.now())
+    }
+
+    /// The time to compare the ends of the kernel's lifetimes of names with.
+    pub(crate) fn kernel_time(&self, now: MonotonicTime) -> MonotonicTime {
+        self.kernel.awake_time(now, &*self.clock, || self.clocks.suspended())
     }
 
     /// The origin of the scale of this mount.

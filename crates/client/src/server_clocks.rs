@@ -73,10 +73,36 @@ impl ServerClocks {
         self.with_clock(fsid, ServerClock::proven_coarse);
     }
 
+    /// The machine was suspended. Kernels may measure that by a clock that shows seconds, so that
+    /// more time seems to have passed than at the servers.
+    pub(crate) fn suspended(&self) {
+        self.clocks.lock().values_mut().for_each(ServerClock::forget_offset);
+        self.offsets.lock().clear();
+    }
+
     fn with_clock(&self, fsid: u64, learn: impl FnOnce(&mut ServerClock)) {
         let mut clocks = self.clocks.lock();
         if clocks.len() < FILE_SYSTEMS_MAX || clocks.contains_key(&fsid) {
             learn(clocks.entry(fsid).or_insert_with(|| ServerClock::new(self.time_step)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_learnt_of_a_servers_time_does_not_count_after_a_suspend() {
+        let clocks = ServerClocks::new(Duration::from_nanos(1));
+        let at = |seconds| MonotonicTime::from_start(Duration::from_secs(seconds));
+        let is_known =
+            || clocks.of(1).lower_bound(at(9)).is_some() && clocks.execution(1, at(9), at(9)).is_some();
+        clocks.learn_from_change(1, Timestamp::new(1000, 1), at(1), at(2));
+        assert!(is_known());
+        clocks.suspended();
+        assert!(clocks.of(1).lower_bound(at(9)).is_none() && clocks.execution(1, at(9), at(9)).is_none());
+        clocks.learn_from_change(1, Timestamp::new(1008, 1), at(9), at(10));
+        assert!(is_known());
     }
 }

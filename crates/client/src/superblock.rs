@@ -432,7 +432,7 @@ impl Superblock {
     /// How long the kernel may still cache names that it was granted until now.
     #[must_use]
     pub fn kernel_names_expire_in(&self) -> Duration {
-        wait_for(self.core.kernel.names_expire(), self.core.now())
+        wait_for(self.core.kernel.names_expire(), self.core.kernel_time(self.core.now()))
     }
 
     /// Whether the user of the library is a kernel.
@@ -556,6 +556,11 @@ impl<'a> Op<'a> {
         let now = self.now.get().unwrap_or_else(|| self.sb.core.now());
         self.now.set(Some(now));
         now
+    }
+
+    /// The time to compare the ends of the kernel's lifetimes of names with.
+    pub(crate) fn kernel_time(&self) -> MonotonicTime {
+        self.sb.core.kernel_time(self.now())
     }
 
     /// The times by which attributes are judged for this operation.

@@ -8,8 +8,8 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    fmt,
-    sync::{Arc, Weak},
+    fmt, io,
+    sync::{Arc, LazyLock, Weak},
     thread,
     time::{Duration, Instant, SystemTime},
 };
@@ -17,11 +17,18 @@ use std::{
 use curt_observe::scope;
 use curt_rpc::client::Interrupt;
 use parking_lot::{Condvar, Mutex};
+use rustix::time::{ClockId, clock_gettime};
 
 /// A clock that can also sleep.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// The current time; it is monotonic.
+    /// The current time; it is monotonic, and advances while the machine is suspended. It is not
+    /// comparable with [`Instant::now`], which does not.
     fn now(&self) -> Instant;
+
+    /// How much of the time until now the machine was suspended.
+    fn suspended(&self) -> SuspendedTime {
+        SuspendedTime::default()
+    }
 
     /// The current time of the wall clock, which may be set back.
     fn wall_clock(&self) -> SystemTime {
@@ -31,6 +38,15 @@ pub trait Clock: Send + Sync + fmt::Debug {
     /// Sleeps for `duration`, or less if `interrupt` is raised first. A scripted clock advances by
     /// `duration` and returns at once.
     fn pause(&self, duration: Duration, interrupt: &Interrupt);
+}
+
+/// Bounds of a time in suspend: clocks cannot be read at the same moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SuspendedTime {
+    /// The lower bound.
+    pub at_least: Duration,
+    /// The upper bound.
+    pub at_most: Duration,
 }
 
 /// A task for [`Background`].
@@ -65,18 +81,52 @@ pub(crate) fn separate(background: &Arc<dyn Background>, threads_max: usize) -> 
 /// How long a thread waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// The system's monotonic clock.
+/// How long an idle thread waits before it tries again to start the one for delayed tasks.
+const START_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The system's monotonic clock that advances while the machine is suspended (`CLOCK_BOOTTIME`): a
+/// server does not wait for a client that sleeps. Leases end, and others change files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MonotonicClock;
 
+/// A time by both clocks: an [`Instant`] cannot be made of a reading of `CLOCK_BOOTTIME`. The one
+/// that stands still in suspend is read last, so that no time in suspend seems negative.
+struct ClockOrigin {
+    since_boot: Duration,
+    instant: Instant,
+}
+
+static ORIGIN: LazyLock<ClockOrigin> =
+    LazyLock::new(|| ClockOrigin { since_boot: since_boot(), instant: Instant::now() });
+
+/// The time since boot, with that in suspend.
+fn since_boot() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
+}
+
 impl Clock for MonotonicClock {
     fn now(&self) -> Instant {
-        Instant::now()
+        let origin = &*ORIGIN;
+        origin.instant + since_boot().saturating_sub(origin.since_boot)
+    }
+
+    fn suspended(&self) -> SuspendedTime {
+        let (before, awake, after) = (self.now(), Instant::now(), self.now());
+        SuspendedTime {
+            at_least: before.saturating_duration_since(awake),
+            at_most: after.saturating_duration_since(awake),
+        }
     }
 
     fn pause(&self, duration: Duration, interrupt: &Interrupt) {
         let _ = interrupt.wait_for(duration);
     }
+}
+
+fn start_thread(name: &str, work: BackgroundTask) -> io::Result<()> {
+    thread::Builder::new().name(name.into()).spawn(work).map(drop)
 }
 
 /// A bounded number of threads that run tasks in order. Tasks still queued when this is dropped are
@@ -90,6 +140,8 @@ struct BackgroundShared {
     has_task: Condvar,
     has_timer: Condvar,
     threads_max: usize,
+    /// Starts a thread with this name; a test can refuse one.
+    start: fn(&str, BackgroundTask) -> io::Result<()>,
 }
 
 #[derive(Default)]
@@ -103,6 +155,13 @@ struct BackgroundQueue {
     closed: bool,
 }
 
+impl BackgroundQueue {
+    /// There are delayed tasks, and no thread for them.
+    fn has_stopped_timers(&self) -> bool {
+        !self.timer_runs && !self.timers.is_empty()
+    }
+}
+
 impl BackgroundThreads {
     /// At most `threads_max` (at least 1) threads at a time.
     #[must_use]
@@ -112,6 +171,7 @@ impl BackgroundThreads {
             has_task: Condvar::new(),
             has_timer: Condvar::new(),
             threads_max: threads_max.max(1),
+            start: start_thread,
         };
         Self { shared: Arc::new(shared) }
     }
@@ -128,14 +188,7 @@ impl Background for BackgroundThreads {
         work.timers_set += 1;
         let due = (Instant::now() + delay, work.timers_set);
         work.timers.insert(due, task);
-        if !std::mem::replace(&mut work.timer_runs, true) {
-            let shared = Arc::downgrade(&self.shared);
-            let started = thread::Builder::new().name("curt-timer".into()).spawn(move || keep_time(&shared));
-            if let Err(error) = started {
-                work.timer_runs = false;
-                tracing::warn!(%error, "cannot start a thread for delayed work");
-            }
-        }
+        self.shared.start_timer(&mut work);
         drop(work);
         self.shared.has_timer.notify_one();
     }
@@ -148,13 +201,13 @@ impl Background for BackgroundThreads {
 impl BackgroundShared {
     fn spawn(self: &Arc<Self>, task: BackgroundTask) {
         let mut work = self.work.lock();
+        self.start_timer(&mut work);
         work.tasks.push_back(task);
         // Each queued task takes one idle thread.
         if work.tasks.len() > work.idle && work.threads < self.threads_max {
             work.threads += 1;
             let shared = Arc::clone(self);
-            let started = thread::Builder::new().name("curt-behind".into()).spawn(move || run(&shared));
-            if let Err(error) = started {
+            if let Err(error) = (self.start)("curt-behind", Box::new(move || run(&shared))) {
                 work.threads -= 1;
                 let rescue = if work.threads == 0 { work.tasks.pop_back() } else { None };
                 drop(work);
@@ -168,9 +221,22 @@ impl BackgroundShared {
         drop(work);
         self.has_task.notify_one();
     }
+
+    /// Starts the thread for delayed tasks if there are any and it does not run. If it cannot be
+    /// started, that is tried again before each other task, and by idle threads.
+    fn start_timer(self: &Arc<Self>, work: &mut BackgroundQueue) {
+        if !work.has_stopped_timers() {
+            return;
+        }
+        let shared = Arc::downgrade(self);
+        match (self.start)("curt-timer", Box::new(move || keep_time(&shared))) {
+            Ok(()) => work.timer_runs = true,
+            Err(error) => tracing::warn!(%error, "cannot start a thread for delayed work: trying again"),
+        }
+    }
 }
 
-fn run(shared: &BackgroundShared) {
+fn run(shared: &Arc<BackgroundShared>) {
     let mut work = shared.work.lock();
     loop {
         if let Some(task) = work.tasks.pop_front() {
@@ -179,10 +245,14 @@ fn run(shared: &BackgroundShared) {
             work = shared.work.lock();
             continue;
         }
+        shared.start_timer(&mut work);
+        let wait = if work.has_stopped_timers() { START_INTERVAL } else { IDLE };
         work.idle += 1;
-        let timed_out = !work.closed && shared.has_task.wait_for(&mut work, IDLE).timed_out();
+        let timed_out = !work.closed && shared.has_task.wait_for(&mut work, wait).timed_out();
         work.idle -= 1;
-        if work.tasks.is_empty() && (timed_out || work.closed) {
+        // Otherwise nothing might start the thread for delayed tasks.
+        let is_needed = work.has_stopped_timers() && !work.closed;
+        if work.tasks.is_empty() && (timed_out || work.closed) && !is_needed {
             work.threads -= 1;
             return;
         }
@@ -236,7 +306,10 @@ impl fmt::Debug for BackgroundThreads {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::{
+        atomic::{AtomicU32, Ordering::Relaxed},
+        mpsc,
+    };
 
     use super::*;
 
@@ -292,6 +365,25 @@ mod tests {
                 return;
             }
         }
+    }
+
+    #[test]
+    fn delayed_tasks_run_although_their_thread_could_not_be_started_at_first() {
+        static REFUSED: AtomicU32 = AtomicU32::new(0);
+        let mut threads = BackgroundThreads::new(1);
+        Arc::get_mut(&mut threads.shared).expect("no thread runs").start = |name, work| {
+            let is_refused = name == "curt-timer" && REFUSED.fetch_add(1, Relaxed) < 2;
+            if is_refused { Err(io::ErrorKind::WouldBlock.into()) } else { start_thread(name, work) }
+        };
+        let (done, all) = mpsc::channel();
+        let threads = Arc::new(threads);
+        let again = Arc::clone(&threads);
+        // As the renewal of a lease: nothing else begins a task.
+        threads.spawn(Box::new(move || {
+            again.spawn_after(Duration::ZERO, Box::new(move || done.send(()).expect("the test waits")));
+        }));
+        assert_eq!(all.recv_timeout(SOON), Ok(()));
+        assert!(REFUSED.load(Relaxed) > 2);
     }
 
     #[test]

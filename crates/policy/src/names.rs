@@ -560,6 +560,11 @@ impl ServerClock {
         self.learn(ctime, received_at);
     }
 
+    /// The time since what was learnt is not known exactly: only what is learnt later counts.
+    pub const fn forget_offset(&mut self) {
+        self.offset = None;
+    }
+
     /// Records that a name was found that was cached as missing under the same stamp: the clock is
     /// coarser than estimated.
     pub fn proven_coarse(&mut self) {

@@ -89,16 +89,19 @@ pub(crate) fn grant_locked(
 }
 
 fn may_grant(op: &Op<'_>, name: &[u8]) -> bool {
-    !op.options.kernel_names.is_zero() && op.sb.grants_names() && !matches!(name, b"." | b"..")
+    !op.options.kernel_names.is_zero()
+        && op.sb.grants_names()
+        && !matches!(name, b"." | b"..")
+        && op.kernel_time() == op.now()
 }
 
 /// LOOKUP has found `child`: its callers may have passed this name as well.
 fn note_found(op: &Op<'_>, name: NameInDirectory<'_>, child: Option<NamedObject<'_>>) {
     if let Some(child) = child
-        && op.sb.core.kernel.checks_paths(op.now())
+        && op.sb.core.kernel.checks_paths(op.kernel_time())
         && !matches!(name.name, b"." | b"..")
     {
-        op.sb.kernel_dentries.note_found(child.inode.id(), name.directory, op.now());
+        op.sb.kernel_dentries.note_found(child.inode.id(), name.directory, op.kernel_time());
     }
 }
 
@@ -138,10 +141,10 @@ fn record_lifetime(
 /// # Errors
 /// EACCES; those of ACCESS and GETATTR.
 pub(crate) fn check_path(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
-    if !op.sb.core.kernel.checks_paths(op.now()) {
+    if !op.sb.core.kernel.checks_paths(op.kernel_time()) {
         return Ok(());
     }
-    let path = op.sb.kernel_dentries.path_of(inode.id(), op.now());
+    let path = op.sb.kernel_dentries.path_of(inode.id(), op.kernel_time());
     for directory in &path.directories {
         check_search(op, directory)?;
     }
@@ -150,7 +153,7 @@ pub(crate) fn check_path(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
 
 /// As [`check_path`], for an object to which there are several ways, or a long one.
 fn check_ways(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
-    let mut ways = op.sb.kernel_dentries.directories_of(inode.id(), op.now());
+    let mut ways = op.sb.kernel_dentries.directories_of(inode.id(), op.kernel_time());
     let Some(last) = ways.last() else {
         return Ok(());
     };
@@ -159,7 +162,7 @@ fn check_ways(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     while let Some(directory) = ways.pop() {
         match check_search(op, &directory) {
             Ok(()) => {
-                let above = op.sb.kernel_dentries.directories_of(directory.id(), op.now());
+                let above = op.sb.kernel_dentries.directories_of(directory.id(), op.kernel_time());
                 if above.is_empty() {
                     return Ok(());
                 }
@@ -200,7 +203,7 @@ pub(crate) fn await_closed(op: &Op<'_>, directory: &Inode) {
 
 /// Whether the kernel may have a present name of `directory`, which it then uses without a LOOKUP.
 pub(crate) fn kernel_may_have_names(op: &Op<'_>, directory: &Inode) -> bool {
-    with_expiry_delay(directory.lock().name_lifetimes().present_end()) > Some(op.now())
+    with_expiry_delay(directory.lock().name_lifetimes().present_end()) > Some(op.kernel_time())
 }
 
 /// A name of `from` that leads to `moved`, if that is known, was renamed into `to`. The kernel
@@ -221,7 +224,7 @@ pub(crate) fn note_renamed(op: &Op<'_>, from: &Arc<Inode>, to: &Arc<Inode>, move
     let has_links = moved
         .and_then(|moved| moved.attributes())
         .is_some_and(|known| known.kind != FileKind::Directory && known.nlink > 1);
-    let end = end.filter(|end| with_expiry_delay(Some(*end)) > Some(op.now()));
+    let end = end.filter(|end| with_expiry_delay(Some(*end)) > Some(op.kernel_time()));
     let is_open = {
         let mut locked = to.lock();
         let is_open = to.everybody_may_search(&locked, op.options.users);
@@ -229,7 +232,7 @@ pub(crate) fn note_renamed(op: &Op<'_>, from: &Arc<Inode>, to: &Arc<Inode>, move
             locked.by_type.directory().name_lifetimes.grant_present(end);
         }
         if let Some(moved) = moved {
-            op.sb.kernel_dentries.rename(moved.id(), from, to, has_links, op.now());
+            op.sb.kernel_dentries.rename(moved.id(), from, to, has_links, op.kernel_time());
         }
         is_open
     };
@@ -244,7 +247,7 @@ pub(crate) fn note_renamed(op: &Op<'_>, from: &Arc<Inode>, to: &Arc<Inode>, move
 /// Whether the kernel may take a name for missing that a listing of `directory` in the epoch
 /// `listed` shows.
 pub(crate) fn contradicts_missing(op: &Op<'_>, directory: &Inode, listed: Option<Epoch>) -> bool {
-    directory.lock().name_lifetimes().expiry_of_listed(listed) > Some(op.now())
+    directory.lock().name_lifetimes().expiry_of_listed(listed) > Some(op.kernel_time())
 }
 
 /// Waits until the kernel does not any more. No missing name is granted a lifetime for a while, so
@@ -260,7 +263,7 @@ pub(crate) fn await_listed(op: &Op<'_>, directory: &Inode, listed: Option<Epoch>
 
 /// A caller that is killed does not wait.
 fn await_expiry(op: &Op<'_>, expiry: Option<MonotonicTime>) {
-    let wait = wait_for(expiry, op.now());
+    let wait = wait_for(expiry, op.kernel_time());
     if !wait.is_zero() {
         op.sb.core.pause(wait, op.interrupt());
     }

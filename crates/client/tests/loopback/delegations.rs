@@ -633,6 +633,19 @@ fn nothing_is_served_by_a_delegation_after_the_lease() {
     assert_eq!(mounted.sent(), "");
 }
 
+// SEMANTICS: sessions-16, sessions-17.
+#[test]
+fn a_file_that_others_change_while_the_machine_is_suspended_is_seen_afterwards() {
+    let world = world();
+    let mounted = mounted(&world, "one");
+    let file = delegated(&world, &mounted, "file");
+    // Nothing is sent by timers before the next open.
+    world.suspend(Duration::from_secs(3600));
+    let other = world.mount(CacheOptions::default());
+    write(&other, "file", b"others'");
+    assert_eq!(mounted.cat(&root(), file), Ok(b"others'".to_vec()));
+}
+
 // SEMANTICS: sessions-16.
 #[test]
 fn delegations_that_cannot_be_reclaimed_after_a_restart_are_lost_and_files_stay_open() {

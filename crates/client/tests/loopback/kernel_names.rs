@@ -295,6 +295,37 @@ fn chmod_returns_when_the_kernel_keeps_no_name_of_a_directory_that_it_closes() {
     assert!(chmod(0o500) < SECOND / 2, "nothing is kept any more");
 }
 
+// SEMANTICS: name-16, perm-7.
+#[test]
+fn a_suspend_of_the_machine_does_not_shorten_the_lifetimes_that_the_kernel_was_granted() {
+    let world = World::new();
+    let mounted = kept(&world, CacheOptions::default());
+    let me = user(1000);
+    let open = directory(&mounted, "open");
+    let chmod = |bits| {
+        let before = world.clock.passed();
+        ops::setattr(&mounted.client.op(&me), open, &mode(bits)).unwrap();
+        world.clock.passed() - before
+    };
+    for hours in [1, 10] {
+        chmod(0o755);
+        world.pass(SECOND / 10);
+        assert_eq!(lifetime(&mounted, open, "file"), SECOND);
+        world.suspend(SECOND * 3600 * hours);
+        assert_eq!(lifetime(&mounted, open, "other"), Duration::ZERO, "until the former have ended");
+        let left = mounted.client.kernel_names_expire_in();
+        assert!(left > SECOND / 2 && left <= SECOND + EXPIRY_DELAY, "{left:?}");
+        let waited = chmod(0o700);
+        assert!(waited > SECOND / 2 && waited < 2 * SECOND, "{waited:?}");
+        assert!(chmod(0o500) < SECOND / 2, "nothing is kept any more");
+        chmod(0o755);
+        world.pass(SECOND / 10);
+        assert_eq!(lifetime(&mounted, open, "file"), SECOND);
+        world.seconds(2);
+        assert!(chmod(0o700) < SECOND / 2, "it has ended");
+    }
+}
+
 // SEMANTICS: perm-7.
 #[test]
 fn rename_into_a_closed_directory_returns_when_the_kernel_does_not_keep_the_name() {

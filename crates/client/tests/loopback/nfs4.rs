@@ -274,6 +274,32 @@ fn unbound(server: &ScriptedServer) {
 
 // SEMANTICS: sessions-13.
 #[test]
+fn a_connection_that_replaces_one_which_is_lost_as_it_is_bound_is_bound_too() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
+    let change = || {
+        let (op, top) = (mounted.client.op(&root()), mounted.client.root());
+        ops::setattr(&op, top, &SetAttributes::with_mode(0o777)).unwrap();
+        mounted.sent()
+    };
+    change();
+    let (lost, is_first) = (Arc::downgrade(&server), times(1));
+    server.spoil(move |reply| {
+        let operation = reply.get(12..).and_then(|rest| rest.first_chunk().copied());
+        if operation.map(u32::from_be_bytes) != Some(op::BIND_CONN_TO_SESSION) {
+            set_word(reply, 13, CB_PATH_DOWN);
+        } else if is_first() {
+            lost.upgrade().unwrap().replacements.fetch_add(1, Relaxed);
+        }
+    });
+    server.replacements.fetch_add(1, Relaxed);
+    assert_eq!(change(), "NFSv4.SETATTR 1 NFSv4.BIND_CONN_TO_SESSION 2");
+    assert_eq!(change(), "NFSv4.SETATTR 1");
+}
+
+// SEMANTICS: sessions-13.
+#[test]
 fn a_connection_is_bound_for_the_servers_calls_as_soon_as_it_is_lost() {
     let world = World::new();
     let server = ScriptedServer::new(&world);

@@ -27,6 +27,7 @@ use curt_client::{
             mounting::{Callbacks, EstablishError, Nfs4Export, Nfs4Mount},
         },
     },
+    threads::SuspendedTime,
 };
 use curt_loopback::{LoopbackStep, LoopbackTransport};
 use curt_observe::{ClientCounter, ClientSnapshot};
@@ -57,6 +58,8 @@ type InPause = Box<dyn FnOnce(&Interrupt) + Send>;
 pub(crate) struct Scripted {
     base: Instant,
     passed: AtomicU64,
+    /// The part of it in suspend.
+    suspended: AtomicU64,
     /// The number of readings by clients.
     pub(crate) read: AtomicU64,
     in_pause: Mutex<Option<InPause>>,
@@ -90,6 +93,11 @@ impl Clock for Scripted {
     fn now(&self) -> Instant {
         self.read.fetch_add(1, Relaxed);
         self.base + Duration::from_nanos(self.passed.load(Relaxed))
+    }
+
+    fn suspended(&self) -> SuspendedTime {
+        let suspended = Duration::from_nanos(self.suspended.load(Relaxed));
+        SuspendedTime { at_least: suspended, at_most: suspended }
     }
 
     fn pause(&self, duration: Duration, interrupt: &Interrupt) {
@@ -209,6 +217,7 @@ impl World {
         let clock = Arc::new(Scripted {
             base: Instant::now(),
             passed: AtomicU64::new(0),
+            suspended: AtomicU64::new(0),
             read: AtomicU64::new(0),
             in_pause: Mutex::default(),
         });
@@ -426,6 +435,12 @@ impl World {
 
     pub(crate) fn pass(&self, duration: Duration) {
         self.clock.pass(duration);
+    }
+
+    /// The machine of the clients is suspended: delayed work is not due earlier.
+    pub(crate) fn suspend(&self, duration: Duration) {
+        self.pass(duration);
+        self.clock.suspended.fetch_add(u64::try_from(duration.as_nanos()).unwrap(), Relaxed);
     }
 
     pub(crate) fn seconds(&self, seconds: u64) {

@@ -92,6 +92,14 @@ struct CallbackSession {
     slots: [BackchannelSlot; SLOTS as usize],
 }
 
+impl CallbackSession {
+    /// Whether calls of this version are executed. Before the first session that is not known: they
+    /// are refused because of their session.
+    fn takes_version(&self, minor_version: u32) -> bool {
+        self.session.is_none() || self.minor_version == minor_version
+    }
+}
+
 /// A slot and the reply to its last call.
 #[derive(Debug, Default)]
 struct BackchannelSlot {
@@ -202,7 +210,7 @@ impl CallbackService {
         let mut status = NfsStat4::Ok;
         let mut results = 0_u32;
         let mut begun = None;
-        if header.minor_version != self.session.lock().minor_version {
+        if !self.session.lock().takes_version(header.minor_version) {
             status = NfsStat4::MinorVersMismatch;
         } else if header.operations > OPERATIONS_MAX {
             status = NfsStat4::TooManyOps;

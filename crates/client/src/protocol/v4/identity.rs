@@ -5,6 +5,10 @@
 //! one client that was restarted (section 18.35.3). While one instance runs, as after `umount -l`
 //! of a busy mount, another has a number in addition. The mount's program claims the name, so that
 //! no other user can. A mount that cannot claim one has a name that is used only once.
+//!
+//! The mount namespace is part of the name: a mount in another one may not see the claims, as in a
+//! container with its own `/run`, and have the same path and network. So after a restart of the
+//! container, or of a service with its own mount namespace, the name is another.
 
 use std::{
     any::Any,
@@ -167,6 +171,7 @@ mod tests {
         assert_eq!(machine_name(unique(), cloned(), "one"), "set", "the administrator decides");
     }
 
+    // SEMANTICS: sessions-10.
     #[test]
     fn a_mount_has_the_same_name_each_time_and_no_other_has_it() {
         let claim = |_| Ok(Some(()));
@@ -174,6 +179,7 @@ mod tests {
         assert_eq!(name("server", "/mnt"), name("server", "/mnt"));
         assert_ne!(name("server", "/mnt"), name("server", "/srv"));
         assert_ne!(name("server", "/mnt"), name("other", "/mnt"));
+        assert_ne!(name("server:/", "/mnt"), name("server:", "/mnt"), "it is taken as it was typed");
         let text = String::from_utf8_lossy(&name("server", "/mnt")).into_owned();
         assert!(
             text.contains("net:[") && text.contains("mnt:["),

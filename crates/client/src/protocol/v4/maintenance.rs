@@ -1,7 +1,10 @@
 //! Requests that maintain opens, delegations and the lease, and the delegation in an OPEN reply.
 
 use std::{
-    sync::{Arc, Weak, atomic::Ordering::Relaxed},
+    sync::{
+        Arc, Weak,
+        atomic::Ordering::{AcqRel, Relaxed},
+    },
     time::Duration,
 };
 
@@ -267,19 +270,29 @@ impl NfsV4 {
         self.background.spawn_after(period.max(Duration::from_millis(100)), Box::new(renew));
     }
 
-    /// Binds a connection in the background: no request waits for that.
+    /// Binds a connection in the background: no request waits for that. One that is replaced
+    /// meanwhile may have been bound already: the new one is bound as well.
     pub(super) fn bind_later(&self) {
-        // One that is under way is sent over the newest connection, too.
-        if self.is_binding.swap(true, Relaxed) {
+        if self.is_binding.swap(true, AcqRel) {
             return;
         }
         let this = Weak::clone(&self.this);
         let bind = move || {
             let Some(this) = this.upgrade() else { return };
-            if let Err(error) = this.bind_connection(&Interrupt::never()) {
-                tracing::debug!(%error, "the backchannel is not bound again");
+            let replacements = || this.rpc.transport().replacements();
+            loop {
+                let bound = replacements();
+                this.session.lock().bound_replacements = bound;
+                if let Err(error) = this.bind_connection(&Interrupt::never()) {
+                    tracing::debug!(%error, "the backchannel is not bound again");
+                }
+                // Pairs with the swap above: who has found a connection being bound has seen a
+                // replacement that is seen here.
+                this.is_binding.swap(false, AcqRel);
+                if replacements() == bound || this.is_binding.swap(true, AcqRel) {
+                    return;
+                }
             }
-            this.is_binding.store(false, Relaxed);
         };
         self.background.spawn(Box::new(bind));
     }

@@ -858,6 +858,19 @@ fn a_callback_of_a_forged_session_is_refused() {
 }
 
 #[test]
+fn a_callback_that_overtakes_the_reply_to_the_first_create_session_is_delayed_too() {
+    let service = CallbackService::default();
+    assert_eq!(call(&service, SESSION, 1, 4)[0], NfsStat4::Badsession.number());
+    let creating = service.begin_creating();
+    assert_eq!(call(&service, SESSION, 1, 4)[0], NfsStat4::Delay.number());
+    service.serve(SESSION, 1);
+    drop(creating);
+    assert_eq!(call(&service, SESSION, 1, 4)[0], NfsStat4::BadStateid.number(), "it is repeated");
+    service.serve(SESSION, 2);
+    assert_eq!(call(&service, SESSION, 1, 4)[0], NfsStat4::MinorVersMismatch.number());
+}
+
+#[test]
 fn a_callback_that_overtakes_the_reply_to_create_session_is_delayed() {
     let (service, new) = (CallbackService::default(), SessionId([9; 16]));
     service.serve(SESSION, 1);
