@@ -1,7 +1,10 @@
 //! Locks over NFSv4.1: the requests of each, and what becomes of them when the server forgets.
 
 use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -623,6 +626,62 @@ fn the_lock_states_of_a_revoked_open_are_freed_before_it() {
         let expected: &[&str] = if has_others { &["lock", "open", "open"] } else { &["lock", "open"] };
         assert_eq!(*freed.lock(), expected, "others: {has_others}");
     }
+}
+
+// SEMANTICS: lock-10, sessions-10.
+#[test]
+fn a_synchronous_write_under_a_lost_lock_fails_once() {
+    let world = World::new();
+    let way = ScriptedServer::new(&world);
+    let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&way));
+    let op = || one.mounted.client.op(&root());
+    let flags = OpenFlags { sync: true, ..OpenFlags::writing() };
+    let file = ops::open(&op(), one.file.id(), flags).unwrap().file;
+    let one = Locking { file, mounted: one.mounted, timers: one.timers };
+    let op = || one.mounted.client.op(&root());
+    assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
+    assert_eq!(ops::write(&op(), &one.file, 0, b"ab"), Ok(2));
+    // This server knows no client, so that it lets nobody reclaim.
+    way.replace(world.way_after_restart());
+    assert_eq!(ops::write(&op(), &one.file, 2, b"cd"), Err(Errno::IO));
+    assert_eq!(one.mounted.counter(ClientCounter::LockLost), 1);
+    assert_eq!(contents(&world), b"ab23456789");
+    assert_eq!(ops::write(&op(), &one.file, 2, b"ef"), Ok(2), "once");
+    assert_eq!(ops::fsync(&op(), &one.file, false), Ok(()));
+    assert_eq!(contents(&world), b"abef456789");
+}
+
+// SEMANTICS: lock-10.
+#[test]
+fn an_error_of_the_server_is_not_taken_for_a_lost_lock() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server));
+    let two = Locking::new(&world, "two", LockOptions::default());
+    assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
+    let (is_first, is_second) = (crate::nfs4_faults::times(1), Arc::new(AtomicBool::new(false)));
+    let sent_again = Arc::clone(&is_second);
+    server.script(move |asked| {
+        if asked.main() != op::WRITE {
+            return None;
+        }
+        if !is_first() {
+            sent_again.store(true, Relaxed);
+            return None;
+        }
+        let results = [op::PUTFH, 0, op::GETATTR, 0, 1, 1 << 3, 8, 0, 1, op::WRITE, status::IO];
+        Some(asked.answer(3, status::IO, &results))
+    });
+    let op = || one.mounted.client.op(&root());
+    ops::write(&op(), &one.file, 0, b"ab").unwrap();
+    assert_eq!(ops::fsync(&op(), &one.file, false), Err(Errno::IO));
+    assert_eq!(ops::fsync(&op(), &one.file, false), Ok(()), "once");
+    assert!(!is_second.load(Relaxed), "the bytes are dropped");
+    assert_eq!(one.mounted.counter(ClientCounter::LockLost), 0);
+    assert_eq!(two.try_lock(2, range(0, 9), W), Err(Errno::AGAIN), "it is held");
+    assert_eq!(ops::write(&op(), &one.file, 2, b"cd"), Ok(2));
+    assert_eq!(ops::fsync(&op(), &one.file, false), Ok(()));
+    assert_eq!(contents(&world), b"01cd456789");
 }
 
 // SEMANTICS: sessions-3.
