@@ -628,6 +628,51 @@ fn the_lock_states_of_a_revoked_open_are_freed_before_it() {
     }
 }
 
+// SEMANTICS: sessions-6.
+#[test]
+fn revoked_states_of_which_the_server_frees_one_at_a_time_are_asked_for_twice_at_most() {
+    const LOCKS: u64 = 8;
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server));
+    for owner in 0..LOCKS {
+        assert_eq!(one.try_lock(owner, range(owner, owner), W), Ok(()));
+    }
+    let asked_for = Arc::<Mutex<Vec<[u32; 3]>>>::default();
+    let (states, is_first) = (Arc::clone(&asked_for), crate::nfs4_faults::times(1));
+    // Those that were asked for since the last one was freed.
+    let since = Mutex::new(Vec::new());
+    server.script(move |asked| match asked.words.get(12) {
+        Some(&op::FREE_STATEID) => {
+            let (since, all) = (&mut *since.lock(), &mut *states.lock());
+            let stateid = <[u32; 3]>::try_from(&asked.words[14..17]).unwrap();
+            all.push(stateid);
+            let is_next = all.len() == 1 || since.contains(&stateid);
+            let status = if is_next { 0 } else { status::LOCKS_HELD };
+            if is_next {
+                since.clear();
+            }
+            since.push(stateid);
+            Some(asked.answer(1, status, &[op::FREE_STATEID, status]))
+        }
+        Some(&op::PUTFH) if asked.main() == op::WRITE && is_first() => {
+            let results = [op::PUTFH, 0, op::GETATTR, status::ADMIN_REVOKED];
+            Some(asked.answer(2, status::ADMIN_REVOKED, &results))
+        }
+        _ => None,
+    });
+    let op = || one.mounted.client.op(&root());
+    ops::write(&op(), &one.file, 9, b"x").unwrap();
+    let _ = ops::fsync(&op(), &one.file, false);
+    for _ in 0..3 {
+        assert_eq!(statfs(&world, &one.mounted), Ok(()));
+    }
+    let all = &*asked_for.lock();
+    let different = all.iter().collect::<std::collections::HashSet<_>>().len();
+    assert_eq!(different, usize::try_from(LOCKS).unwrap() + 1, "the locks and the open");
+    assert!(all.len() < 2 * different, "{} times for {different}", all.len());
+}
+
 // SEMANTICS: lock-10, sessions-10.
 #[test]
 fn a_synchronous_write_under_a_lost_lock_fails_once() {
