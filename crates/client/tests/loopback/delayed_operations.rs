@@ -4,7 +4,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -15,10 +15,10 @@ use curt_types::SetAttributes;
 use rustix::io::Errno;
 
 use crate::{
-    delegations::DelegatedMount,
+    delegations::{DelegatedMount, mounted_on_timers},
     nfs4_faults::times,
-    scripted_server::{op, status},
-    world::{root, user},
+    scripted_server::{ScriptedServer, op, status},
+    world::{World, root, user},
 };
 
 /// Compounds since the counts were taken last: all, those that return a delegation, and those with
@@ -78,6 +78,61 @@ fn a_server_that_delays_a_return_for_long_delays_neither_requests_nor_closes() {
         timers.pass(Duration::from_secs(1));
     }
     assert_eq!(counts.take()[1], 0, "once");
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn a_server_that_delays_each_close_for_long_gets_few_more_requests() {
+    const FILES: usize = 300;
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let (mounted, timers) = mounted_on_timers(&world, &server);
+    let names: Vec<_> = (0..FILES).map(|number| format!("file{number}")).collect();
+    for name in &names {
+        mounted.put(&root(), mounted.client.root(), name, 0o644, b"x");
+    }
+    world.seconds(2);
+    timers.pass(Duration::from_secs(1));
+    let (counts, is_obeying) = (Arc::<Counts>::default(), Arc::<AtomicBool>::default());
+    let (counted, obeys) = (Arc::clone(&counts), Arc::clone(&is_obeying));
+    server.script(move |asked| {
+        let [all, _, closes] = &counted.0;
+        all.fetch_add(1, Relaxed);
+        if !asked.does(op::CLOSE) || obeys.load(Relaxed) {
+            return None;
+        }
+        closes.fetch_add(1, Relaxed);
+        Some(asked.answer(2, status::DELAY, &[op::PUTFH, 0, op::CLOSE, status::DELAY]))
+    });
+    mounted.sent();
+    let mut opened = Vec::new();
+    for name in &names {
+        let found = mounted.lookup(&root(), mounted.client.root(), name).unwrap().id;
+        opened.push(ops::open(&mounted.client.op(&root()), found, OpenFlags::writing()).unwrap());
+    }
+    counts.take();
+    for opened in &opened {
+        world.pass(Duration::from_millis(1));
+        ops::close(&mounted.client.op(&root()), &opened.file).unwrap();
+        let set = SetAttributes::with_mode(0o755);
+        ops::setattr(&mounted.client.op(&root()), mounted.client.root(), &set).unwrap();
+    }
+    let closes = counts.take()[2];
+    assert!((5..=10).contains(&closes), "{closes} in 300 ms");
+    let mut most = 0;
+    for _ in 0..20 {
+        world.seconds(1);
+        timers.pass(Duration::from_secs(1));
+        most = most.max(counts.take()[0]);
+    }
+    assert!((1..=4).contains(&most), "{most} requests in a second");
+    is_obeying.store(true, Relaxed);
+    let before = server.executed(op::CLOSE);
+    for _ in 0..2 {
+        world.seconds(1);
+        timers.pass(Duration::from_secs(1));
+    }
+    assert!(server.executed(op::CLOSE) - before >= FILES, "all");
 }
 
 // SEMANTICS: sessions-6.

@@ -365,6 +365,27 @@ fn write_one(mounted: &BenchMount) -> Result<(), Errno> {
 
 // SEMANTICS: sessions-6.
 #[test]
+fn a_server_that_needs_time_to_bind_a_connection_is_waited_for() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = mounted(&world, &server);
+    let (is_bound, clock) = (AtomicBool::new(false), Arc::clone(&world.clock));
+    let until = world.clock.passed() + Duration::from_secs(60);
+    server.script(move |asked| match asked.main() {
+        op::BIND_CONN_TO_SESSION if clock.passed() < until => Some(Ok(refused(asked.main(), status::DELAY))),
+        op::BIND_CONN_TO_SESSION => {
+            is_bound.store(true, Relaxed);
+            None
+        }
+        _ if is_bound.load(Relaxed) => None,
+        _ => Some(Ok(refused(op::SEQUENCE, status::CONN_NOT_BOUND_TO_SESSION))),
+    });
+    assert_eq!(write_one(&mounted), Ok(()));
+    assert!(world.clock.passed() >= until);
+}
+
+// SEMANTICS: sessions-6.
+#[test]
 fn a_session_that_is_lost_again_and_again_is_paused_for() {
     for (is_soft, expected) in [(false, Ok(())), (true, Err(Errno::IO))] {
         let world = World::new();

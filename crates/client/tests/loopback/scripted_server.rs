@@ -49,6 +49,7 @@ pub(crate) mod op {
 
 /// The numbers of errors.
 pub(crate) mod status {
+    pub(crate) const IO: u32 = 5;
     pub(crate) const ACCESS: u32 = 13;
     pub(crate) const INVAL: u32 = 22;
     pub(crate) const NOSPC: u32 = 28;
@@ -68,6 +69,7 @@ pub(crate) mod status {
     pub(crate) const ADMIN_REVOKED: u32 = 10_047;
     pub(crate) const BADSESSION: u32 = 10_052;
     pub(crate) const BADSLOT: u32 = 10_053;
+    pub(crate) const CONN_NOT_BOUND_TO_SESSION: u32 = 10_055;
     pub(crate) const SEQ_MISORDERED: u32 = 10_063;
     pub(crate) const REQ_TOO_BIG: u32 = 10_065;
     pub(crate) const REP_TOO_BIG: u32 = 10_066;

@@ -392,6 +392,35 @@ fn bytes_that_a_restarted_server_lost_are_not_sent_while_the_file_is_truncated()
     assert_eq!(rig.server.state().disk, [1; 5000]);
 }
 
+// SEMANTICS: write-3.
+#[test]
+fn a_flush_ends_whose_bytes_a_truncation_drops() {
+    let rig = Rig::inline(&[], small());
+    let open = rig.open();
+    let stop = Interrupt::new();
+    rig.write(&open, 0, &[1; 100]).unwrap();
+    rig.plane.flush_unsent(&rig.owner, &stop).unwrap();
+    rig.server.state().restart();
+    let resize = rig.plane.begin_resize(&rig.owner, 0, &stop).unwrap();
+    std::thread::scope(|threads| {
+        let (end, has_ended) = mpsc::channel();
+        threads.spawn(|| {
+            end.send(rig.plane.flush(&rig.owner, &open, &stop)).unwrap();
+            drop(end);
+        });
+        // The COMMIT finds that the bytes are lost, and they must not be sent now.
+        while rig.file.data.core.lock().segments.dirty_count() == 0 {
+            std::thread::yield_now();
+        }
+        *rig.file.believed.lock() = Some(0);
+        rig.file.data.truncated(0);
+        drop(resize);
+        let ended = has_ended.recv_timeout(Duration::from_secs(20));
+        stop.raise();
+        assert_eq!(ended, Ok(Ok(())));
+    });
+}
+
 #[test]
 fn each_writers_bytes_go_with_its_credential() {
     let rig = Rig::inline(&[], small());

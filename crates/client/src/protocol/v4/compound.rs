@@ -883,11 +883,13 @@ impl NfsV4 {
                 self.requeue_piggybacked(std::iter::once(operation).chain(piggybacked).collect());
                 return Ok(PrefixOutcome::PiggybackedRefused);
             }
-            self.piggybacked_done(&operation, result);
             if result.is_err() {
+                // The others precede one that is delayed when it is sent again.
                 self.requeue_piggybacked(piggybacked.collect());
+                self.piggybacked_done(&operation, result);
                 return Ok(PrefixOutcome::PiggybackedRefused);
             }
+            self.piggybacked_done(&operation, result);
         }
         let Some(open) = &prefix.open else { return Ok(PrefixOutcome::Executed) };
         if let Err(status) = self.decoded(outcome(results.next::<()>(Nfs4Operation::Putfh)))? {

@@ -116,6 +116,11 @@ pub(super) struct ReturnedDelegation {
     postponement: Postponement,
 }
 
+/// The most delegations that wait to be returned when another one is granted that is not kept: it
+/// is dropped then. The server grants without being asked, and delays DELEGRETURN. It revokes what
+/// it recalls without success.
+const UNKEPT_MAX: usize = DELEGATIONS_MAX;
+
 /// The owner of the open of an unknown delegation: no open has it. The largest number is that of
 /// opens that only create a file.
 const UNKNOWN_OWNER: u32 = u32::MAX - 1;
@@ -425,6 +430,9 @@ impl HeldDelegations {
             return None;
         }
         if !state.keeps(open, &offered) {
+            if state.to_return.len() >= UNKEPT_MAX {
+                return None;
+            }
             let (key, credential) = (open.key.clone(), Arc::clone(open.credential));
             state.to_return.push_back(ReturnedDelegation::new(key, offered.stateid, credential));
             drop(state);
@@ -976,6 +984,18 @@ mod tests {
         assert!(rig.opened(1, false).is_none());
         assert_eq!(rig.returns(), [1]);
         assert_eq!(*rig.events.granted.lock(), 0);
+    }
+
+    #[test]
+    fn delegations_that_nobody_asked_for_and_the_server_does_not_take_back_are_dropped_beyond_a_limit() {
+        let rig = Rig::new();
+        let most = u32::try_from(UNKEPT_MAX).unwrap();
+        for number in 0..=most {
+            assert!(rig.opened(number, false).is_none());
+        }
+        assert_eq!(rig.table.returns_count(), UNKEPT_MAX);
+        assert_eq!(rig.table.recall(&file(most), stateid(most)), NfsStat4::BadStateid, "it is revoked");
+        assert_eq!(rig.returns(), (0..most).collect::<Vec<_>>());
     }
 
     // SEMANTICS: sessions-16.

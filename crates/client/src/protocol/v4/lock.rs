@@ -381,9 +381,8 @@ impl NfsV4 {
             // reader may be another process.
             return self.send(&request);
         }
-        let (losses, is_locked) = (self.locks.losses(), self.locks.for_io(open, range) != LockOfIo::None);
-        let is_lost =
-            || is_locked && self.locks.losses() != losses && self.locks.for_io(open, range) == LockOfIo::None;
+        let watched = self.locks.watch(open, range);
+        let is_lost = || watched.as_ref().is_some_and(|watched| watched.is_lost());
         self.send(&CompoundRequest { is_lost: Some(&is_lost), ..request })
     }
 

@@ -29,8 +29,8 @@ use crate::protocol::{FileOperations, HeldDelegation, OpenOwner, RpcCaller, Shar
 /// Compounds in a row that return no delegation before the rest is left for others.
 const RETURN_ATTEMPTS: u32 = 8;
 
-/// Compounds in which opens are closed, beyond one for each, before the rest is left for later.
-const CLOSE_ATTEMPTS: usize = 8;
+/// Compounds in a row that close no open before the rest is left for later.
+const CLOSE_ATTEMPTS: u32 = 8;
 
 /// Maximum interval between checks whether the lease is to be renewed: the lease may become
 /// shorter.
@@ -235,7 +235,8 @@ impl NfsV4 {
     /// later.
     pub(super) fn close_unused(&self, closed: ClosedOpens, interrupt: &Interrupt) {
         self.send_returns(interrupt);
-        for _ in 0..self.opens.unused_count() + CLOSE_ATTEMPTS {
+        let (mut fewest, mut in_vain) = (self.opens.unused_count(), 0);
+        while in_vain < CLOSE_ATTEMPTS {
             let now = self.rpc.now();
             let Some(credential) = self.opens.idle_credential(now, closed) else {
                 if self.opens.has_postponed(now) {
@@ -252,6 +253,9 @@ impl NfsV4 {
             if self.send(&alone(caller)).is_err() {
                 return;
             }
+            let left = self.opens.unused_count();
+            in_vain = if left < fewest { 0 } else { in_vain + 1 };
+            fewest = fewest.min(left);
         }
         self.close_soon();
     }

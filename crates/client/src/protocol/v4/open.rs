@@ -14,6 +14,11 @@
 //! An open that the server has lost has as many OPENs as accesses in use. It is not used again
 //! before all of them were executed: a READ or WRITE between two of them would be refused.
 //!
+//! After the server has delayed CLOSE or OPEN_DOWNGRADE of two opens in a row, none is sent for
+//! [`DELAYED_PAUSE`]: nothing of a compound is executed behind one. If it delays those of all
+//! opens, no more than [`IDLE_MAX`] of them wait. Others are dropped: without CLOSE the server
+//! keeps them until this client ends.
+//!
 //! Under a delegation that came with it, an open for reading without users is kept: it becomes idle
 //! when the delegation ends.
 //!
@@ -24,7 +29,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use curt_policy::{
@@ -219,7 +224,30 @@ struct Opens {
     closed: VecDeque<[u8; 12]>,
     /// The first session since the server has forgotten this client.
     valid_since: SessionGeneration,
+    /// Until then no operation for an open is sent: the server has delayed some.
+    paused_until: Option<Instant>,
+    /// Delayed operations since the server has executed one, each for another open than the one
+    /// before.
+    delayed: u32,
+    /// The state of the last of them.
+    last_delayed: Option<[u8; 12]>,
+    /// Opens were dropped without their CLOSE.
+    has_dropped: bool,
 }
+
+/// How long no operation for an open is sent after the server has delayed those of two opens in a
+/// row. It ends before these are sent again, so that others are not behind them.
+const DELAYED_PAUSE: Duration = Duration::from_millis(50);
+
+/// A server that has delayed this many operations in a row, of more than one open, delays all.
+const DELAYED_MAX: u32 = 16;
+
+/// The most opens that wait to be closed, or to be narrowed, by a server that delays that.
+pub(super) const IDLE_MAX: usize = 4096;
+
+/// The most idle opens that one compound looks at in vain. Those of other credentials are closed in
+/// compounds of their own.
+const IDLE_PASSED_MAX: usize = 64;
 
 /// The most states of [`Opens::closed`]: such a CLOSE is rare.
 const CLOSED_MAX: usize = 64;
@@ -285,6 +313,13 @@ impl Open {
 
     fn is_used(&self) -> bool {
         self.has_users() || self.pins > 0
+    }
+
+    /// An open in the queue of idle ones was found. Returns whether it stays there: it may be used
+    /// again.
+    fn stays_queued(&mut self) -> bool {
+        self.is_queued = !self.is_used() && self.idle_since.is_some();
+        self.is_queued
     }
 
     fn used(&self) -> impl Iterator<Item = ShareAccess> + '_ {
@@ -432,8 +467,67 @@ impl Opens {
             && is_needed(open)
         {
             (open.may_be_wider, open.postponement) = (true, operation.postponement);
+            self.narrow_later(key);
+        }
+    }
+
+    /// An open waits to be narrowed. Beyond the bound it stays as wide as it is until it is closed.
+    fn narrow_later(&mut self, key: OpenKey) {
+        if self.to_downgrade.len() < IDLE_MAX && !self.to_downgrade.contains(&key) {
             self.to_downgrade.push_back(key);
         }
+    }
+
+    /// An operation waits for another compound.
+    fn send_later(&mut self, operation: PiggybackedOperation) {
+        self.waiting.push_back(operation);
+        if self.waiting.len() > IDLE_MAX {
+            self.waiting.pop_front();
+            self.note_dropped();
+        }
+    }
+
+    /// While the server delays all operations, the oldest idle opens beyond the bound are dropped.
+    fn drop_surplus(&mut self) {
+        while self.delayed >= DELAYED_MAX
+            && self.idle.len() > IDLE_MAX
+            && let Some(key) = self.idle.pop_front()
+        {
+            if self.opens.get_mut(&key).is_some_and(Open::stays_queued) {
+                self.remove(&key);
+                self.note_dropped();
+            }
+        }
+    }
+
+    fn note_dropped(&mut self) {
+        if !std::mem::replace(&mut self.has_dropped, true) {
+            tracing::warn!("the server delays each CLOSE: it keeps opens until the mount ends");
+        }
+    }
+
+    /// The server has delayed an operation for an open.
+    fn note_delayed(&mut self, other: [u8; 12], now: Instant) {
+        // One file may be the reason.
+        if self.last_delayed.replace(other) != Some(other) {
+            self.delayed = self.delayed.saturating_add(1);
+        }
+        if self.delayed > 1 {
+            self.paused_until = Some(now + DELAYED_PAUSE);
+        }
+    }
+
+    /// The server has not delayed an operation for an open.
+    const fn note_executed(&mut self) {
+        (self.delayed, self.last_delayed) = (0, None);
+    }
+
+    fn unused_count(&self) -> usize {
+        self.waiting.len() + self.to_downgrade.len() + self.idle.len()
+    }
+
+    fn is_paused(&self, now: Instant) -> bool {
+        self.paused_until.is_some_and(|until| now < until)
     }
 
     fn remove(&mut self, key: &OpenKey) {
@@ -471,6 +565,7 @@ impl Opens {
         open.idle_since = Some(now);
         if !std::mem::replace(&mut open.is_queued, true) {
             self.idle.push_back(key.clone());
+            self.drop_surplus();
         }
         true
     }
@@ -478,11 +573,75 @@ impl Opens {
     /// Drops what is used again, or gone, from the queue of idle opens.
     fn tidy_idle(&mut self) {
         let opens = &mut self.opens;
-        self.idle.retain(|key| {
-            let Some(open) = opens.get_mut(key) else { return false };
-            open.is_queued = !open.is_used() && open.idle_since.is_some();
-            open.is_queued
-        });
+        self.idle.retain(|key| opens.get_mut(key).is_some_and(Open::stays_queued));
+    }
+
+    /// Takes operations whose compound was not executed, as long as there are fewer than `most`.
+    fn take_waiting(
+        &mut self,
+        credential: &RpcCredential,
+        now: Instant,
+        most: usize,
+        piggybacked: &mut Vec<PiggybackedOperation>,
+    ) {
+        let mut passed = 0;
+        while piggybacked.len() < most
+            && let Some(operation) = self.waiting.get(passed)
+        {
+            let is_newest = operation.stateid.seqid == 0;
+            // Somebody has opened the file again.
+            let is_void = is_newest && self.has_state_of(operation);
+            if !is_void && !operation.can_be_sent(credential, now) {
+                passed += 1;
+                continue;
+            }
+            let Some(operation) = self.waiting.remove(passed) else { break };
+            if is_void {
+                self.closed.retain(|other| *other != operation.stateid.other);
+                continue;
+            }
+            if is_newest {
+                self.closed.truncate(CLOSED_MAX - 1);
+                self.closed.push_front(operation.stateid.other);
+            }
+            piggybacked.push(operation);
+        }
+    }
+
+    /// Takes operations that narrow opens, as long as there are fewer than `most`.
+    fn take_downgrades(
+        &mut self,
+        credential: &RpcCredential,
+        now: Instant,
+        most: usize,
+        piggybacked: &mut Vec<PiggybackedOperation>,
+    ) {
+        let mut passed = 0;
+        while piggybacked.len() < most
+            && let Some(key) = self.to_downgrade.get(passed)
+        {
+            let open = self.opens.get_mut(key).filter(|open| open.is_used());
+            let open = open.filter(|open| open.standing == OpenValidity::Valid);
+            let Some((open, narrower)) = open.and_then(|open| open.narrower().map(|kind| (open, kind)))
+            else {
+                self.to_downgrade.remove(passed);
+                continue;
+            };
+            if *open.credential != *credential || !open.postponement.is_over(now) {
+                passed += 1;
+                continue;
+            }
+            piggybacked.push(open.piggybacked(key, narrower));
+            // From now on: who opens the file again before the reply needs an OPEN.
+            match narrower {
+                PiggybackedKind::Downgrade(to) => open.narrowed(to),
+                // The users that are left have a delayed open.
+                PiggybackedKind::Close | PiggybackedKind::Return => {
+                    (open.opened, open.stateid) = (0, Stateid::ANONYMOUS);
+                }
+            }
+            self.to_downgrade.remove(passed);
+        }
     }
 }
 
@@ -604,7 +763,7 @@ impl OpenTable {
         if open.is_used() {
             let is_too_wide = open.narrower().is_some();
             if is_too_wide {
-                opens.to_downgrade.push_back(key.clone());
+                opens.narrow_later(key.clone());
             }
             return is_too_wide;
         }
@@ -620,7 +779,7 @@ impl OpenTable {
     pub(super) fn narrow(&self, key: &OpenKey) {
         let opens = &mut *self.0.lock();
         if opens.opens.get(key).is_some_and(|open| open.is_used() && open.narrower().is_some()) {
-            opens.to_downgrade.push_back(key.clone());
+            opens.narrow_later(key.clone());
         }
     }
 
@@ -766,6 +925,8 @@ impl OpenTable {
         }
         opens.to_downgrade.clear();
         opens.waiting.clear();
+        opens.paused_until = None;
+        opens.note_executed();
         opens.closed.clear();
         opens.abandoned.clear();
     }
@@ -862,52 +1023,19 @@ impl OpenTable {
     ) -> Vec<PiggybackedOperation> {
         let opens = &mut *self.0.lock();
         let mut piggybacked = Vec::new();
-        for _ in 0..opens.waiting.len() {
-            let Some(operation) = opens.waiting.pop_front() else { break };
-            if operation.stateid.seqid == 0 && opens.has_state_of(&operation) {
-                // Somebody has opened the file again.
-                opens.closed.retain(|other| *other != operation.stateid.other);
-                continue;
-            }
-            if piggybacked.len() < most && operation.can_be_sent(credential, now) {
-                if operation.stateid.seqid == 0 {
-                    opens.closed.truncate(CLOSED_MAX - 1);
-                    opens.closed.push_front(operation.stateid.other);
-                }
-                piggybacked.push(operation);
-            } else {
-                opens.waiting.push_back(operation);
-            }
+        if most == 0 || opens.is_paused(now) {
+            return piggybacked;
         }
-        for _ in 0..opens.to_downgrade.len() {
-            let Some(key) = opens.to_downgrade.pop_front() else { break };
-            if let Some(open) = opens.opens.get_mut(&key)
-                && let Some(narrower) = open.narrower().filter(|_| open.is_used())
-                && open.standing == OpenValidity::Valid
-            {
-                let can_be_sent = *open.credential == *credential && open.postponement.is_over(now);
-                if piggybacked.len() >= most || !can_be_sent {
-                    opens.to_downgrade.push_back(key);
-                    continue;
-                }
-                piggybacked.push(open.piggybacked(&key, narrower));
-                // From now on: who opens the file again before the reply needs an OPEN.
-                match narrower {
-                    PiggybackedKind::Downgrade(to) => open.narrowed(to),
-                    // The users that are left have a delayed open.
-                    PiggybackedKind::Close | PiggybackedKind::Return => {
-                        (open.opened, open.stateid) = (0, Stateid::ANONYMOUS);
-                    }
-                }
-            }
-        }
-        if piggybacked.len() < most {
+        opens.take_waiting(credential, now, most, &mut piggybacked);
+        opens.take_downgrades(credential, now, most, &mut piggybacked);
+        if opens.idle.len() <= IDLE_PASSED_MAX {
             opens.tidy_idle();
         }
         let mut passed = 0;
-        while piggybacked.len() < most && passed < opens.idle.len() {
+        while piggybacked.len() < most && passed < opens.idle.len().min(IDLE_PASSED_MAX) {
             let Some(key) = opens.idle.get(passed) else { break };
-            let Some(open) = opens.opens.get(key) else {
+            let stays_queued = |open: &mut &mut Open| open.stays_queued();
+            let Some(open) = opens.opens.get_mut(key).take_if(stays_queued) else {
                 opens.idle.remove(passed);
                 continue;
             };
@@ -934,13 +1062,15 @@ impl OpenTable {
 
     /// The most opens that wait to be closed or narrowed.
     pub(super) fn unused_count(&self) -> usize {
-        let opens = self.0.lock();
-        opens.waiting.len() + opens.to_downgrade.len() + opens.idle.len()
+        self.0.lock().unused_count()
     }
 
     /// The credential of an operation that can be sent now.
     pub(super) fn idle_credential(&self, now: Instant, closed: ClosedOpens) -> Option<Arc<RpcCredential>> {
         let opens = &mut *self.0.lock();
+        if opens.is_paused(now) {
+            return None;
+        }
         if let Some(operation) = opens.waiting.iter().find(|operation| operation.postponement.is_over(now)) {
             return Some(Arc::clone(&operation.credential));
         }
@@ -962,7 +1092,8 @@ impl OpenTable {
     pub(super) fn has_postponed(&self, now: Instant) -> bool {
         let opens = self.0.lock();
         let mut downgraded = opens.to_downgrade.iter().filter_map(|key| opens.opens.get(key));
-        opens.waiting.iter().any(|operation| !operation.postponement.is_over(now))
+        opens.is_paused(now) && opens.unused_count() > 0
+            || opens.waiting.iter().any(|operation| !operation.postponement.is_over(now))
             || downgraded.any(|open| !open.postponement.is_over(now))
     }
 
@@ -975,6 +1106,12 @@ impl OpenTable {
         outcome: Result<Stateid, NfsStat4>,
         now: Instant,
     ) {
+        match outcome {
+            Err(NfsStat4::Delay | NfsStat4::Grace) => {
+                self.0.lock().note_delayed(operation.stateid.other, now);
+            }
+            Ok(_) | Err(_) => self.0.lock().note_executed(),
+        }
         match (operation.kind, outcome) {
             (_, Err(NfsStat4::Delay | NfsStat4::Grace)) => {
                 let postponement = operation.postponement.longer(now);
@@ -998,7 +1135,7 @@ impl OpenTable {
                 let opens = &mut *self.0.lock();
                 if !opens.has_state_of(operation) {
                     let stateid = Stateid { seqid: 0, ..operation.stateid };
-                    opens.waiting.push_back(PiggybackedOperation { stateid, ..operation.clone() });
+                    opens.send_later(PiggybackedOperation { stateid, ..operation.clone() });
                 }
             }
             (PiggybackedKind::Close, Err(NfsStat4::Badxdr)) if !operation.has_failed => {
@@ -1024,7 +1161,7 @@ impl OpenTable {
             if matches!(operation.kind, PiggybackedKind::Downgrade(_)) {
                 opens.narrow_again(&operation, |_| true);
             } else {
-                opens.waiting.push_back(operation);
+                opens.send_later(operation);
             }
         }
     }

@@ -7,6 +7,7 @@
 //! fails too, its users alone get EIO.
 
 use std::{
+    collections::HashSet,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -665,20 +666,25 @@ impl NfsV4 {
 
     /// Frees the revoked states that are dropped already. `false`: the session was lost.
     fn free_dropped_states(&self, caller: RpcCaller<'_>) -> Result<bool, CallError> {
+        let mut held = HashSet::new();
         loop {
             let states = self.session.lock().to_free();
-            let mut held = 0;
-            for stateid in &states {
-                match self.free_state(caller, *stateid)? {
+            let mut has_freed = false;
+            for stateid in states {
+                match self.free_state(caller, stateid)? {
                     None => return Ok(false),
-                    // It is freed after its locks.
-                    Some(NfsStat4::LocksHeld) => held += 1,
-                    Some(_) => self.session.lock().freed(*stateid),
+                    // It is freed after its locks, which are among these or are not known here.
+                    Some(NfsStat4::LocksHeld) if held.insert(stateid.other) => {}
+                    Some(_) => {
+                        self.session.lock().freed(stateid);
+                        has_freed = true;
+                    }
                 }
             }
-            if held == states.len() {
-                // The locks of these are not known here.
-                states.iter().for_each(|stateid| self.session.lock().freed(*stateid));
+            // Others may be revoked meanwhile.
+            let left = self.session.lock().to_free();
+            if !has_freed && left.iter().all(|stateid| held.contains(&stateid.other)) {
+                left.iter().for_each(|stateid| self.session.lock().freed(*stateid));
                 return Ok(true);
             }
         }

@@ -25,7 +25,7 @@ use super::{
     callback::{self, CallbackService},
     delegation::{HeldDelegations, OpenedForDelegation},
     lock_states::{self, LockOfIo, LockStateRef, LockStateTable, LockUse, UnlockTarget, Weakening},
-    open::{GrantedOpen, OfferedDelegation, OpenKey, OpenTable, SentOpen, UsableOpen},
+    open::{GrantedOpen, IDLE_MAX, OfferedDelegation, OpenKey, OpenTable, SentOpen, UsableOpen},
     piggybacked::{ClosedOpens, PiggybackedKind, PiggybackedOperation},
     session::{Execution, SessionGeneration},
 };
@@ -539,35 +539,40 @@ fn a_downgrade_that_was_not_executed_is_sent_again() {
 }
 
 #[test]
-fn what_the_server_delays_keeps_nothing_else_from_being_closed() {
+fn what_the_server_delays_keeps_nothing_else_from_being_closed_for_long() {
     let rig = Rig::new();
-    let take = |after| rig.table.take_piggybacked(&rig.credential, rig.now + after, ClosedOpens::Due, 1);
+    let take = |after, most| {
+        let taken = rig.table.take_piggybacked(&rig.credential, rig.now + after, ClosedOpens::All, most);
+        taken.into_iter().map(|it| (it.file.clone(), it.kind, it)).collect::<Vec<_>>()
+    };
     let due = |after| rig.table.idle_credential(rig.now + after, ClosedOpens::All).is_some();
-    let pause = Duration::from_millis(100);
+    let (soon, pause) = (Duration::from_millis(50), Duration::from_millis(100));
     // A CLOSE.
     rig.opened(3, 1, ShareAccess::Read);
-    let taken = rig.table.take_piggybacked(&rig.credential, rig.now, ClosedOpens::All, 1);
-    rig.table.piggybacked_done(&taken[0], Err(NfsStat4::Delay), rig.now);
-    assert!(rig.table.has_postponed(rig.now) && !due(Duration::ZERO) && take(Duration::ZERO).is_empty());
+    let (_, kind, close) = take(Duration::ZERO, 1).remove(0);
+    assert_eq!(kind, PiggybackedKind::Close);
     // An OPEN_DOWNGRADE.
     for access in [ShareAccess::Read, ShareAccess::Both] {
         rig.opened(4, 2, access);
         assert!(rig.table.share(&rig.key(), access));
     }
     rig.table.release(&rig.key(), ShareAccess::Both, rig.now);
-    let taken = take(Duration::ZERO);
-    assert_eq!(taken[0].kind, PiggybackedKind::Downgrade(ShareAccess::Read));
-    rig.table.piggybacked_done(&taken[0], Err(NfsStat4::Delay), rig.now);
-    assert!(!due(Duration::ZERO) && take(Duration::ZERO).is_empty());
+    let (_, kind, downgrade) = take(Duration::ZERO, 1).remove(0);
+    assert_eq!(kind, PiggybackedKind::Downgrade(ShareAccess::Read));
     let (other, owner) =
         (FileHandle::new(b"other").unwrap(), OpenOwner { number: 2, credential: &rig.credential });
     rig.opened_by(&other, owner, stateid(5), ShareAccess::Read);
     assert!(due(Duration::ZERO));
-    let taken = rig.table.take_piggybacked(&rig.credential, rig.now, ClosedOpens::All, 4);
-    assert_eq!(taken.iter().map(|it| it.file.clone()).collect::<Vec<_>>(), [other]);
+    for delayed in [&close, &downgrade] {
+        rig.table.piggybacked_done(delayed, Err(NfsStat4::Delay), rig.now);
+    }
+    let before = soon - Duration::from_nanos(1);
+    assert!(rig.table.has_postponed(rig.now) && !due(before) && take(before, 4).is_empty());
+    assert!(due(soon));
+    assert_eq!(take(soon, 4).iter().map(|(file, ..)| file.clone()).collect::<Vec<_>>(), [other]);
     assert!(!due(pause - Duration::from_nanos(1)) && due(pause));
     let kinds = [PiggybackedKind::Close, PiggybackedKind::Downgrade(ShareAccess::Read)];
-    assert_eq!(kinds.map(|_| take(pause).remove(0).kind), kinds);
+    assert_eq!(kinds.map(|_| take(pause, 1).remove(0).1), kinds);
 }
 
 #[test]
@@ -593,6 +598,62 @@ fn a_close_does_not_wait_because_the_server_has_delayed_a_downgrade() {
     // One that is delayed itself waits.
     rig.table.piggybacked_done(&taken[0], Err(NfsStat4::Delay), rig.now);
     assert!(take().is_empty() && rig.table.has_postponed(rig.now));
+}
+
+/// Opens and closes files with these numbers.
+fn open_and_close(rig: &Rig, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        let file = FileHandle::new(&number.to_be_bytes()).unwrap();
+        let owner = OpenOwner { number: 1, credential: &rig.credential };
+        let mut other = [1; 12];
+        other[..4].copy_from_slice(&number.to_be_bytes());
+        rig.opened_by(&file, owner, Stateid { seqid: 1, other }, ShareAccess::Read);
+    }
+}
+
+#[test]
+fn a_server_that_delays_each_close_makes_no_more_opens_wait_than_the_bound() {
+    let rig = Rig::new();
+    let mut now = rig.now;
+    let mut refuse = |count| {
+        for _ in 0..count {
+            now += Duration::from_secs(1);
+            let mut taken = rig.table.take_piggybacked(&rig.credential, now, ClosedOpens::All, 4);
+            assert_eq!(taken.len(), 4);
+            let others = taken.split_off(1);
+            rig.table.put_back(others);
+            rig.table.piggybacked_done(&taken[0], Err(NfsStat4::Delay), now);
+        }
+    };
+    let most = u32::try_from(IDLE_MAX).unwrap();
+    // A process with many files ends: they are closed, although one of them is delayed.
+    open_and_close(&rig, 0..most + 100);
+    assert_eq!(rig.table.unused_count(), IDLE_MAX + 100);
+    refuse(15);
+    open_and_close(&rig, most + 100..most + 200);
+    assert_eq!(rig.table.unused_count(), IDLE_MAX + 200);
+    // Each is delayed.
+    refuse(1);
+    open_and_close(&rig, most + 200..most + 201);
+    let (idle, waiting) = (IDLE_MAX, 4 * 16);
+    assert!((idle..=idle + waiting).contains(&rig.table.unused_count()), "{}", rig.table.unused_count());
+    open_and_close(&rig, most + 201..most + 301);
+    assert!(rig.table.unused_count() <= idle + waiting);
+    // The newest are kept, and are closed when the server does that again.
+    now += Duration::from_secs(1);
+    let mut closed = Vec::new();
+    loop {
+        let taken = rig.table.take_piggybacked(&rig.credential, now, ClosedOpens::All, 16);
+        if taken.is_empty() {
+            break;
+        }
+        taken.iter().for_each(|it| rig.table.piggybacked_done(it, Ok(it.stateid), now));
+        closed.extend(taken.iter().map(|it| it.file.clone()));
+    }
+    assert!(closed.len() >= IDLE_MAX && rig.table.unused_count() == 0);
+    assert_eq!(closed.last(), Some(&FileHandle::new(&(most + 300).to_be_bytes()).unwrap()));
+    open_and_close(&rig, 0..most + 100);
+    assert_eq!(rig.table.unused_count(), IDLE_MAX + 100, "the server closes again");
 }
 
 #[test]
@@ -1070,18 +1131,48 @@ fn nothing_is_written_without_its_lock_before_the_loss_of_the_lock_is_reported()
     drop(used);
     let locked = LockOfIo::Stateid(Stateid { seqid: 0, ..stateid(1) });
     assert_eq!(io(), locked);
+    let watched = rig.table.watch(&key, range(5, 15)).unwrap();
     let lost = rig.table.stateid_refused(&rig.file, stateid(1)).unwrap();
     assert_eq!(io(), locked, "the server refuses it");
     rig.table.loss_reported(&lost);
-    assert_eq!((io(), rig.table.losses()), (LockOfIo::None, 1));
+    assert!(io() == LockOfIo::None && watched.is_lost());
+    assert!(rig.table.watch(&key, range(5, 15)).is_none());
     let (state, used) = rig.lock(1);
     assert!(rig.table.granted(&state, stateid(2), &wire(1, 0, 9)));
     drop(used);
+    let watched = rig.table.watch(&key, range(5, 15)).unwrap();
     rig.table.forgotten_by_server();
     assert_eq!(io(), LockOfIo::Forgotten, "it waits for recovery");
+    assert!(!watched.is_lost());
     let reclaim = rig.table.to_reclaim().remove(0);
     rig.table.reclaim_ended(&reclaim.state, &reclaim.ranges);
-    assert_eq!((io(), rig.table.losses()), (LockOfIo::None, 2));
+    assert!(io() == LockOfIo::None && watched.is_lost());
+}
+
+// SEMANTICS: sessions-10.
+#[test]
+fn a_size_is_set_although_the_lock_of_other_bytes_is_lost_meanwhile() {
+    let rig = LockRig::new();
+    let key = OpenKey { file: rig.file.clone(), owner: 1 };
+    for (number, bytes) in [(1, (0, 9)), (2, (10, 19))] {
+        let (state, _used) = rig.lock(number);
+        let lock = wire(number, bytes.0, bytes.1);
+        assert!(rig.table.granted(&state, stateid(u8::try_from(number).unwrap()), &lock));
+    }
+    let other = FileHandle::new(b"other").unwrap();
+    let (state, _used, _) = rig.table.begin(&other, &rig.open, WireOwner(3), ByteRange::WHOLE);
+    assert!(rig.table.granted(&state, stateid(3), &wire(3, 0, 9)));
+    let watched = rig.table.watch(&key, range(0, 9)).unwrap();
+    // Its own lock is unlocked, and those of others are lost.
+    let UnlockTarget::State(held) = rig.table.unlockable(&rig.file, WireOwner(1), ByteRange::WHOLE) else {
+        panic!("it is held")
+    };
+    assert!(rig.table.unlocked(&held, stateid(1), ByteRange::WHOLE));
+    for (file, number) in [(&other, 3), (&rig.file, 2)] {
+        let lost = rig.table.stateid_refused(file, stateid(number)).unwrap();
+        rig.table.loss_reported(&lost);
+    }
+    assert!(rig.table.for_io(&key, range(0, 9)) == LockOfIo::None && !watched.is_lost());
 }
 
 /// The end of a request that gives up a lock.

@@ -1,7 +1,10 @@
 //! Locks over NFSv4.1: the requests of each, and what becomes of them when the server forgets.
 
 use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -642,6 +645,107 @@ fn the_lock_states_of_a_revoked_open_are_freed_before_it() {
         let expected: &[&str] = if has_others { &["lock", "open", "open"] } else { &["lock", "open"] };
         assert_eq!(*freed.lock(), expected, "others: {has_others}");
     }
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn revoked_states_of_which_the_server_frees_one_at_a_time_are_asked_for_twice_at_most() {
+    const LOCKS: u64 = 8;
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server));
+    for owner in 0..LOCKS {
+        assert_eq!(one.try_lock(owner, range(owner, owner), W), Ok(()));
+    }
+    let asked_for = Arc::<Mutex<Vec<[u32; 3]>>>::default();
+    let (states, is_first) = (Arc::clone(&asked_for), crate::nfs4_faults::times(1));
+    // Those that were asked for since the last one was freed.
+    let since = Mutex::new(Vec::new());
+    server.script(move |asked| match asked.words.get(12) {
+        Some(&op::FREE_STATEID) => {
+            let (since, all) = (&mut *since.lock(), &mut *states.lock());
+            let stateid = <[u32; 3]>::try_from(&asked.words[14..17]).unwrap();
+            all.push(stateid);
+            let is_next = all.len() == 1 || since.contains(&stateid);
+            let status = if is_next { 0 } else { status::LOCKS_HELD };
+            if is_next {
+                since.clear();
+            }
+            since.push(stateid);
+            Some(asked.answer(1, status, &[op::FREE_STATEID, status]))
+        }
+        Some(&op::PUTFH) if asked.main() == op::WRITE && is_first() => {
+            let results = [op::PUTFH, 0, op::GETATTR, status::ADMIN_REVOKED];
+            Some(asked.answer(2, status::ADMIN_REVOKED, &results))
+        }
+        _ => None,
+    });
+    let op = || one.mounted.client.op(&root());
+    ops::write(&op(), &one.file, 9, b"x").unwrap();
+    let _ = ops::fsync(&op(), &one.file, false);
+    for _ in 0..3 {
+        assert_eq!(statfs(&world, &one.mounted), Ok(()));
+    }
+    let all = &*asked_for.lock();
+    let different = all.iter().collect::<std::collections::HashSet<_>>().len();
+    assert_eq!(different, usize::try_from(LOCKS).unwrap() + 1, "the locks and the open");
+    assert!(all.len() < 2 * different, "{} times for {different}", all.len());
+}
+
+// SEMANTICS: lock-10, sessions-10.
+#[test]
+fn a_synchronous_write_under_a_lost_lock_fails_once() {
+    let world = World::new();
+    let way = ScriptedServer::new(&world);
+    let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&way));
+    let op = || one.mounted.client.op(&root());
+    let flags = OpenFlags { sync: true, ..OpenFlags::writing() };
+    let file = ops::open(&op(), one.file.id(), flags).unwrap().file;
+    let one = Locking { file, mounted: one.mounted, timers: one.timers };
+    let op = || one.mounted.client.op(&root());
+    assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
+    assert_eq!(ops::write(&op(), &one.file, 0, b"ab"), Ok(2));
+    // This server knows no client, so that it lets nobody reclaim.
+    way.replace(world.way_after_restart());
+    assert_eq!(ops::write(&op(), &one.file, 2, b"cd"), Err(Errno::IO));
+    assert_eq!(one.mounted.counter(ClientCounter::LockLost), 1);
+    assert_eq!(contents(&world), b"ab23456789");
+    assert_eq!(ops::write(&op(), &one.file, 2, b"ef"), Ok(2), "once");
+    assert_eq!(ops::fsync(&op(), &one.file, false), Ok(()));
+    assert_eq!(contents(&world), b"abef456789");
+}
+
+// SEMANTICS: lock-10.
+#[test]
+fn an_error_of_the_server_is_not_taken_for_a_lost_lock() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server));
+    let two = Locking::new(&world, "two", LockOptions::default());
+    assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
+    let (is_first, is_second) = (crate::nfs4_faults::times(1), Arc::new(AtomicBool::new(false)));
+    let sent_again = Arc::clone(&is_second);
+    server.script(move |asked| {
+        if asked.main() != op::WRITE {
+            return None;
+        }
+        if !is_first() {
+            sent_again.store(true, Relaxed);
+            return None;
+        }
+        let results = [op::PUTFH, 0, op::GETATTR, 0, 1, 1 << 3, 8, 0, 1, op::WRITE, status::IO];
+        Some(asked.answer(3, status::IO, &results))
+    });
+    let op = || one.mounted.client.op(&root());
+    ops::write(&op(), &one.file, 0, b"ab").unwrap();
+    assert_eq!(ops::fsync(&op(), &one.file, false), Err(Errno::IO));
+    assert_eq!(ops::fsync(&op(), &one.file, false), Ok(()), "once");
+    assert!(!is_second.load(Relaxed), "the bytes are dropped");
+    assert_eq!(one.mounted.counter(ClientCounter::LockLost), 0);
+    assert_eq!(two.try_lock(2, range(0, 9), W), Err(Errno::AGAIN), "it is held");
+    assert_eq!(ops::write(&op(), &one.file, 2, b"cd"), Ok(2));
+    assert_eq!(ops::fsync(&op(), &one.file, false), Ok(()));
+    assert_eq!(contents(&world), b"01cd456789");
 }
 
 // SEMANTICS: sessions-3.
