@@ -326,7 +326,7 @@ fn an_open_that_the_server_delays_keeps_no_delegation_of_a_lost_reply_from_being
         })
     });
     let _ = mounted.lookup(&root(), mounted.client.root(), "file").unwrap();
-    let (weak, end) = (Arc::downgrade(&server), Instant::now() + Duration::from_secs(5));
+    let (weak, end) = (Arc::downgrade(&server), Instant::now() + Duration::from_secs(60));
     server.script(move |asked| {
         let is_returned = weak.upgrade().unwrap().executed(op::DELEGRETURN) > 0;
         let is_delayed = asked.does(op::LOOKUP) && !asked.does(op::DELEGRETURN) && !is_returned;

@@ -447,6 +447,8 @@ impl NfsV4 {
         let interrupt = request.caller.interrupt;
         let (mut repairs, mut wait) = (0, Duration::ZERO);
         let mut lost: Option<LostTransmission> = None;
+        // An attempt before this one.
+        let mut may_be_executed = false;
         let mut kept = request.keeps_reply.then(|| kept_reply(request.operations));
         let mut may_piggyback = request.may_piggyback && purpose == CompoundPurpose::Ordinary;
         loop {
@@ -474,12 +476,13 @@ impl NfsV4 {
                     return Ok(Some(reply));
                 }
                 Attempt::Wait(least) => {
-                    // The server has not executed the OPEN.
-                    request.opening.inspect(|opening| opening.suspend());
+                    let unexecuted = request.opening.filter(|_| !may_be_executed);
+                    unexecuted.inspect(|opening| opening.suspend());
                     wait = self.pause_longer(wait.max(least), interrupt)?;
-                    request.opening.inspect(|opening| opening.resume());
+                    unexecuted.inspect(|opening| opening.resume());
                 }
                 Attempt::Again | Attempt::Repeat(_) => {
+                    may_be_executed |= matches!(attempt, Attempt::Repeat(_));
                     if let Attempt::Repeat(Some(transmission)) = attempt {
                         lost.get_or_insert(transmission).lost_at = transmission.lost_at;
                     }

@@ -117,8 +117,8 @@ pub(super) struct ReturnedDelegation {
 }
 
 /// The most delegations that wait to be returned when another one is granted that is not kept: it
-/// is dropped then. The server grants without being asked, and delays DELEGRETURN. It revokes what
-/// it recalls without success.
+/// is dropped then, and returned when the server recalls it. The server grants without being asked,
+/// and delays DELEGRETURN.
 const UNKEPT_MAX: usize = DELEGATIONS_MAX;
 
 /// The owner of the open of an unknown delegation: no open has it. The largest number is that of
@@ -173,8 +173,8 @@ impl OpeningGuard<'_> {
         self.table.state.lock().lost_reply = Some(Arc::new(credential.clone()));
     }
 
-    /// The server has answered without a delegation, and the OPEN is sent again after a pause: no
-    /// recall waits for it until then.
+    /// The server has not executed the OPEN, which is sent again after a pause: no recall waits for
+    /// it until then.
     pub(super) fn suspend(&self) {
         self.table.end_opening(self.number.swap(0, Relaxed));
     }
@@ -431,6 +431,8 @@ impl HeldDelegations {
         }
         if !state.keeps(open, &offered) {
             if state.to_return.len() >= UNKEPT_MAX {
+                // It is returned by the stateid in its recall.
+                state.lost_reply = Some(Arc::clone(open.credential));
                 return None;
             }
             let (key, credential) = (open.key.clone(), Arc::clone(open.credential));
@@ -994,8 +996,8 @@ mod tests {
             assert!(rig.opened(number, false).is_none());
         }
         assert_eq!(rig.table.returns_count(), UNKEPT_MAX);
-        assert_eq!(rig.table.recall(&file(most), stateid(most)), NfsStat4::BadStateid, "it is revoked");
-        assert_eq!(rig.returns(), (0..most).collect::<Vec<_>>());
+        assert_eq!(rig.table.recall(&file(most), stateid(most)), NfsStat4::Ok);
+        assert_eq!(rig.returns(), (0..=most).collect::<Vec<_>>(), "the dropped one after its recall");
     }
 
     // SEMANTICS: sessions-16.
