@@ -43,7 +43,7 @@ pub(crate) struct KernelCaches {
 }
 
 impl KernelCaches {
-    /// Those of a mount that begins: what was suspended before does not concern it.
+    /// The state at the begin of a mount: what was suspended before does not concern it.
     pub(crate) fn new(clock: &dyn Clock) -> Self {
         Self { suspended: Mutex::new(clock.suspended().at_most), ..Self::default() }
     }
