@@ -6,7 +6,7 @@ use curt_proto::nfs4::{Attribute, HandlesNeeded, Nfs4Operation, Position};
 
 const HEAD: &str = "# NFSv4
 
-This page is generated from the tables of operations and attributes that the server works by; a test keeps both equal. Minor versions 1 and 2
+This page is generated from the tables of operations and attributes that the server uses; a test compares the page with them. Minor versions 1 and 2
 are served. An operation that the server does not have, and those of NFSv4.0 alone, are answered with `NFS4ERR_NOTSUPP`; one of a later minor
 version than the request's, and an unknown number, with `NFS4ERR_OP_ILLEGAL`. [Conformance](nfs4-conformance.md) shows what the server answers.
 
@@ -14,7 +14,7 @@ version than the request's, and an unknown number, with `NFS4ERR_OP_ILLEGAL`. [C
 
 const OPERATIONS: &str = "## Operations
 
-*Filehandles*: those that must be set before, or the answer is `NFS4ERR_NOFILEHANDLE`. *Place*: where it may stand in a compound. *Effect*: whether it
+*Filehandles*: the filehandles that the operation needs; without them it fails with `NFS4ERR_NOFILEHANDLE`. *Place*: where it may stand in a compound. *Effect*: whether it
 may wait (for a disk or a client), and whether it changes files or state.
 
 | number | operation | minor versions | filehandles | place | effect | supported |
