@@ -19,7 +19,7 @@ use super::{
     change,
     compound::CompoundRequest,
     get_attributes,
-    open::{AbandonedOpen, GrantedOpen, OpenTarget, SentOpen},
+    open_table::{AbandonedOpen, GrantedOpen, OpenTarget, SentOpen},
     put_fh,
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{created, done},

@@ -27,7 +27,7 @@ use super::{
     NfsV4, change,
     compound::{Append, CompoundReply, CompoundRequest},
     lock_states::{LockOfIo, LockStateRef, LocksToReclaim, LostLocks, UnlockTarget, Weakening},
-    open::{OpenKey, UsableOpen},
+    open_table::{OpenKey, UsableOpen},
     put_fh, question,
     recovery::{RECOVERY_PAUSE, RecoveryError},
     results::{CompoundResultReader, fault, is_revoked, outcome},

@@ -19,8 +19,8 @@ use curt_types::FileHandle;
 use super::{
     NfsV4,
     compound::{CompoundRequest, SlotOutcome},
-    delegation::OpenedForDelegation,
-    open::{AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, SentOpen},
+    delegation_table::OpenedForDelegation,
+    open_table::{AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, SentOpen},
     piggybacked::ClosedOpens,
     question,
 };

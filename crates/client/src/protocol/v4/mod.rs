@@ -2,11 +2,11 @@
 //! for each intent.
 //!
 //! `compound` sends a compound until it is answered, `session` has the slots, `recovery` does what
-//! the session needs, `open` has the opens, `delegation` the read delegations, `lock_states` the
-//! locks and `lock` their requests, `callback` answers the server, `maintenance` is for opens,
-//! delegations and the lease, `attributes` converts.
-//! This file has the compounds of the intents, but for those in `lookup`, `create`,
-//! `open_compound`, `fallbacks`, `batch` and `lock`.
+//! the session needs, `open_table` has the opens, `delegation_table` the read delegations,
+//! `lock_states` the locks, `callback` answers the server, `maintenance` is for opens, delegations
+//! and the lease, `attributes` converts.
+//! This file has the compounds of the intents, but for those in `lookup`, `create`, `open`,
+//! `fallbacks`, `batch` and `lock`.
 //!
 //! Attributes that are to show a change come after it; those that label a result (names, rights,
 //! data) come before it. So a change of another client between the two is seen as a change later,
@@ -17,7 +17,7 @@ mod batch;
 mod callback;
 mod compound;
 mod create;
-mod delegation;
+mod delegation_table;
 mod fallbacks;
 pub mod identity;
 mod listing;
@@ -27,15 +27,13 @@ mod lookup;
 mod maintenance;
 pub mod mounting;
 mod open;
-mod open_compound;
+mod open_table;
 mod piggybacked;
 mod read_results;
 mod recovery;
 mod results;
 mod server_traits;
 mod session;
-#[cfg(test)]
-mod tests;
 
 use std::{
     ops::Range,
@@ -64,10 +62,10 @@ use self::{
     attributes::{EncodedAttributes, directory_step, file_step, object_of},
     callback::CallbackService,
     compound::{CompoundReply, CompoundRequest, OWN_OPERATIONS_MAX},
-    delegation::HeldDelegations,
+    delegation_table::DelegationTable,
     identity::ClientIdentity,
     lock_states::LockStateTable,
-    open::{OpenKey, OpenTable},
+    open_table::{OpenKey, OpenTable},
     results::{CompoundResultReader, CompoundSink, DecodedReply, created, done, fault, outcome},
     server_traits::{ServerFeature, ServerTraits, suspects_of_open},
     session::SessionMonitor,
@@ -96,7 +94,7 @@ pub struct NfsV4 {
     replacements: AtomicU64,
     server: ServerTraits,
     opens: OpenTable,
-    delegations: Arc<HeldDelegations>,
+    delegations: Arc<DelegationTable>,
     locks: Arc<LockStateTable>,
     callbacks: Arc<CallbackService>,
     /// Threads for maintenance, apart from those of write-back, which wait for its results.

@@ -33,9 +33,9 @@ use curt_xdr::{Decode, DecodeError, Opaque};
 
 use super::{
     NfsV4,
-    delegation::{OpeningGuard, ReturnedDelegation},
+    delegation_table::{OpeningGuard, ReturnedDelegation},
     lock_states::LockOfIo,
-    open::{AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, SentOpen, UsableOpen, wire},
+    open_table::{AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, SentOpen, UsableOpen, wire},
     piggybacked::{ClosedOpens, PiggybackedKind, PiggybackedOperation},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{CompoundSink, fault, outcome},
@@ -321,7 +321,7 @@ pub(super) enum SlotOutcome {
 }
 
 /// The next step after one attempt to send a compound.
-enum Attempt {
+enum AttemptOutcome {
     /// The compound has a reply.
     Done(CompoundReply),
     /// The server asks for time: this much at least.
@@ -338,7 +338,7 @@ enum Attempt {
     Repeat(Option<LostTransmission>),
 }
 
-impl Attempt {
+impl AttemptOutcome {
     /// Whether the required operations may have been executed; `None`: the attempt has brought
     /// their results. Who sends a request twice does not learn from a refusal what became of the
     /// first.
@@ -457,30 +457,30 @@ impl NfsV4 {
                     continue;
                 }
                 SlotOrRecovery::Slot(slot) if slot.is_doubtful => match self.settle(slot, request.caller)? {
-                    SlotOutcome::Free => Attempt::Again,
-                    SlotOutcome::StillExecuting => Attempt::Wait(JUKEBOX_DELAY_MIN),
+                    SlotOutcome::Free => AttemptOutcome::Again,
+                    SlotOutcome::StillExecuting => AttemptOutcome::Wait(JUKEBOX_DELAY_MIN),
                 },
                 SlotOrRecovery::Slot(slot) => self.attempt(request, slot, purpose, may_piggyback)?,
             };
             match attempt {
                 // Piggybacked operations that the server refuses must not keep a request from being
                 // executed.
-                Attempt::WithoutPiggybacked => may_piggyback = false,
-                Attempt::WithoutKeptReply => kept = None,
-                Attempt::Done(mut reply) => {
+                AttemptOutcome::WithoutPiggybacked => may_piggyback = false,
+                AttemptOutcome::WithoutKeptReply => kept = None,
+                AttemptOutcome::Done(mut reply) => {
                     // Within a session nothing is executed twice.
                     reply.call.lost_at = lost.map(|lost| lost.lost_at);
                     reply.call.sent_at = lost.map_or(reply.call.sent_at, |lost| lost.sent_at);
                     return Ok(Some(reply));
                 }
-                Attempt::Wait(least) => {
+                AttemptOutcome::Wait(least) => {
                     // The server has not executed the OPEN.
                     request.opening.inspect(|opening| opening.suspend());
                     wait = self.pause_longer(wait.max(least), interrupt)?;
                     request.opening.inspect(|opening| opening.resume());
                 }
-                Attempt::Again | Attempt::Repeat(_) => {
-                    if let Attempt::Repeat(Some(transmission)) = attempt {
+                AttemptOutcome::Again | AttemptOutcome::Repeat(_) => {
+                    if let AttemptOutcome::Repeat(Some(transmission)) = attempt {
                         lost.get_or_insert(transmission).lost_at = transmission.lost_at;
                     }
                     if purpose == CompoundPurpose::Recovery
@@ -538,12 +538,12 @@ impl NfsV4 {
         slot: SlotGuard<'_>,
         purpose: CompoundPurpose,
         may_piggyback: bool,
-    ) -> Result<Attempt, CallError> {
+    ) -> Result<AttemptOutcome, CallError> {
         let lock = self.lock_of(request);
         // After the look-up: a loss is reported before the table forgets the lock.
         if request.is_lost.is_some_and(|is_lost| is_lost()) {
             slot.refused();
-            return Ok(Attempt::Done(CompoundReply::unsent(self.rpc.now(), NfsStat4::Io)));
+            return Ok(AttemptOutcome::Done(CompoundReply::unsent(self.rpc.now(), NfsStat4::Io)));
         }
         let stateid = match lock {
             LockOfIo::None => None,
@@ -551,7 +551,7 @@ impl NfsV4 {
             // The session of this slot is lost: the next one comes after recovery.
             LockOfIo::Forgotten => {
                 slot.refused();
-                return Ok(Attempt::Again);
+                return Ok(AttemptOutcome::Again);
             }
         };
         let usable =
@@ -573,23 +573,23 @@ impl NfsV4 {
             }
             Some((_, UsableOpen::Lost)) => {
                 slot.refused();
-                return Ok(Attempt::Done(CompoundReply::unsent(self.rpc.now(), NfsStat4::Io)));
+                return Ok(AttemptOutcome::Done(CompoundReply::unsent(self.rpc.now(), NfsStat4::Io)));
             }
             // The OPEN would wait for the end of recovery.
             Some((_, UsableOpen::Reopen)) if purpose == CompoundPurpose::Recovery => {
                 slot.refused();
-                return Ok(Attempt::Done(CompoundReply::unsent(self.rpc.now(), NfsStat4::BadStateid)));
+                return Ok(AttemptOutcome::Done(CompoundReply::unsent(self.rpc.now(), NfsStat4::BadStateid)));
             }
             Some((key, UsableOpen::Reopen)) => {
                 slot.refused();
                 self.reopen(key, request.caller.interrupt)?;
-                return Ok(Attempt::Again);
+                return Ok(AttemptOutcome::Again);
             }
         };
         let is_opening = open.as_ref().is_some_and(|open| open.delayed.is_some());
         let delayed = is_opening.then(|| self.delegations.begin_opening());
         let attempt = self.attempt_with(request, slot, open, may_piggyback);
-        if matches!(attempt, Err(_) | Ok(Attempt::Repeat(_))) {
+        if matches!(attempt, Err(_) | Ok(AttemptOutcome::Repeat(_))) {
             let openings = delayed.iter().chain(request.opening);
             openings.for_each(|opening| opening.lose_reply(request.caller.credential));
         }
@@ -603,7 +603,7 @@ impl NfsV4 {
         slot: SlotGuard<'_>,
         open: Option<UsedOpen<'b>>,
         may_piggyback: bool,
-    ) -> Result<Attempt, CallError> {
+    ) -> Result<AttemptOutcome, CallError> {
         let piggybacked = self.take_piggybacked(request, &slot, may_piggyback);
         let sent = SentCompound { request, slot, prefix: CompoundPrefix { piggybacked, open } };
         let layout = sent.prefix.layout();
@@ -644,7 +644,7 @@ impl NfsV4 {
         if let (Some(open), Some(opened)) = (&sent.prefix.open, consumed.opened) {
             self.opened_within(open, opened, generation);
         }
-        Ok(Attempt::Done(CompoundReply { call: result, generation, prefix: layout, refused: None }))
+        Ok(AttemptOutcome::Done(CompoundReply { call: result, generation, prefix: layout, refused: None }))
     }
 
     /// Sends a compound until the server has looked at its slot. It keeps the slot and stays the
@@ -791,7 +791,7 @@ impl NfsV4 {
         sent: SentCompound<'_, '_>,
         layout: PrefixLayout,
         result: CallResult,
-    ) -> Result<Attempt, CallError> {
+    ) -> Result<AttemptOutcome, CallError> {
         let SentCompound { request, slot, mut prefix } = sent;
         let (generation, was_kept) = (slot.generation(), slot.arguments.cache_this);
         let attempted = AttemptedRequest { request, was_kept, lost: lost_transmission(&result) };
@@ -820,7 +820,7 @@ impl NfsV4 {
                     self.session.require_recovery(RecoveryStep::Session, generation);
                     // It may have been executed.
                     return match request.keeps_reply {
-                        false => Ok(Attempt::Repeat(None)),
+                        false => Ok(AttemptOutcome::Repeat(None)),
                         true => Err(CallError::SystemError),
                     };
                 }
@@ -832,7 +832,7 @@ impl NfsV4 {
             (*results.header(), self.judge_prefix(&mut results, &mut prefix, generation)?)
         };
         let refused = match outcome {
-            PrefixOutcome::PiggybackedRefused => return Ok(Attempt::WithoutPiggybacked),
+            PrefixOutcome::PiggybackedRefused => return Ok(AttemptOutcome::WithoutPiggybacked),
             PrefixOutcome::Executed => None,
             PrefixOutcome::Refused(status) => Some(status),
         };
@@ -840,7 +840,7 @@ impl NfsV4 {
             && let Some(delayed) = prefix.open.as_ref().and_then(|open| open.delayed.as_ref())
             && self.server.refused_open(fault(status), delayed.features)
         {
-            return Ok(Attempt::Again);
+            return Ok(AttemptOutcome::Again);
         }
         let failed_at = header.results.saturating_sub(layout.operations() + 1);
         let was_executed = request.required.is_some_and(|required| failed_at > required);
@@ -854,7 +854,7 @@ impl NfsV4 {
         {
             return Ok(attempt);
         }
-        Ok(Attempt::Done(CompoundReply { call: result, generation, prefix: layout, refused }))
+        Ok(AttemptOutcome::Done(CompoundReply { call: result, generation, prefix: layout, refused }))
     }
 
     /// Judges what precedes the operations of the intent.
@@ -916,16 +916,16 @@ impl NfsV4 {
         prefix: &CompoundPrefix<'_>,
         status: NfsStat4,
         generation: SessionGeneration,
-    ) -> Option<Attempt> {
+    ) -> Option<AttemptOutcome> {
         let AttemptedRequest { request, was_kept, lost } = *attempted;
         match (status, &prefix.open) {
-            (NfsStat4::Delay, _) => Some(Attempt::Wait(DELAY_MIN)),
-            (NfsStat4::Grace, _) => Some(Attempt::Wait(JUKEBOX_DELAY_MIN)),
+            (NfsStat4::Delay, _) => Some(AttemptOutcome::Wait(DELAY_MIN)),
+            (NfsStat4::Grace, _) => Some(AttemptOutcome::Wait(JUKEBOX_DELAY_MIN)),
             // An earlier copy was executed, and its reply is lost: a change is known by its effect.
             (NfsStat4::RetryUncachedRep, _) if !was_kept => {
-                Some(Attempt::Repeat(lost.filter(|_| request.keeps_reply)))
+                Some(AttemptOutcome::Repeat(lost.filter(|_| request.keeps_reply)))
             }
-            (NfsStat4::RepTooBigToCache, _) if was_kept => Some(Attempt::WithoutKeptReply),
+            (NfsStat4::RepTooBigToCache, _) if was_kept => Some(AttemptOutcome::WithoutKeptReply),
             (
                 NfsStat4::BadStateid
                 | NfsStat4::StaleStateid
@@ -939,18 +939,18 @@ impl NfsV4 {
                 let _ = self.doubt_open(open.key, open.stateid, status);
                 self.lose_lock_state(&open.key.file, open.stateid);
                 self.free_revoked(open.stateid, status);
-                Some(Attempt::Again)
+                Some(AttemptOutcome::Again)
             }
             (NfsStat4::Openmode, Some(open))
                 if matches!(request.operation, Nfs4Operation::Write | Nfs4Operation::Setattr)
                     && request.lock.is_none()
                     && self.opens.access_refused(open.key, open.stateid) =>
             {
-                Some(Attempt::Again)
+                Some(AttemptOutcome::Again)
             }
             (NfsStat4::StaleClientid, _) => {
                 self.session.require_recovery(RecoveryStep::Client, generation);
-                Some(Attempt::Again)
+                Some(AttemptOutcome::Again)
             }
             _ => None,
         }
@@ -963,17 +963,17 @@ impl NfsV4 {
         slot: SlotGuard<'_>,
         status: NfsStat4,
         result: &CallResult,
-    ) -> Result<Attempt, CallError> {
+    ) -> Result<AttemptOutcome, CallError> {
         let generation = slot.generation();
         let lost = lost_transmission(result);
         let again = match lost {
-            None if status != NfsStat4::RetryUncachedRep => Attempt::Again,
-            lost => Attempt::Repeat(lost),
+            None if status != NfsStat4::RetryUncachedRep => AttemptOutcome::Again,
+            lost => AttemptOutcome::Repeat(lost),
         };
         match status {
             NfsStat4::RepTooBigToCache if slot.arguments.cache_this => {
                 slot.refused();
-                Ok(Attempt::WithoutKeptReply)
+                Ok(AttemptOutcome::WithoutKeptReply)
             }
             NfsStat4::Badsession
             | NfsStat4::Deadsession

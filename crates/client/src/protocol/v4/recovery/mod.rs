@@ -31,8 +31,8 @@ use curt_xdr::{Opaque, VarArray};
 use super::{
     NfsV4, attributes, callback, change,
     compound::{Append, CompoundRequest, OWN_OPERATIONS_MAX},
-    delegation::DelegationToReclaim,
-    open::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
+    delegation_table::DelegationToReclaim,
+    open_table::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
     question,
     results::{CompoundResultReader, fault, is_revoked, optional, outcome},
     server_traits::{ServerFeature, ServerIdentity, UsedFeatures},
