@@ -19,9 +19,10 @@ use super::{
     change,
     compound::CompoundRequest,
     get_attributes,
-    open_table::{AbandonedOpen, GrantedOpen, OpenTarget, SentOpen},
+    open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest},
+    open_key::CREATOR,
+    open_table::{AbandonedOpen, OpenTarget, SentOpen},
     put_fh,
-    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{created, done},
     server_traits::UsedFeatures,
 };
@@ -40,7 +41,7 @@ impl NfsV4 {
         used: UsedFeatures,
     ) -> Answer<CreatedObject, Wcc> {
         let nobody = Arc::new(caller.credential.clone());
-        let owner = OpenOwner { number: u32::MAX, credential: &nobody };
+        let owner = OpenOwner { number: CREATOR, credential: &nobody };
         let (owner, access) = new.open.map_or((owner, ShareAccess::Write), |open| (open.owner, open.access));
         let set = SetAttributes { mode: Some(new.mode), ..SetAttributes::default() };
         let encoded = EncodedAttributes::new(&set);
@@ -55,15 +56,16 @@ impl NfsV4 {
         let accessed = unique_time(self.rpc.wall_clock(), verifier);
         let times = SetAttributes { atime: SetTime::Time(accessed), mtime: SetTime::ServerTime, ..set };
         let times = EncodedAttributes::new(&times);
-        let owner_name = owner_name(owner.number);
         let (client, is_exclusive) = (self.session.lock().client, new.is_exclusive);
-        let arguments =
-            open_arguments(client, &owner_name, access, OpenHow::Create(how), OpenClaim::Null(name));
-        let arguments = used.wishing(arguments, false);
+        let open = OpenRequest {
+            how: OpenHow::Create(how),
+            claim: OpenClaim::Null(name),
+            ..OpenRequest::by_handle(client, owner.number, access, used.wish(false))
+        };
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);
             operations.bare(Nfs4Operation::Savefh);
-            operations.push(&arguments);
+            operations.push(&open.arguments());
             operations.bare(Nfs4Operation::Getfh);
             if is_exclusive {
                 operations.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes: times.fattr() });

@@ -1,8 +1,8 @@
 //! LOOKUP, with what an open of the file needs that is found.
 
 use curt_proto::nfs4::{
-    AccessArgs4, Component, CompoundEncoder, GetfhOk4, LookupArgs4, Nfs4Operation, OpenArgs4, OpenClaim,
-    OpenHow, OpenOk4, ReadArgs4, Stateid,
+    AccessArgs4, Component, CompoundEncoder, GetfhOk4, LookupArgs4, Nfs4Operation, OpenOk4, ReadArgs4,
+    Stateid,
 };
 use curt_types::{Attributes, Fault, FileHandle};
 use curt_xdr::DecodeError;
@@ -12,9 +12,9 @@ use super::{
     compound::{CompoundRequest, OWN_OPERATIONS_MAX},
     get_attributes,
     open::push_open,
-    open_table::{AbandonedOpen, GrantedOpen, OpenTarget, SentOpen},
+    open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest},
+    open_table::{AbandonedOpen, OpenTarget, SentOpen},
     put_fh, question, read_results,
-    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{CompoundResultReader, done, optional},
     server_traits::ServerFeature,
 };
@@ -51,11 +51,8 @@ impl NfsV4 {
         let used = self.server.used();
         let owner =
             with_open.and_then(|asked| asked.open).filter(|_| room && used.has(ServerFeature::OpenByHandle));
-        let owner_name = owner.map(|owner| owner_name(owner.number));
-        let open = owner_name.as_ref().map(|owner| {
-            let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
-            used.wishing(open_arguments(client, owner, ShareAccess::Read, how, claim), true)
-        });
+        let open = owner
+            .map(|owner| OpenRequest::by_handle(client, owner.number, ShareAccess::Read, used.wish(true)));
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);
             get_attributes(operations, attributes::OBJECT);
@@ -139,7 +136,7 @@ impl NfsV4 {
 fn push_open_of_found(
     operations: &mut CompoundEncoder<'_>,
     with_open: LookupOpenRequest<'_>,
-    open: Option<&OpenArgs4<'_>>,
+    open: Option<&OpenRequest<'_>>,
 ) {
     let LookupOpenRequest { rights, read: count, .. } = with_open;
     operations.push(&AccessArgs4 { access: rights.bits() });

@@ -20,7 +20,9 @@ use super::{
     NfsV4,
     compound::{CompoundRequest, SlotOutcome},
     delegation_table::OpenedForDelegation,
-    open_table::{AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, SentOpen},
+    open_codec::GrantedOpen,
+    open_key::OpenKey,
+    open_table::{AbandonedOpen, OpenTarget, SentOpen},
     piggybacked::ClosedOpens,
     question,
 };

@@ -27,6 +27,8 @@ mod lookup;
 mod maintenance;
 pub mod mounting;
 mod open;
+mod open_codec;
+mod open_key;
 mod open_table;
 mod piggybacked;
 mod read_results;
@@ -65,7 +67,8 @@ use self::{
     delegation_table::DelegationTable,
     identity::ClientIdentity,
     lock_states::LockStateTable,
-    open_table::{OpenKey, OpenTable},
+    open_key::OpenKey,
+    open_table::OpenTable,
     results::{CompoundResultReader, CompoundSink, DecodedReply, created, done, fault, outcome},
     server_traits::{ServerFeature, ServerTraits, suspects_of_open},
     session::SessionMonitor,

@@ -1,9 +1,6 @@
 //! OPEN by handle, with what an open of the file needs.
 
-use curt_proto::nfs4::{
-    AccessArgs4, Clientid, CompoundEncoder, Nfs4Operation, OpenArgs4, OpenClaim, OpenHow, OpenOk4, ReadArgs4,
-    Stateid,
-};
+use curt_proto::nfs4::{AccessArgs4, Clientid, CompoundEncoder, Nfs4Operation, OpenOk4, ReadArgs4, Stateid};
 use curt_rpc::client::CallError;
 use curt_types::{Access, Attributes, FileHandle};
 use curt_xdr::DecodeError;
@@ -13,9 +10,9 @@ use super::{
     compound::CompoundRequest,
     delegation_table::OpeningGuard,
     get_attributes,
-    open_table::{AbandonedOpen, GrantedOpen, OpenTarget, SentOpen},
+    open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest},
+    open_table::{AbandonedOpen, OpenTarget, SentOpen},
     put_fh, question, read_results,
-    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{CompoundResultReader, done, optional},
     server_traits::UsedFeatures,
 };
@@ -39,23 +36,21 @@ impl NfsV4 {
         used: UsedFeatures,
     ) -> Answer<OpenReply, Option<Attributes>> {
         let OpenExtras { rights, read, siblings } = wanted;
-        let name = owner_name(owner.number);
         let wants_delegation = self.wants_delegation(file, access);
         let (client, room) = self.client_and_sibling_opens_max();
         let room = if wants_delegation { room } else { 0 };
         let siblings = siblings.get(..room).unwrap_or(siblings);
-        let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
-        let arguments = used.wishing(arguments, wants_delegation);
+        let open = OpenRequest::by_handle(client, owner.number, access, used.wish(wants_delegation));
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, file);
-            push_open(operations, &arguments, rights);
+            push_open(operations, &open, rights);
             if let Some(count) = read {
                 let count = count.min(self.session.lock().read_max());
                 operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count });
             }
             for sibling in siblings {
                 put_fh(operations, sibling.file);
-                push_open(operations, &arguments, rights);
+                push_open(operations, &open, rights);
                 operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count: sibling.read });
             }
         };
@@ -194,8 +189,8 @@ fn results_max(read: Option<u32>, siblings: &[SiblingOpenRequest<'_>]) -> usize 
 }
 
 /// OPEN of the current filehandle, and what is asked about the file because of it.
-pub(super) fn push_open(operations: &mut CompoundEncoder<'_>, open: &OpenArgs4<'_>, rights: Access) {
-    operations.push(open);
+pub(super) fn push_open(operations: &mut CompoundEncoder<'_>, open: &OpenRequest<'_>, rights: Access) {
+    operations.push(&open.arguments());
     operations.push(&AccessArgs4 { access: rights.bits() });
     get_attributes(operations, attributes::OBJECT);
 }

@@ -12,8 +12,7 @@ use curt_xdr::VarArray;
 
 use super::*;
 use crate::protocol::v4::{
-    delegation_table::OpenedForDelegation,
-    open_table::{OfferedDelegation, OpenKey},
+    delegation_table::OpenedForDelegation, open_codec::OfferedDelegation, open_key::OpenKey,
     session::SessionGeneration,
 };
 

@@ -20,8 +20,8 @@ use curt_proto::{
     Operation,
     nfs4::{
         Clientid, CloseArgs4, CompoundEncoder, CompoundResults, DelegreturnArgs4, Nfs4Operation,
-        Nfs4Procedure, NfsFh4, NfsStat4, OpenClaim, OpenDowngradeArgs4, OpenHow, OpenOk4, PROGRAM,
-        PutfhArgs4, ResultError, SequenceArgs4, SequenceOk4, ShareAccess4, Stateid, VERSION,
+        Nfs4Procedure, NfsFh4, NfsStat4, OpenDowngradeArgs4, OpenOk4, PROGRAM, PutfhArgs4, ResultError,
+        SequenceArgs4, SequenceOk4, ShareAccess4, Stateid, VERSION,
     },
 };
 use curt_rpc::{
@@ -35,9 +35,10 @@ use super::{
     NfsV4,
     delegation_table::{OpeningGuard, ReturnedDelegation},
     lock_states::LockOfIo,
-    open_table::{AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, SentOpen, UsableOpen, wire},
+    open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest, wire},
+    open_key::OpenKey,
+    open_table::{AbandonedOpen, OpenTarget, SentOpen, UsableOpen},
     piggybacked::{ClosedOpens, PiggybackedKind, PiggybackedOperation},
-    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{CompoundSink, fault, outcome},
     server_traits::{ServerFeature, UsedFeatures},
     session::{
@@ -196,10 +197,9 @@ impl CallArguments for CompoundCall<'_> {
         if let Some(open) = &self.prefix.open {
             operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
             if let Some(delayed) = &open.delayed {
-                let name = owner_name(open.key.owner);
-                let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
-                let arguments = open_arguments(self.client, &name, ShareAccess::Read, how, claim);
-                operations.push(&delayed.features.wishing(arguments, delayed.wants_delegation));
+                let wish = delayed.features.wish(delayed.wants_delegation);
+                let open = OpenRequest::by_handle(self.client, open.key.owner, ShareAccess::Read, wish);
+                operations.push(&open.arguments());
             }
         }
         (self.append)(&mut operations, self.prefix.stateid());

@@ -35,7 +35,8 @@ use curt_types::{Attributes, FileHandle};
 use parking_lot::Mutex;
 
 use super::{
-    open_table::{OfferedDelegation, OpenKey},
+    open_codec::OfferedDelegation,
+    open_key::{OpenKey, UNKNOWN_OWNER},
     piggybacked::{PiggybackedKind, PiggybackedOperation, Postponement},
     results::is_revoked,
     session::SessionGeneration,
@@ -120,10 +121,6 @@ pub(super) struct ReturnedDelegation {
 /// is dropped then. The server grants without being asked, and delays DELEGRETURN. It revokes what
 /// it recalls without success.
 const UNKEPT_MAX: usize = DELEGATIONS_MAX;
-
-/// The owner of the open of an unknown delegation: no open has it. The largest number is that of
-/// opens that only create a file.
-const UNKNOWN_OWNER: u32 = u32::MAX - 1;
 
 impl ReturnedDelegation {
     /// Whether it came with a reply that was lost.

@@ -32,29 +32,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_policy::{
-    delegation::DelegationReply,
-    open::{IdleOpen, KEPT_FOR},
-};
-use curt_proto::nfs4::{
-    NfsStat4, NoDelegation, OpenDelegation, OpenOk4, OpenResultFlags, ShareAccess4, Stateid,
-};
+use curt_policy::open::{IdleOpen, KEPT_FOR};
+use curt_proto::nfs4::{NfsStat4, Stateid};
 use curt_rpc::auth::RpcCredential;
 use curt_types::FileHandle;
 use parking_lot::Mutex;
 
 use super::{
+    open_codec::{GrantedOpen, wire},
+    open_key::OpenKey,
     piggybacked::{ClosedOpens, PiggybackedKind, PiggybackedOperation, Postponement},
     session::SessionGeneration,
 };
 use crate::protocol::{HeldDelegation, OpenOwner, ShareAccess};
-
-/// An open: a file and an owner.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct OpenKey {
-    pub(super) file: FileHandle,
-    pub(super) owner: u32,
-}
 
 /// Whether an open can be used, or what must be done before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,42 +103,6 @@ pub(super) struct SentOpen {
     pub(super) generation: SessionGeneration,
     /// The OPEN was sent because the open was lost.
     pub(super) is_reopening: bool,
-}
-
-/// The result of an OPEN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct GrantedOpen {
-    stateid: Stateid,
-    is_preserved: bool,
-    may_notify: bool,
-    pub(super) delegation: Option<OfferedDelegation>,
-    /// The server's answer about delegations.
-    pub(super) granting: DelegationReply,
-}
-
-/// A delegation in the result of an OPEN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OfferedDelegation {
-    pub(super) stateid: Stateid,
-    pub(super) is_read: bool,
-    pub(super) is_recalled: bool,
-}
-
-impl From<&OpenOk4<'_>> for GrantedOpen {
-    fn from(ok: &OpenOk4<'_>) -> Self {
-        let offered = |stateid, is_read, is_recalled| {
-            (Some(OfferedDelegation { stateid, is_read, is_recalled }), DelegationReply::Granted)
-        };
-        let (delegation, granting) = match ok.delegation {
-            OpenDelegation::Read { stateid, recall, .. } => offered(stateid, true, recall),
-            OpenDelegation::Write { stateid, recall, .. } => offered(stateid, false, recall),
-            OpenDelegation::NoneExt(NoDelegation::Contention(_)) => (None, DelegationReply::Contended),
-            OpenDelegation::None | OpenDelegation::NoneExt(_) => (None, DelegationReply::Refused),
-        };
-        let is_preserved = ok.flags.0 & OpenResultFlags::PRESERVE_UNLINKED != 0;
-        let may_notify = ok.flags.0 & OpenResultFlags::MAY_NOTIFY_LOCK != 0;
-        Self { stateid: ok.stateid, is_preserved, may_notify, delegation, granting }
-    }
 }
 
 /// The open that a request uses.
@@ -251,15 +205,6 @@ const IDLE_PASSED_MAX: usize = 64;
 
 /// The most states of [`Opens::closed`]: such a CLOSE is rare.
 const CLOSED_MAX: usize = 64;
-
-/// The share access on the wire.
-pub(super) const fn wire(access: ShareAccess) -> u32 {
-    match access {
-        ShareAccess::Read => ShareAccess4::READ,
-        ShareAccess::Write => ShareAccess4::WRITE,
-        ShareAccess::Both => ShareAccess4::BOTH,
-    }
-}
 
 const ACCESSES: [ShareAccess; 3] = [ShareAccess::Read, ShareAccess::Write, ShareAccess::Both];
 

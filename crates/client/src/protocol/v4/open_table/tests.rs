@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 
-use curt_proto::nfs4::ChangeInfo;
+use curt_proto::nfs4::{ChangeInfo, OpenDelegation, OpenOk4, OpenResultFlags};
 
 use super::*;
 use crate::caller::{Caller, RpcSecurity};

@@ -17,9 +17,8 @@ use curt_proto::nfs4::{
     ChannelAttributes, ChannelDirFromClient, ChannelDirFromServer, ClientOwner, Clientid, CompoundEncoder,
     CreateSessionArgs4, CreateSessionFlags, CreateSessionOk4, DelegationType, DestroyClientidArgs4,
     DestroySessionArgs4, ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, GetattrArgs4,
-    ImplementationId, Nfs4Operation, NfsFh4, NfsStat4, OpaqueLimited, OpenArgs4, OpenClaim, OpenHow, OpenOk4,
-    PutfhArgs4, ReclaimCompleteArgs4, SequenceId, SessionId, ShareAccess4, StateOwner, StateProtectArgs,
-    Stateid, TestStateidArgs4, TestStateidOk4,
+    ImplementationId, Nfs4Operation, NfsFh4, NfsStat4, OpaqueLimited, OpenClaim, OpenOk4, PutfhArgs4,
+    ReclaimCompleteArgs4, SequenceId, SessionId, StateProtectArgs, Stateid, TestStateidArgs4, TestStateidOk4,
 };
 use curt_rpc::{
     auth::RpcCredential,
@@ -32,7 +31,9 @@ use super::{
     NfsV4, attributes, callback, change,
     compound::{Append, CompoundRequest, OWN_OPERATIONS_MAX},
     delegation_table::DelegationToReclaim,
-    open_table::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
+    open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest},
+    open_key::OpenKey,
+    open_table::{OpenToRestore, SentOpen},
     question,
     results::{CompoundResultReader, fault, is_revoked, optional, outcome},
     server_traits::{ServerFeature, ServerIdentity, UsedFeatures},
@@ -54,9 +55,6 @@ const CACHED_MAX: u32 = 4096;
 /// The most operations of a compound that the client sends: SEQUENCE, piggybacked operations,
 /// LOOKUPs of a path, and the operations of one request.
 const OPERATIONS_MAX: u32 = 64;
-
-/// Longest results of an OPEN, in bytes; a delegation has the name of a user.
-pub(super) const OPEN_RESULTS_MAX: usize = 4096;
 
 /// The operations that reclaim an open and a delegation.
 const OPERATIONS_TO_RECLAIM: u32 = 3;
@@ -95,48 +93,18 @@ const fn is_of_compound(status: NfsStat4) -> bool {
 }
 
 /// PUTFH and OPEN of each of these, and GETATTR behind those with a delegation.
-fn push_reclaims(
-    operations: &mut CompoundEncoder<'_>,
-    batch: &[Reclaim<'_>],
-    client: Clientid,
-    name: &[u8; 8],
-) {
+fn push_reclaims(operations: &mut CompoundEncoder<'_>, batch: &[Reclaim<'_>], client: Clientid) {
     for Reclaim { key, access, is_delegated } in batch {
         let kind = if *is_delegated { DelegationType::Read } else { DelegationType::None };
-        let claim = OpenClaim::Previous(kind);
+        let open = OpenRequest {
+            claim: OpenClaim::Previous(kind),
+            ..OpenRequest::by_handle(client, key.owner, *access, 0)
+        };
         operations.push(&PutfhArgs4 { object: NfsFh4::from(&key.file) });
-        operations.push(&open_arguments(client, name, *access, OpenHow::NoCreate, claim));
+        operations.push(&open.arguments());
         if *is_delegated {
             operations.push(&GetattrArgs4 { attributes: attributes::OBJECT });
         }
-    }
-}
-
-/// The name of the owner of opens.
-pub(super) fn owner_name(number: u32) -> [u8; 8] {
-    let [a, b, c, d] = number.to_be_bytes();
-    [b'o', b'p', b'e', b'n', a, b, c, d]
-}
-
-/// The arguments of an OPEN that denies others nothing and wants no delegation.
-pub(super) fn open_arguments<'a>(
-    client: Clientid,
-    owner: &'a [u8],
-    access: ShareAccess,
-    how: OpenHow<'a>,
-    claim: OpenClaim<'a>,
-) -> OpenArgs4<'a> {
-    let wanted = match claim {
-        OpenClaim::Previous(_) => 0,
-        _ => ShareAccess4::WANT_NO_DELEG,
-    };
-    OpenArgs4 {
-        seqid: 0,
-        share_access: ShareAccess4(wire(access) | wanted),
-        share_deny: 0,
-        owner: StateOwner { clientid: client, owner: OpaqueLimited::new(owner).unwrap_or_default() },
-        how,
-        claim,
     }
 }
 
@@ -429,13 +397,11 @@ impl NfsV4 {
         used: UsedFeatures,
         interrupt: &Interrupt,
     ) -> Result<Result<(), NfsStat4>, CallError> {
-        let name = owner_name(open.key.owner);
         let client = self.session.lock().client;
-        let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
-        let arguments = used.wishing(arguments, false);
+        let asked = OpenRequest::by_handle(client, open.key.owner, access, used.wish(false));
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
-            operations.push(&arguments);
+            operations.push(&asked.arguments());
         };
         let caller = RpcCaller { credential: &open.credential, interrupt };
         let reply = self.send(&change(caller, Nfs4Operation::Open, 1, &append))?;
@@ -558,10 +524,9 @@ impl NfsV4 {
     ) -> Result<Option<(usize, Option<NfsStat4>)>, CallError> {
         let Some(first) = batch.first() else { return Ok(Some((0, None))) };
         let owner = OpenOwner { number: first.key.owner, credential };
-        let name = owner_name(owner.number);
         let client = self.session.lock().client;
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            push_reclaims(operations, batch, client, &name);
+            push_reclaims(operations, batch, client);
         };
         let wants_delegation = batch.iter().any(|reclaim| reclaim.is_delegated);
         let opening = wants_delegation.then(|| self.delegations.begin_opening());
