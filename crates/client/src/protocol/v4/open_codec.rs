@@ -19,7 +19,7 @@ pub(super) struct OpenRequest<'a> {
     pub(super) access: ShareAccess,
     pub(super) how: OpenHow<'a>,
     pub(super) claim: OpenClaim<'a>,
-    /// What it says about a delegation, a bit of [`ShareAccess4::WANT_MASK`].
+    /// The wish about a delegation, a bit of [`ShareAccess4::WANT_MASK`].
     pub(super) wish: u32,
 }
 

@@ -205,7 +205,7 @@ impl UsedFeatures {
         Self { refused: self.refused | bits(features) }
     }
 
-    /// What an OPEN says about a delegation, if the server takes that.
+    /// The wish of an OPEN about a delegation; none if the server does not take one.
     pub(super) const fn wish(self, wants_delegation: bool) -> u32 {
         match (self.has(ServerFeature::DelegationWishes), wants_delegation) {
             (false, _) => 0,
