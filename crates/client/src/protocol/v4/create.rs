@@ -14,15 +14,12 @@ use curt_rpc::client::CallError;
 use curt_types::{Attributes, Fault, FileHandle, FileKind, SetAttributes, SetTime, Timestamp, Wcc};
 
 use super::{
-    NfsV4, RESULTS_SMALL,
+    NfsV4,
     attributes::{self, EncodedAttributes, directory_step},
-    change,
-    compound::CompoundRequest,
-    get_attributes,
+    compound::request::{CompoundRequest, RESULTS_SMALL, get_attributes, put_fh},
     open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest},
     open_key::CREATOR,
     open_table::{AbandonedOpen, OpenTarget, SentOpen},
-    put_fh,
     results::{created, done},
     server_traits::UsedFeatures,
 };
@@ -79,7 +76,7 @@ impl NfsV4 {
         let request = CompoundRequest {
             results_max: OPEN_RESULTS_MAX + RESULTS_SMALL,
             opens: Some(&abandoned),
-            ..change(caller, Nfs4Operation::Open, 2, &append)
+            ..CompoundRequest::non_idempotent(caller, Nfs4Operation::Open, 2, &append)
         };
         let mut made = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), Wcc::default());

@@ -24,12 +24,14 @@ use curt_rpc::client::{CallError, Interrupt};
 use curt_types::{ByteRange, Fault, FileHandle, LockType};
 
 use super::{
-    NfsV4, change,
-    compound::{Append, CompoundReply, CompoundRequest},
+    NfsV4,
+    compound::{
+        CompoundReply,
+        request::{Append, CompoundRequest, put_fh},
+    },
     lock_states::{LockOfIo, LockStateRef, LocksToReclaim, LostLocks, UnlockTarget, Weakening},
     open_key::OpenKey,
     open_table::UsableOpen,
-    put_fh, question,
     recovery::{RECOVERY_PAUSE, RecoveryError},
     results::{CompoundResultReader, fault, is_revoked, outcome},
     session::FreeOrder,
@@ -198,7 +200,7 @@ impl LockOperations for NfsV4 {
             put_fh(operations, file);
             operations.push(&LocktArgs4 { kind, offset, length, owner: owner(client, &name) });
         };
-        let reply = self.send(&question(caller, Nfs4Operation::Lockt, &append))?;
+        let reply = self.send(&CompoundRequest::idempotent(caller, Nfs4Operation::Lockt, &append))?;
         let mut results = CompoundResultReader::new(self.decoded(reply.results())?, reply.generation());
         if let Err(fault) = self.decoded(results.pass(Nfs4Operation::Putfh))? {
             return Ok(LockTestReply::Refused(LockError::Failed(fault)));
@@ -357,7 +359,7 @@ impl NfsV4 {
             open: Some((&state.open, ShareAccess::Read)),
             lock: Some(stateid),
             again: Some(&again),
-            ..change(caller, Nfs4Operation::Locku, 0, &append)
+            ..CompoundRequest::non_idempotent(caller, Nfs4Operation::Locku, 0, &append)
         };
         let reply = self.send(&request)?;
         let unlocked = self.result_of(&reply, Nfs4Operation::Locku);
@@ -520,7 +522,7 @@ fn lock_request<'a>(
     CompoundRequest {
         open: Some((&state.open, access_for(kind.lock_type()))),
         lock: state.stateid,
-        ..change(caller, Nfs4Operation::Lock, 0, append)
+        ..CompoundRequest::non_idempotent(caller, Nfs4Operation::Lock, 0, append)
     }
 }
 

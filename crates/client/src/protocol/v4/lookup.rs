@@ -8,13 +8,12 @@ use curt_types::{Attributes, Fault, FileHandle};
 use curt_xdr::DecodeError;
 
 use super::{
-    NfsV4, RESULTS_SMALL, attributes,
-    compound::{CompoundRequest, OWN_OPERATIONS_MAX},
-    get_attributes,
+    NfsV4, attributes,
+    compound::request::{CompoundRequest, OWN_OPERATIONS_MAX, RESULTS_SMALL, get_attributes, put_fh},
     open::push_open,
     open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest},
     open_table::{AbandonedOpen, OpenTarget, SentOpen},
-    put_fh, question, read_results,
+    read_results,
     results::{CompoundResultReader, done, optional},
     server_traits::ServerFeature,
 };
@@ -79,8 +78,8 @@ impl NfsV4 {
         let opens: Option<&(dyn Fn() -> _ + Sync)> = Some(&abandoned);
         let opening = owner.map(|_| self.delegations.begin_opening());
         let opening = opening.as_ref();
-        let request =
-            CompoundRequest { required, results_max, opens, opening, ..question(caller, operation, &append) };
+        let request = CompoundRequest::idempotent(caller, operation, &append);
+        let request = CompoundRequest { required, results_max, opens, opening, ..request };
         let answer = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let about = results.attributes()?;

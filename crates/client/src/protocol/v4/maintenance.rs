@@ -18,13 +18,12 @@ use curt_types::FileHandle;
 
 use super::{
     NfsV4,
-    compound::{CompoundRequest, SlotOutcome},
+    compound::{CompoundReply, SlotOutcome, request::CompoundRequest},
     delegation_table::OpenedForDelegation,
     open_codec::GrantedOpen,
     open_key::OpenKey,
     open_table::{AbandonedOpen, OpenTarget, SentOpen},
     piggybacked::ClosedOpens,
-    question,
 };
 use crate::protocol::{FileOperations, HeldDelegation, OpenOwner, RpcCaller, ShareAccess};
 
@@ -119,7 +118,7 @@ impl NfsV4 {
         let (mut fewest, mut in_vain) = (self.delegations.returns_count(), 0);
         while in_vain < RETURN_ATTEMPTS
             && let Some(credential) = self.delegations.return_credential(self.rpc.now())
-            && self.send(&alone(RpcCaller { credential: &credential, interrupt })).is_ok()
+            && self.send_sequence(RpcCaller { credential: &credential, interrupt }).is_ok()
         {
             // The session limits the number in one compound.
             let left = self.delegations.returns_count();
@@ -214,7 +213,7 @@ impl NfsV4 {
             }
         }
         let must_tell = self.session.lock().must_tell_of_slots();
-        if must_tell && self.send(&alone(RpcCaller { credential: &self.machine, interrupt })).is_err() {
+        if must_tell && self.send_sequence(RpcCaller { credential: &self.machine, interrupt }).is_err() {
             return false;
         }
         !self.session.lock().has_doubtful()
@@ -252,7 +251,7 @@ impl NfsV4 {
                 return;
             }
             self.opens.put_back_first(piggybacked);
-            if self.send(&alone(caller)).is_err() {
+            if self.send_sequence(caller).is_err() {
                 return;
             }
             let left = self.opens.unused_count();
@@ -313,7 +312,7 @@ impl NfsV4 {
             let Some(this) = this.upgrade() else { return };
             let never = Interrupt::never();
             let caller = RpcCaller { credential: &this.machine, interrupt: &never };
-            if let Err(error) = this.send(&alone(caller)) {
+            if let Err(error) = this.send_sequence(caller) {
                 tracing::debug!(%error, "the server is not told of the slots in use");
             }
             this.is_reporting_slots.store(false, Relaxed);
@@ -329,14 +328,15 @@ impl NfsV4 {
         if is_due {
             let never = Interrupt::never();
             let caller = RpcCaller { credential: &self.machine, interrupt: &never };
-            if let Err(error) = self.send(&alone(caller)) {
+            if let Err(error) = self.send_sequence(caller) {
                 tracing::debug!(%error, "the lease is not renewed");
             }
         }
     }
-}
 
-/// A compound of SEQUENCE and the operations that are added to it.
-pub(super) fn alone(caller: RpcCaller<'_>) -> CompoundRequest<'_> {
-    CompoundRequest { operations: 1, ..question(caller, Nfs4Operation::Sequence, &|_, _| {}) }
+    /// Sends SEQUENCE, and the operations that are added to it.
+    fn send_sequence(&self, caller: RpcCaller<'_>) -> Result<CompoundReply, CallError> {
+        let request = CompoundRequest::idempotent(caller, Nfs4Operation::Sequence, &|_, _| {});
+        self.send(&CompoundRequest { operations: 1, ..request })
+    }
 }

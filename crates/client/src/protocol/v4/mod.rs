@@ -48,10 +48,9 @@ use std::{
 
 use curt_proto::nfs4::{
     AccessArgs4, AccessOk4, Bitmap4, CommitArgs4, CommitOk4, Component, CompoundEncoder, CreateArgs4,
-    CreateOk4, CreateType4, GetattrArgs4, GetattrOk4, LinkArgs4, LinkOk4, LinkText, LookupArgs4,
-    Nfs4Operation, NfsFh4, NfsStat4, NverifyArgs4, PutfhArgs4, ReadArgs4, ReaddirArgs4, ReadlinkOk4,
-    RemoveArgs4, RemoveOk4, RenameArgs4, RenameOk4, SetattrArgs4, StableHow4, Stateid, Verifier4,
-    VerifyArgs4, WriteHead4, WriteOk4,
+    CreateOk4, CreateType4, GetattrOk4, LinkArgs4, LinkOk4, LinkText, LookupArgs4, Nfs4Operation, NfsStat4,
+    NverifyArgs4, ReadArgs4, ReaddirArgs4, ReadlinkOk4, RemoveArgs4, RemoveOk4, RenameArgs4, RenameOk4,
+    SetattrArgs4, StableHow4, Stateid, Verifier4, VerifyArgs4, WriteHead4, WriteOk4,
 };
 use curt_rpc::{
     auth::RpcCredential,
@@ -63,7 +62,10 @@ use curt_xdr::DecodeError;
 use self::{
     attributes::{EncodedAttributes, directory_step, file_step, object_of},
     callback::CallbackService,
-    compound::{CompoundReply, CompoundRequest, OWN_OPERATIONS_MAX},
+    compound::{
+        CompoundReply,
+        request::{CompoundRequest, RESULTS_NAME, RESULTS_SMALL, get_attributes, put_fh},
+    },
     delegation_table::DelegationTable,
     identity::ClientIdentity,
     lock_states::LockStateTable,
@@ -124,29 +126,12 @@ pub struct NfsV4 {
 /// settled, the slots in use reported, a connection bound, and the lease renewed.
 const TASKS: usize = 6;
 
-/// Longest results without data, names or link targets, in bytes: two handles and five sets of
-/// attributes, whose owners may be names.
-const RESULTS_SMALL: usize = 8192;
-
-/// Longest results with one name or link target, in bytes.
-const RESULTS_NAME: usize = RESULTS_SMALL + (66 << 10);
-
 /// Bytes of a READ reply beside the data.
 const READ_HEAD: usize = RESULTS_SMALL;
 
 /// An entry with attributes is larger than one of READDIRPLUS by this part: 220 bytes instead of
 /// 176.
 const ENTRY_PLUS_PART: u32 = 4;
-
-type Operations<'a, 'b> = &'a mut CompoundEncoder<'b>;
-
-fn put_fh(operations: Operations<'_, '_>, object: &FileHandle) {
-    operations.push(&PutfhArgs4 { object: NfsFh4::from(object) });
-}
-
-fn get_attributes(operations: Operations<'_, '_>, attributes: Bitmap4) {
-    operations.push(&GetattrArgs4 { attributes });
-}
 
 impl NfsV4 {
     /// NFS version 4 over the connection of `rpc`, whose calls of the server `callbacks` answers.
@@ -274,7 +259,8 @@ impl NfsV4 {
             get_attributes(operations, attributes::OBJECT);
         };
         let required = if is_directory.is_some() { 5 } else { 1 };
-        self.ask(&change(caller, Nfs4Operation::Remove, required, &append), |results| {
+        let request = CompoundRequest::non_idempotent(caller, Nfs4Operation::Remove, required, &append);
+        self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
             if let Some(is_directory) = is_directory {
                 let compare = if is_directory { Nfs4Operation::Verify } else { Nfs4Operation::Nverify };
@@ -309,7 +295,7 @@ impl NfsV4 {
         let required = if open.is_some() { 1 } else { 2 };
         let request = CompoundRequest {
             open: open.map(|key| (key, ShareAccess::Write)),
-            ..change(caller, Nfs4Operation::Setattr, required, &append)
+            ..CompoundRequest::non_idempotent(caller, Nfs4Operation::Setattr, required, &append)
         };
         let reply = self.send_io(&request, set.size.unwrap_or(0)..u64::MAX)?;
         self.answered(&reply, |results| {
@@ -362,7 +348,7 @@ impl FileOperations for NfsV4 {
             put_fh(operations, object);
             get_attributes(operations, attributes::OBJECT);
         };
-        self.ask(&question(caller, Nfs4Operation::Getattr, &append), |results| {
+        self.ask(&CompoundRequest::idempotent(caller, Nfs4Operation::Getattr, &append), |results| {
             done!(results.pass(Nfs4Operation::Putfh), ());
             let ok: GetattrOk4<'_> = done!(results.next(Nfs4Operation::Getattr), ());
             Ok((Ok(object_of(&ok.attributes)?), ()))
@@ -380,7 +366,7 @@ impl FileOperations for NfsV4 {
             get_attributes(operations, attributes::OBJECT);
             operations.push(&AccessArgs4 { access: rights.bits() });
         };
-        self.ask(&question(caller, Nfs4Operation::Access, &append), |results| {
+        self.ask(&CompoundRequest::idempotent(caller, Nfs4Operation::Access, &append), |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let about = results.attributes()?;
             let ok: AccessOk4 = done!(results.next(Nfs4Operation::Access), about);
@@ -399,7 +385,7 @@ impl FileOperations for NfsV4 {
             get_attributes(operations, attributes::OBJECT);
             operations.bare(Nfs4Operation::Readlink);
         };
-        let request = question(caller, Nfs4Operation::Readlink, &append);
+        let request = CompoundRequest::idempotent(caller, Nfs4Operation::Readlink, &append);
         self.ask(&CompoundRequest { results_max: RESULTS_NAME, ..request }, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let about = results.attributes()?;
@@ -438,7 +424,7 @@ impl FileOperations for NfsV4 {
             operations.bare(Nfs4Operation::Restorefh);
             get_attributes(operations, attributes::OBJECT);
         };
-        self.ask(&change(caller, Nfs4Operation::Create, 2, &append), |results| {
+        self.ask(&CompoundRequest::non_idempotent(caller, Nfs4Operation::Create, 2, &append), |results| {
             done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
             done!(results.pass(Nfs4Operation::Savefh), Wcc::default());
             let ok: CreateOk4 = done!(results.next(Nfs4Operation::Create), Wcc::default());
@@ -482,7 +468,7 @@ impl FileOperations for NfsV4 {
             get_attributes(operations, attributes::OBJECT);
         };
         let nothing = RenameAttributes::default();
-        self.ask(&change(caller, Nfs4Operation::Rename, 3, &append), |results| {
+        self.ask(&CompoundRequest::non_idempotent(caller, Nfs4Operation::Rename, 3, &append), |results| {
             done!(results.pass(Nfs4Operation::Putfh), nothing);
             done!(results.pass(Nfs4Operation::Savefh), nothing);
             done!(results.pass(Nfs4Operation::Putfh), nothing);
@@ -514,7 +500,7 @@ impl FileOperations for NfsV4 {
             get_attributes(operations, attributes::OBJECT);
         };
         let nothing = LinkAttributes::default();
-        self.ask(&change(caller, Nfs4Operation::Link, 3, &append), |results| {
+        self.ask(&CompoundRequest::non_idempotent(caller, Nfs4Operation::Link, 3, &append), |results| {
             done!(results.pass(Nfs4Operation::Putfh), nothing);
             done!(results.pass(Nfs4Operation::Savefh), nothing);
             done!(results.pass(Nfs4Operation::Putfh), nothing);
@@ -564,7 +550,7 @@ impl FileOperations for NfsV4 {
             }
         };
         let size = usize::try_from(size).unwrap_or(usize::MAX);
-        let question = question(caller, Nfs4Operation::Readdir, &append);
+        let question = CompoundRequest::idempotent(caller, Nfs4Operation::Readdir, &append);
         // The root of all has no parent, which is no failure of the listing: READDIR must not be
         // executed again for it.
         let required = Some(2 + u32::from(request.rights.is_some()));
@@ -624,7 +610,7 @@ impl FileOperations for NfsV4 {
             open: Some((&key, ShareAccess::Read)),
             results_max: READ_HEAD.saturating_add(asked).saturating_add(3),
             sink: sink.as_ref(),
-            ..question(open.rpc(), Nfs4Operation::Read, &append)
+            ..CompoundRequest::idempotent(open.rpc(), Nfs4Operation::Read, &append)
         };
         let mut reply = self.send_io(&request, range.clone())?;
         if reply.call.reply.was_consumed() {
@@ -691,8 +677,8 @@ impl FileOperations for NfsV4 {
         };
         // A repeated WRITE writes the same bytes, so the server need not keep its reply.
         let request = match set {
-            None => question(open.rpc(), Nfs4Operation::Write, &append),
-            Some(_) => change(open.rpc(), Nfs4Operation::Write, 2, &append),
+            None => CompoundRequest::idempotent(open.rpc(), Nfs4Operation::Write, &append),
+            Some(_) => CompoundRequest::non_idempotent(open.rpc(), Nfs4Operation::Write, 2, &append),
         };
         let open = Some((&key, ShareAccess::Write));
         let request = CompoundRequest { open, data: bytes, is_lost: Some(is_lost), ..request };
@@ -720,7 +706,7 @@ impl FileOperations for NfsV4 {
             operations.push(&CommitArgs4 { offset: 0, count: 0 });
             get_attributes(operations, attributes::OBJECT);
         };
-        self.ask(&question(open.rpc(), Nfs4Operation::Commit, &append), |results| {
+        self.ask(&CompoundRequest::idempotent(open.rpc(), Nfs4Operation::Commit, &append), |results| {
             done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
             let ok: CommitOk4 = done!(results.next(Nfs4Operation::Commit), Wcc::default());
             Ok((Ok(ok.verifier.into()), Wcc { before: None, after: results.attributes()? }))
@@ -733,7 +719,7 @@ impl FileOperations for NfsV4 {
             get_attributes(operations, attributes::OBJECT);
             get_attributes(operations, attributes::SPACE);
         };
-        self.ask(&question(caller, Nfs4Operation::Getattr, &append), |results| {
+        self.ask(&CompoundRequest::idempotent(caller, Nfs4Operation::Getattr, &append), |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let about = results.attributes()?;
             let ok: GetattrOk4<'_> = done!(results.next(Nfs4Operation::Getattr), about);
@@ -829,45 +815,6 @@ impl DelegationOperations for NfsV4 {
     fn give_up_delegation(&self, file: &FileHandle) {
         self.delegations.give_up(file);
     }
-}
-
-/// A compound that changes nothing, or the same if it is repeated.
-fn question<'a>(
-    caller: RpcCaller<'a>,
-    operation: Nfs4Operation,
-    append: compound::Append<'a>,
-) -> CompoundRequest<'a> {
-    let results_max = RESULTS_SMALL;
-    CompoundRequest {
-        caller,
-        operation,
-        append,
-        data: &[],
-        required: None,
-        open: None,
-        lock: None,
-        io: None,
-        is_lost: None,
-        results_max,
-        sink: None,
-        may_piggyback: true,
-        opens: None,
-        opening: None,
-        again: None,
-        operations: OWN_OPERATIONS_MAX,
-        keeps_reply: false,
-    }
-}
-
-/// A compound whose operation at position `required`, the last required one, must not be executed
-/// twice.
-fn change<'a>(
-    caller: RpcCaller<'a>,
-    operation: Nfs4Operation,
-    required: u32,
-    append: compound::Append<'a>,
-) -> CompoundRequest<'a> {
-    CompoundRequest { required: Some(required), keeps_reply: true, ..question(caller, operation, append) }
 }
 
 /// The comparison of an object's type before its removal.

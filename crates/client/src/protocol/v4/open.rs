@@ -6,13 +6,12 @@ use curt_types::{Access, Attributes, FileHandle};
 use curt_xdr::DecodeError;
 
 use super::{
-    NfsV4, RESULTS_SMALL, attributes,
-    compound::CompoundRequest,
+    NfsV4, attributes,
+    compound::request::{CompoundRequest, RESULTS_SMALL, get_attributes, put_fh},
     delegation_table::OpeningGuard,
-    get_attributes,
     open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest},
     open_table::{AbandonedOpen, OpenTarget, SentOpen},
-    put_fh, question, read_results,
+    read_results,
     results::{CompoundResultReader, done, optional},
     server_traits::UsedFeatures,
 };
@@ -67,7 +66,7 @@ impl NfsV4 {
             may_piggyback: siblings.is_empty(),
             opens: Some(&abandoned),
             opening: opening.as_ref(),
-            ..question(caller, Nfs4Operation::Open, &append)
+            ..CompoundRequest::idempotent(caller, Nfs4Operation::Open, &append)
         };
         let mut has_rights = true;
         let mut answer = self.ask(&request, |results| {

@@ -10,6 +10,8 @@
 //! operation was executed: what follows that only describes its result. Must not know the purpose
 //! of an operation.
 
+pub(super) mod request;
+
 use std::{
     sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
@@ -20,20 +22,20 @@ use curt_proto::{
     Operation,
     nfs4::{
         Clientid, CloseArgs4, CompoundEncoder, CompoundResults, DelegreturnArgs4, Nfs4Operation,
-        Nfs4Procedure, NfsFh4, NfsStat4, OpenDowngradeArgs4, OpenOk4, PROGRAM, PutfhArgs4, ResultError,
-        SequenceArgs4, SequenceOk4, ShareAccess4, Stateid, VERSION,
+        Nfs4Procedure, NfsStat4, OpenDowngradeArgs4, OpenOk4, PROGRAM, ResultError, SequenceArgs4,
+        SequenceOk4, ShareAccess4, Stateid, VERSION,
     },
 };
 use curt_rpc::{
     auth::RpcCredential,
     client::{BulkData, CallArguments, CallError, ReplySink},
 };
-use curt_types::ByteRange;
 use curt_xdr::{Decode, DecodeError, Opaque};
 
+use self::request::{Append, CompoundRequest, Execution, OWN_OPERATIONS_MAX, put_fh};
 use super::{
     NfsV4,
-    delegation_table::{OpeningGuard, ReturnedDelegation},
+    delegation_table::ReturnedDelegation,
     lock_states::LockOfIo,
     open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest, wire},
     open_key::OpenKey,
@@ -41,9 +43,7 @@ use super::{
     piggybacked::{ClosedOpens, PiggybackedKind, PiggybackedOperation},
     results::{CompoundSink, fault, outcome},
     server_traits::{ServerFeature, UsedFeatures},
-    session::{
-        CompoundPurpose, Execution, RecoveryStep, SessionGeneration, SlotGuard, SlotOrRecovery, answers,
-    },
+    session::{CompoundPurpose, RecoveryStep, SessionGeneration, SlotGuard, SlotOrRecovery},
 };
 use crate::protocol::{
     OpenOwner, RpcCaller, ShareAccess,
@@ -56,52 +56,6 @@ const REPAIRS_AT_ONCE: u32 = 16;
 
 /// How often in all, before it fails in a hard mount: after some minutes.
 const REPAIRS_MAX: u32 = 80;
-
-/// Appends the operations of an intent, which use this stateid.
-pub(super) type Append<'a> = &'a (dyn Fn(&mut CompoundEncoder<'_>, Stateid) + Sync);
-
-/// The compound of an intent.
-#[derive(Clone, Copy)]
-pub(super) struct CompoundRequest<'a> {
-    pub(super) caller: RpcCaller<'a>,
-    /// The operation that it counts as.
-    pub(super) operation: Nfs4Operation,
-    /// Its operations.
-    pub(super) append: Append<'a>,
-    /// The data that `append` omits from a WRITE, or more. They are sent without a copy.
-    pub(super) data: &'a [u8],
-    /// The position of the last operation whose failure is that of the intent, from 0; `None`: the
-    /// last of all. Those behind it only describe the result, and are not sent again.
-    pub(super) required: Option<u32>,
-    /// The request must not be executed twice: the server has to keep the reply, unless it is
-    /// larger than the session allows.
-    pub(super) keeps_reply: bool,
-    /// The open whose stateid it uses, and for what. Its file is the current filehandle of the
-    /// first operation.
-    pub(super) open: Option<(&'a OpenKey, ShareAccess)>,
-    /// The stateid of a lock, which is used instead of the open's.
-    pub(super) lock: Option<Stateid>,
-    /// The bytes that it reads, writes or cuts off: the stateid of a lock of some of them is used
-    /// instead of the open's.
-    pub(super) io: Option<ByteRange>,
-    /// Whether a lock of these bytes was lost since they were written, or the request began: it is
-    /// not sent.
-    pub(super) is_lost: Option<&'a (dyn Fn() -> bool + Sync)>,
-    /// Longest results of its operations, in bytes.
-    pub(super) results_max: usize,
-    /// May process the results of its operations in the receive buffer.
-    pub(super) sink: Option<&'a Arc<dyn CompoundSink>>,
-    /// The compound has room for piggybacked operations.
-    pub(super) may_piggyback: bool,
-    /// Returns the opens that the server may have made if the reply is lost.
-    pub(super) opens: Option<&'a (dyn Fn() -> Vec<AbandonedOpen> + Sync)>,
-    /// One of its operations is an OPEN that may bring a delegation.
-    pub(super) opening: Option<&'a OpeningGuard<'a>>,
-    /// No more operations than it has itself, with SEQUENCE.
-    pub(super) operations: u32,
-    /// Called after each attempt that has brought no result, before the next one.
-    pub(super) again: Option<&'a (dyn Fn(Execution) + Sync)>,
-}
 
 /// The reply to a compound.
 #[derive(Debug)]
@@ -144,8 +98,10 @@ struct PrefixLayout {
     has_open: bool,
 }
 
-/// The most operations of an intent, with SEQUENCE, but for those on many objects.
-pub(super) const OWN_OPERATIONS_MAX: u32 = 11;
+/// Whether this is the result of that SEQUENCE.
+fn answers(ok: &SequenceOk4, asked: &SequenceArgs4) -> bool {
+    ok.session == asked.session && ok.sequence == asked.sequence && ok.slot == asked.slot
+}
 
 /// Bytes of the reply to a change of a name or of attributes: SEQUENCE, piggybacked operations, a
 /// handle and two sets of attributes. A server that keeps less is not asked to keep the reply.
@@ -180,7 +136,7 @@ impl CallArguments for CompoundCall<'_> {
             operations.push(sequence);
         }
         for operation in &self.prefix.piggybacked {
-            operations.push(&PutfhArgs4 { object: NfsFh4::from(&operation.file) });
+            put_fh(&mut operations, &operation.file);
             match operation.kind {
                 PiggybackedKind::Close => {
                     operations.push(&CloseArgs4 { seqid: 0, stateid: operation.stateid })
@@ -195,7 +151,7 @@ impl CallArguments for CompoundCall<'_> {
             }
         }
         if let Some(open) = &self.prefix.open {
-            operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
+            put_fh(&mut operations, &open.key.file);
             if let Some(delayed) = &open.delayed {
                 let wish = delayed.features.wish(delayed.wants_delegation);
                 let open = OpenRequest::by_handle(self.client, open.key.owner, ShareAccess::Read, wish);

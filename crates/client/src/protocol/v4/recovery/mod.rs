@@ -16,9 +16,9 @@ use curt_proto::nfs4::{
     BindConnToSessionArgs4, BindConnToSessionOk4, CallbackSecParms4, CallbackSysCredentials,
     ChannelAttributes, ChannelDirFromClient, ChannelDirFromServer, ClientOwner, Clientid, CompoundEncoder,
     CreateSessionArgs4, CreateSessionFlags, CreateSessionOk4, DelegationType, DestroyClientidArgs4,
-    DestroySessionArgs4, ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, GetattrArgs4,
-    ImplementationId, Nfs4Operation, NfsFh4, NfsStat4, OpaqueLimited, OpenClaim, OpenOk4, PutfhArgs4,
-    ReclaimCompleteArgs4, SequenceId, SessionId, StateProtectArgs, Stateid, TestStateidArgs4, TestStateidOk4,
+    DestroySessionArgs4, ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, ImplementationId,
+    Nfs4Operation, NfsStat4, OpaqueLimited, OpenClaim, OpenOk4, ReclaimCompleteArgs4, SequenceId, SessionId,
+    StateProtectArgs, Stateid, TestStateidArgs4, TestStateidOk4,
 };
 use curt_rpc::{
     auth::RpcCredential,
@@ -28,13 +28,12 @@ use curt_types::FileHandle;
 use curt_xdr::{Opaque, VarArray};
 
 use super::{
-    NfsV4, attributes, callback, change,
-    compound::{Append, CompoundRequest, OWN_OPERATIONS_MAX},
+    NfsV4, attributes, callback,
+    compound::request::{Append, CompoundRequest, OWN_OPERATIONS_MAX, get_attributes, put_fh},
     delegation_table::DelegationToReclaim,
     open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest},
     open_key::OpenKey,
     open_table::{OpenToRestore, SentOpen},
-    question,
     results::{CompoundResultReader, fault, is_revoked, optional, outcome},
     server_traits::{ServerFeature, ServerIdentity, UsedFeatures},
     session::{FreeOrder, MESSAGE_MIN, RecoveryStep, SLOTS_MAX, SessionGeneration},
@@ -100,10 +99,10 @@ fn push_reclaims(operations: &mut CompoundEncoder<'_>, batch: &[Reclaim<'_>], cl
             claim: OpenClaim::Previous(kind),
             ..OpenRequest::by_handle(client, key.owner, *access, 0)
         };
-        operations.push(&PutfhArgs4 { object: NfsFh4::from(&key.file) });
+        put_fh(operations, &key.file);
         operations.push(&open.arguments());
         if *is_delegated {
-            operations.push(&GetattrArgs4 { attributes: attributes::OBJECT });
+            get_attributes(operations, attributes::OBJECT);
         }
     }
 }
@@ -367,9 +366,9 @@ impl NfsV4 {
             operations.push(&complete);
             // A server may have another lease when it is restarted.
             operations.bare(Nfs4Operation::Putrootfh);
-            operations.push(&GetattrArgs4 { attributes: attributes::LEASE });
+            get_attributes(operations, attributes::LEASE);
         };
-        let request = change(caller, Nfs4Operation::ReclaimComplete, 0, &append);
+        let request = CompoundRequest::non_idempotent(caller, Nfs4Operation::ReclaimComplete, 0, &append);
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(StepProgress::Done) };
         let mut results = self.decoded(reply.results())?;
         match self.decoded(outcome(results.next::<()>(Nfs4Operation::ReclaimComplete)))? {
@@ -400,11 +399,11 @@ impl NfsV4 {
         let client = self.session.lock().client;
         let asked = OpenRequest::by_handle(client, open.key.owner, access, used.wish(false));
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
+            put_fh(operations, &open.key.file);
             operations.push(&asked.arguments());
         };
         let caller = RpcCaller { credential: &open.credential, interrupt };
-        let reply = self.send(&change(caller, Nfs4Operation::Open, 1, &append))?;
+        let reply = self.send(&CompoundRequest::non_idempotent(caller, Nfs4Operation::Open, 1, &append))?;
         let mut results = self.decoded(reply.results())?;
         let found = self.decoded(outcome(results.next::<()>(Nfs4Operation::Putfh)))?;
         let opened = self.decoded(outcome(results.next::<OpenOk4<'_>>(Nfs4Operation::Open)))?;
@@ -535,7 +534,7 @@ impl NfsV4 {
             results_max: 2 * OPEN_RESULTS_MAX * batch.len(),
             may_piggyback: false,
             opening: opening.as_ref(),
-            ..question(RpcCaller { credential, interrupt }, Nfs4Operation::Open, &append)
+            ..CompoundRequest::idempotent(RpcCaller { credential, interrupt }, Nfs4Operation::Open, &append)
         };
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(None) };
         let mut results = CompoundResultReader::new(self.decoded(reply.results())?, reply.generation());
@@ -678,7 +677,7 @@ impl NfsV4 {
             let arguments =
                 TestStateidArgs4 { stateids: VarArray::new(stateids).unwrap_or_else(|_| empty()) };
             let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| operations.push(&arguments);
-            let request = question(caller, Nfs4Operation::TestStateid, &append);
+            let request = CompoundRequest::idempotent(caller, Nfs4Operation::TestStateid, &append);
             let Some(reply) = self.send_in_recovery(&request)? else { return Ok(StepProgress::Done) };
             let mut results = self.decoded(reply.results())?;
             let tested = self.decoded(outcome(results.next::<TestStateidOk4>(Nfs4Operation::TestStateid)))?;
@@ -718,7 +717,7 @@ impl NfsV4 {
     fn free_state(&self, caller: RpcCaller<'_>, stateid: Stateid) -> Result<Option<NfsStat4>, CallError> {
         let arguments = FreeStateidArgs4 { stateid };
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| operations.push(&arguments);
-        let request = change(caller, Nfs4Operation::FreeStateid, 0, &append);
+        let request = CompoundRequest::non_idempotent(caller, Nfs4Operation::FreeStateid, 0, &append);
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(None) };
         let mut results = self.decoded(reply.results())?;
         // A malformed result is not asked for again.

@@ -211,21 +211,6 @@ pub(super) struct SlotGuard<'a> {
     bindings: u64,
 }
 
-/// Whether this is the result of that SEQUENCE.
-pub(super) fn answers(ok: &SequenceOk4, asked: &SequenceArgs4) -> bool {
-    ok.session == asked.session && ok.sequence == asked.sequence && ok.slot == asked.slot
-}
-
-/// Whether the server has executed the required operations of an attempt that has brought no
-/// result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Execution {
-    /// Certainly not.
-    None,
-    /// Perhaps.
-    Possible,
-}
-
 /// A slot for a compound, or the recovery that has to precede it.
 pub(super) enum SlotOrRecovery<'a> {
     Slot(SlotGuard<'a>),
