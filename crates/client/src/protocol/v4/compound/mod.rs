@@ -35,7 +35,6 @@ use curt_xdr::{Decode, DecodeError, Opaque};
 use self::request::{Append, CompoundRequest, Execution, OWN_OPERATIONS_MAX, put_fh};
 use super::{
     NfsV4,
-    delegation_table::ReturnedDelegation,
     lock_states::LockOfIo,
     open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest, wire},
     open_key::OpenKey,
@@ -136,7 +135,7 @@ impl CallArguments for CompoundCall<'_> {
             operations.push(sequence);
         }
         for operation in &self.prefix.piggybacked {
-            put_fh(&mut operations, &operation.file);
+            put_fh(&mut operations, &operation.key.file);
             match operation.kind {
                 PiggybackedKind::Close => {
                     operations.push(&CloseArgs4 { seqid: 0, stateid: operation.stateid })
@@ -653,19 +652,15 @@ impl NfsV4 {
         let room = slot.operations_max.saturating_sub(request.operations) / 2;
         let most = most.min(usize::try_from(room).unwrap_or(0));
         let (credential, now) = (request.caller.credential, self.rpc.now());
-        let returns = self.delegations.take_returns(credential, now, most);
-        for returned in &returns {
+        let mut piggybacked = self.delegations.take_returns(credential, now, most);
+        let returns = piggybacked.len();
+        for returned in &piggybacked {
             // The open that the delegation kept is closed with it.
             self.opens.undelegated(&returned.key, now);
         }
-        let mut piggybacked: Vec<_> = returns.iter().map(ReturnedDelegation::piggybacked).collect();
-        piggybacked.extend(self.opens.take_piggybacked(
-            credential,
-            now,
-            ClosedOpens::Due,
-            most.saturating_sub(piggybacked.len()),
-        ));
-        if !returns.is_empty() && self.opens.unused_count() > 0 {
+        let most = most.saturating_sub(returns);
+        piggybacked.extend(self.opens.take_piggybacked(credential, now, ClosedOpens::Due, most));
+        if returns > 0 && self.opens.unused_count() > 0 {
             // Opens of other credentials, or more than there is room for.
             self.close_soon();
         }
@@ -677,8 +672,7 @@ impl NfsV4 {
         let (returns, others): (Vec<_>, Vec<_>) =
             piggybacked.into_iter().partition(|operation| operation.kind == PiggybackedKind::Return);
         if !returns.is_empty() {
-            let returns = returns.iter().filter_map(ReturnedDelegation::of);
-            returns.for_each(|returned| self.delegations.put_back(returned));
+            self.delegations.put_back(returns);
             self.return_later();
         }
         if !others.is_empty() {
@@ -693,20 +687,16 @@ impl NfsV4 {
         if let Err(status) = outcome {
             self.free_revoked(operation.stateid, status);
         }
-        let is_delayed = matches!(outcome, Err(NfsStat4::Delay | NfsStat4::Grace | NfsStat4::Badxdr));
-        match ReturnedDelegation::of(operation) {
-            Some(returned) => {
-                self.delegations.returned(returned, outcome.map(|_| ()), self.rpc.now());
-                if outcome.is_err() {
-                    // It may wait for a compound of its own credential.
-                    self.return_later();
-                }
+        if operation.kind == PiggybackedKind::Return {
+            self.delegations.returned(operation, outcome.map(|_| ()), self.rpc.now());
+            if outcome.is_err() {
+                // It may wait for a compound of its own credential.
+                self.return_later();
             }
-            None => {
-                self.opens.piggybacked_done(operation, outcome, self.rpc.now());
-                if is_delayed {
-                    self.close_soon();
-                }
+        } else {
+            self.opens.piggybacked_done(operation, outcome, self.rpc.now());
+            if matches!(outcome, Err(NfsStat4::Delay | NfsStat4::Grace | NfsStat4::Badxdr)) {
+                self.close_soon();
             }
         }
     }

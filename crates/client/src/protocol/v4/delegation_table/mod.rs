@@ -37,7 +37,7 @@ use parking_lot::Mutex;
 use super::{
     open_codec::OfferedDelegation,
     open_key::{OpenKey, UNKNOWN_OWNER},
-    piggybacked::{PiggybackedKind, PiggybackedOperation, Postponement},
+    piggybacked::PiggybackedOperation,
     results::is_revoked,
     session::SessionGeneration,
 };
@@ -61,7 +61,7 @@ struct Delegations {
     /// The delegations that are held, the oldest first; others are skipped.
     order: VecDeque<(FileHandle, [u8; 12])>,
     /// The delegations whose DELEGRETURN waits for a compound.
-    to_return: VecDeque<ReturnedDelegation>,
+    to_return: VecDeque<PiggybackedOperation>,
     /// OPENs in progress that may get a delegation, by number.
     opening: BTreeSet<u64>,
     last_opening: u64,
@@ -106,56 +106,10 @@ struct DelegationRecord {
     is_returning: bool,
 }
 
-/// A delegation that is returned.
-#[derive(Clone, Debug)]
-pub(super) struct ReturnedDelegation {
-    pub(super) key: OpenKey,
-    pub(super) stateid: Stateid,
-    pub(super) credential: Arc<RpcCredential>,
-    /// Only with its own credential: the server has refused another's.
-    pub(super) needs_own_credential: bool,
-    postponement: Postponement,
-}
-
 /// The most delegations that wait to be returned when another one is granted that is not kept: it
 /// is dropped then. The server grants without being asked, and delays DELEGRETURN. It revokes what
 /// it recalls without success.
 const UNKEPT_MAX: usize = DELEGATIONS_MAX;
-
-impl ReturnedDelegation {
-    /// Whether it came with a reply that was lost.
-    const fn is_unknown(&self) -> bool {
-        self.key.owner == UNKNOWN_OWNER
-    }
-
-    fn new(key: OpenKey, stateid: Stateid, credential: Arc<RpcCredential>) -> Self {
-        Self { key, stateid, credential, needs_own_credential: false, postponement: Postponement::default() }
-    }
-
-    /// The DELEGRETURN.
-    pub(super) fn piggybacked(&self) -> PiggybackedOperation {
-        PiggybackedOperation {
-            file: self.key.file.clone(),
-            owner: self.key.owner,
-            stateid: self.stateid,
-            kind: PiggybackedKind::Return,
-            credential: Arc::clone(&self.credential),
-            has_failed: self.needs_own_credential,
-            postponement: self.postponement,
-        }
-    }
-
-    /// The delegation that an operation returns.
-    pub(super) fn of(operation: &PiggybackedOperation) -> Option<Self> {
-        (operation.kind == PiggybackedKind::Return).then(|| Self {
-            key: OpenKey { file: operation.file.clone(), owner: operation.owner },
-            stateid: operation.stateid,
-            credential: Arc::clone(&operation.credential),
-            needs_own_credential: operation.has_failed,
-            postponement: operation.postponement,
-        })
-    }
-}
 
 /// An OPEN in progress that may get a delegation. Dropped when its reply is dealt with.
 pub(super) struct OpeningGuard<'a> {
@@ -202,11 +156,11 @@ pub(super) struct OpenedForDelegation<'a> {
 
 impl DelegationRecord {
     /// Ends the delegation. The caller returns it after the end is reported.
-    fn end(&mut self, file: &FileHandle) -> ReturnedDelegation {
+    fn end(&mut self, file: &FileHandle) -> PiggybackedOperation {
         self.held.end();
         self.is_returning = true;
         let key = OpenKey { file: file.clone(), owner: self.owner };
-        ReturnedDelegation::new(key, self.stateid, Arc::clone(&self.credential))
+        PiggybackedOperation::delegreturn(key, self.stateid, Arc::clone(&self.credential))
     }
 }
 
@@ -233,14 +187,14 @@ impl Delegations {
         self.unreclaimed.clear();
     }
 
-    fn end(&mut self, file: &FileHandle) -> Option<ReturnedDelegation> {
+    fn end(&mut self, file: &FileHandle) -> Option<PiggybackedOperation> {
         let delegation = self.files.get_mut(file).filter(|delegation| !delegation.is_returning)?;
         self.held -= 1;
         Some(delegation.end(file))
     }
 
     /// Ends the least recently used ones until no more than `limit` are held.
-    fn end_surplus(&mut self, limit: usize) -> Vec<ReturnedDelegation> {
+    fn end_surplus(&mut self, limit: usize) -> Vec<PiggybackedOperation> {
         let mut ended = Vec::new();
         let mut chances = self.order.len();
         let count = surplus(self.held, limit);
@@ -264,18 +218,18 @@ impl Delegations {
     /// A delegation that is unknown was recalled. It came with a reply that was lost, or the server
     /// is wrong.
     fn return_unknown(&mut self, file: FileHandle, stateid: Stateid) {
-        let is_waiting = |waiting: &ReturnedDelegation| waiting.stateid.other == stateid.other;
+        let is_waiting = |waiting: &PiggybackedOperation| waiting.stateid.other == stateid.other;
         if let Some(credential) = self.lost_reply.clone()
             && !self.to_return.iter().any(is_waiting)
         {
             let key = OpenKey { file, owner: UNKNOWN_OWNER };
-            self.to_return.push_back(ReturnedDelegation::new(key, stateid, credential));
+            self.to_return.push_back(PiggybackedOperation::delegreturn(key, stateid, credential));
         }
     }
 
     /// Recalls of unknown delegations that are remembered.
     fn remembered_recalls(&self) -> usize {
-        let returned = self.to_return.iter().filter(|waiting| waiting.is_unknown()).count();
+        let returned = self.to_return.iter().filter(|waiting| waiting.key.owner == UNKNOWN_OWNER).count();
         self.early_recalls.len() + returned
     }
 
@@ -348,7 +302,7 @@ impl DelegationTable {
     }
 
     /// Reports what has ended, and has it returned.
-    fn give_back(&self, ended: Vec<ReturnedDelegation>, why: DelegationEnd) {
+    fn give_back(&self, ended: Vec<PiggybackedOperation>, why: DelegationEnd) {
         for returned in ended {
             self.report_end(&returned.key.file, why);
             self.state.lock().to_return.push_back(returned);
@@ -431,7 +385,7 @@ impl DelegationTable {
                 return None;
             }
             let (key, credential) = (open.key.clone(), Arc::clone(open.credential));
-            state.to_return.push_back(ReturnedDelegation::new(key, offered.stateid, credential));
+            state.to_return.push_back(PiggybackedOperation::delegreturn(key, offered.stateid, credential));
             drop(state);
             self.return_now();
             return None;
@@ -545,15 +499,12 @@ impl DelegationTable {
         credential: &RpcCredential,
         now: Instant,
         most: usize,
-    ) -> Vec<ReturnedDelegation> {
+    ) -> Vec<PiggybackedOperation> {
         let state = &mut *self.state.lock();
         let mut taken = Vec::new();
         for _ in 0..state.to_return.len() {
             let Some(waiting) = state.to_return.pop_front() else { break };
-            if taken.len() < most
-                && waiting.postponement.is_over(now)
-                && (!waiting.needs_own_credential || *waiting.credential == *credential)
-            {
+            if taken.len() < most && waiting.can_be_sent(credential, now) {
                 taken.push(waiting);
             } else {
                 state.to_return.push_back(waiting);
@@ -584,26 +535,32 @@ impl DelegationTable {
         self.state.lock().to_return.iter().map(|waiting| waiting.postponement.left(now)).min()
     }
 
-    /// A DELEGRETURN was not executed, or is not known to be.
-    pub(super) fn put_back(&self, returned: ReturnedDelegation) {
-        self.state.lock().to_return.push_back(returned);
+    /// DELEGRETURNs that were not executed, or are not known to be.
+    pub(super) fn put_back(&self, returns: Vec<PiggybackedOperation>) {
+        self.state.lock().to_return.extend(returns);
     }
 
     /// A DELEGRETURN was answered.
-    pub(super) fn returned(&self, returned: ReturnedDelegation, outcome: Result<(), NfsStat4>, now: Instant) {
+    pub(super) fn returned(
+        &self,
+        operation: &PiggybackedOperation,
+        outcome: Result<(), NfsStat4>,
+        now: Instant,
+    ) {
         match outcome {
             Err(NfsStat4::Delay | NfsStat4::Grace) => {
-                let postponement = returned.postponement.longer(now);
-                self.put_back(ReturnedDelegation { postponement, ..returned });
+                let postponement = operation.postponement.longer(now);
+                self.put_back(vec![PiggybackedOperation { postponement, ..operation.clone() }]);
             }
+            // The server has refused another's credential.
             Err(status)
-                if !returned.needs_own_credential
+                if !operation.has_failed
                     && !is_revoked(status)
                     && !matches!(status, NfsStat4::BadStateid | NfsStat4::StaleStateid) =>
             {
-                self.put_back(ReturnedDelegation { needs_own_credential: true, ..returned });
+                self.put_back(vec![PiggybackedOperation { has_failed: true, ..operation.clone() }]);
             }
-            Ok(()) | Err(_) => self.forget(&returned.key.file, returned.stateid),
+            Ok(()) | Err(_) => self.forget(&operation.key.file, operation.stateid),
         }
     }
 

@@ -227,7 +227,7 @@ fn none_is_expected_while_many_are_being_returned() {
     assert!(!rig.table.is_expected(|| now));
     let returned = rig.table.take_returns(&rig.credential, now, 1).pop().unwrap();
     assert!(!rig.table.is_expected(|| now), "its DELEGRETURN is in flight");
-    rig.table.returned(returned, Ok(()), now);
+    rig.table.returned(&returned, Ok(()), now);
     assert!(rig.table.is_expected(|| now));
 }
 
@@ -291,7 +291,7 @@ fn a_return_that_the_server_delays_or_denies_is_repeated() {
     assert_eq!(rig.table.next_return(now), Some(Duration::ZERO));
     let take = |now| rig.table.take_returns(&rig.credential, now, 1).pop();
     for pause in [100, 200, 400, 800, 1000, 1000].map(Duration::from_millis) {
-        rig.table.returned(take(now).unwrap(), Err(NfsStat4::Delay), now);
+        rig.table.returned(&take(now).unwrap(), Err(NfsStat4::Delay), now);
         assert_eq!(rig.table.next_return(now), Some(pause));
         let early = now + pause - Duration::from_nanos(1);
         assert!(take(early).is_none() && rig.table.return_credential(early).is_none());
@@ -299,10 +299,10 @@ fn a_return_that_the_server_delays_or_denies_is_repeated() {
         assert!(rig.table.return_credential(now).is_some());
     }
     assert_eq!(rig.table.returning(), 1);
-    rig.table.returned(take(now).unwrap(), Err(NfsStat4::Access), now);
+    rig.table.returned(&take(now).unwrap(), Err(NfsStat4::Access), now);
     let other = RpcSecurity::sys().credential(&Caller::new(7, 7, &[]));
     assert!(rig.table.take_returns(&other, now, 1).is_empty(), "with its own credential");
-    rig.table.returned(take(now).unwrap(), Err(NfsStat4::DelegRevoked), now);
+    rig.table.returned(&take(now).unwrap(), Err(NfsStat4::DelegRevoked), now);
     assert_eq!((rig.table.all(), rig.table.returning()), (vec![], 0));
     assert!(take(now).is_none() && rig.table.next_return(now).is_none(), "it has ended");
     assert_eq!(*rig.events.ended.lock(), [(DelegationEnd::Returned, 0)], "it ended once");

@@ -325,8 +325,7 @@ impl Open {
     /// An operation that closes or narrows it.
     fn piggybacked(&self, key: &OpenKey, kind: PiggybackedKind) -> PiggybackedOperation {
         PiggybackedOperation {
-            file: key.file.clone(),
-            owner: key.owner,
+            key: key.clone(),
             stateid: self.stateid,
             kind,
             credential: Arc::clone(&self.credential),
@@ -399,20 +398,18 @@ impl Opens {
 
     /// Whether the open of a piggybacked operation is in the table.
     fn has_state_of(&self, operation: &PiggybackedOperation) -> bool {
-        let key = OpenKey { file: operation.file.clone(), owner: operation.owner };
-        self.opens.get(&key).is_some_and(|open| open.stateid.other == operation.stateid.other)
+        self.opens.get(&operation.key).is_some_and(|open| open.stateid.other == operation.stateid.other)
     }
 
     /// An OPEN_DOWNGRADE may not have been executed: another is sent, as narrow as the open's users
     /// are then.
     fn narrow_again(&mut self, operation: &PiggybackedOperation, is_needed: impl FnOnce(&Open) -> bool) {
-        let key = OpenKey { file: operation.file.clone(), owner: operation.owner };
-        if let Some(open) = self.opens.get_mut(&key)
+        if let Some(open) = self.opens.get_mut(&operation.key)
             && open.stateid.other == operation.stateid.other
             && is_needed(open)
         {
             (open.may_be_wider, open.postponement) = (true, operation.postponement);
-            self.narrow_later(key);
+            self.narrow_later(operation.key.clone());
         }
     }
 
@@ -1063,8 +1060,7 @@ impl OpenTable {
                 self.put_back(vec![PiggybackedOperation { postponement, ..operation.clone() }]);
             }
             (PiggybackedKind::Downgrade(_), Ok(stateid)) => {
-                let key = OpenKey { file: operation.file.clone(), owner: operation.owner };
-                if let Some(open) = self.0.lock().opens.get_mut(&key)
+                if let Some(open) = self.0.lock().opens.get_mut(&operation.key)
                     && open.stateid.other == stateid.other
                 {
                     open.renew(stateid);
@@ -1088,8 +1084,7 @@ impl OpenTable {
             }
             // The reply to an OPEN that was executed before it may have arrived meanwhile.
             (PiggybackedKind::Close, Ok(_)) if operation.stateid.seqid == 0 => {
-                let key = OpenKey { file: operation.file.clone(), owner: operation.owner };
-                self.stateid_refused(&key, operation.stateid);
+                self.stateid_refused(&operation.key, operation.stateid);
             }
             (PiggybackedKind::Close, Err(_)) if operation.stateid.seqid == 0 => {
                 self.0.lock().closed.retain(|other| *other != operation.stateid.other);

@@ -522,7 +522,7 @@ fn what_the_server_delays_keeps_nothing_else_from_being_closed_for_long() {
     let rig = Rig::new();
     let take = |after, most| {
         let taken = rig.table.take_piggybacked(&rig.credential, rig.now + after, ClosedOpens::All, most);
-        taken.into_iter().map(|it| (it.file.clone(), it.kind, it)).collect::<Vec<_>>()
+        taken.into_iter().map(|it| (it.key.file.clone(), it.kind, it)).collect::<Vec<_>>()
     };
     let due = |after| rig.table.idle_credential(rig.now + after, ClosedOpens::All).is_some();
     let (soon, pause) = (Duration::from_millis(50), Duration::from_millis(100));
@@ -627,7 +627,7 @@ fn a_server_that_delays_each_close_makes_no_more_opens_wait_than_the_bound() {
             break;
         }
         taken.iter().for_each(|it| rig.table.piggybacked_done(it, Ok(it.stateid), now));
-        closed.extend(taken.iter().map(|it| it.file.clone()));
+        closed.extend(taken.iter().map(|it| it.key.file.clone()));
     }
     assert!(closed.len() >= IDLE_MAX && rig.table.unused_count() == 0);
     assert_eq!(closed.last(), Some(&FileHandle::new(&(most + 300).to_be_bytes()).unwrap()));
