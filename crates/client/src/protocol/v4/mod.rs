@@ -25,6 +25,7 @@ mod lock;
 mod lock_states;
 mod lookup;
 mod maintenance;
+mod maintenance_tasks;
 pub mod mounting;
 mod open;
 mod open_codec;
@@ -69,6 +70,7 @@ use self::{
     delegation_table::DelegationTable,
     identity::ClientIdentity,
     lock_states::LockStateTable,
+    maintenance_tasks::{MaintenanceTasks, TASKS},
     open_key::OpenKey,
     open_table::OpenTable,
     results::{CompoundResultReader, CompoundSink, DecodedReply, created, done, fault, outcome},
@@ -107,24 +109,8 @@ pub struct NfsV4 {
     this: Weak<Self>,
     /// The mount has ended: no session is created any more but to end this one.
     has_ended: AtomicBool,
-    /// Unused opens are to be closed soon.
-    is_closing: AtomicBool,
-    is_closing_writers: AtomicBool,
-    /// Delegations are being returned.
-    is_returning: AtomicBool,
-    /// Delegations are to be returned later.
-    is_returning_later: AtomicBool,
-    /// A task that settles doubtful slots runs or is scheduled.
-    is_settling: AtomicBool,
-    /// A SEQUENCE that reports the slots in use is being sent.
-    is_reporting_slots: AtomicBool,
-    /// A connection is being bound.
-    is_binding: AtomicBool,
+    tasks: MaintenanceTasks,
 }
-
-/// Tasks that maintain the session at a time: opens are closed, delegations returned, slots
-/// settled, the slots in use reported, a connection bound, and the lease renewed.
-const TASKS: usize = 6;
 
 /// Bytes of a READ reply beside the data.
 const READ_HEAD: usize = RESULTS_SMALL;
@@ -176,13 +162,7 @@ impl NfsV4 {
                 background: separate(background, TASKS),
                 this: Weak::clone(this),
                 has_ended: AtomicBool::new(false),
-                is_closing: AtomicBool::new(false),
-                is_closing_writers: AtomicBool::new(false),
-                is_returning: AtomicBool::new(false),
-                is_returning_later: AtomicBool::new(false),
-                is_settling: AtomicBool::new(false),
-                is_reporting_slots: AtomicBool::new(false),
-                is_binding: AtomicBool::new(false),
+                tasks: MaintenanceTasks::default(),
             }
         })
     }
@@ -320,8 +300,6 @@ impl Protocol for NfsV4 {
 
     fn end(&self, limit: Duration) {
         self.has_ended.store(true, Relaxed);
-        // They are not returned one by one.
-        self.is_returning.store(true, Relaxed);
         self.delegations.allow(false);
         within(limit, &Interrupt::never(), |ends| {
             if let Err(error) = self.destroy(ends) {
