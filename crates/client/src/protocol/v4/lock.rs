@@ -32,7 +32,7 @@ use super::{
     lock_states::{LockOfIo, LockStateRef, LocksToReclaim, LostLocks, UnlockTarget, Weakening},
     open_key::OpenKey,
     open_table::UsableOpen,
-    recovery::{RECOVERY_PAUSE, RecoveryError},
+    recovery::{RECOVERY_PAUSE, RecoveryError, StepError},
     results::{CompoundResultReader, fault, is_revoked, outcome},
     session::FreeOrder,
 };
@@ -270,20 +270,20 @@ impl NfsV4 {
         locked
     }
 
-    /// Sends a LOCK that reclaims. `None`: the session was lost.
+    /// Sends a LOCK that reclaims.
     fn send_reclaim(
         &self,
         caller: RpcCaller<'_>,
         state: &LockStateRef,
         kind: LockType4,
         range: ByteRange,
-    ) -> Result<Option<Result<Stateid, NfsStat4>>, CallError> {
+    ) -> Result<Result<Stateid, NfsStat4>, StepError> {
         let append = |operations: &mut CompoundEncoder<'_>, open_stateid: Stateid| {
             self.push_lock(operations, open_stateid, state, kind, range, true);
         };
         // Nothing else may wait for a part of recovery.
         let reply = self.send_in_recovery(&lock_request(caller, state, kind, &append))?;
-        reply.map(|reply| self.result_of(&reply, Nfs4Operation::Lock)).transpose()
+        Ok(self.result_of(&reply, Nfs4Operation::Lock)?)
     }
 
     fn push_lock(
@@ -442,10 +442,10 @@ impl NfsV4 {
         self.opens.narrow_all(file).iter().for_each(|open| self.close_when_due(open));
     }
 
-    /// Reclaims the locks, after the opens. Returns `false` if the session was lost meanwhile.
-    pub(super) fn reclaim_locks(&self, interrupt: &Interrupt) -> Result<bool, RecoveryError> {
+    /// Reclaims the locks, after the opens.
+    pub(super) fn reclaim_locks(&self, interrupt: &Interrupt) -> Result<(), StepError> {
         for locks in self.locks.to_reclaim() {
-            let Some(lost) = self.reclaim_ranges(&locks, interrupt)? else { return Ok(false) };
+            let lost = self.reclaim_ranges(&locks, interrupt)?;
             let file = &locks.state.open.file;
             if let (Some(events), Some(owner)) = (self.locks.events(), self.locks.user(&locks.state)) {
                 for (range, _) in locks.ranges.iter() {
@@ -460,15 +460,11 @@ impl NfsV4 {
             self.locks.reclaim_ended(&locks.state, &lost);
             self.tidy_locks(file);
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// Reclaims the locks of one state; returns those that are lost. `None`: the session was lost.
-    fn reclaim_ranges(
-        &self,
-        locks: &LocksToReclaim,
-        interrupt: &Interrupt,
-    ) -> Result<Option<LockRanges>, CallError> {
+    /// Reclaims the locks of one state; returns those that are lost.
+    fn reclaim_ranges(&self, locks: &LocksToReclaim, interrupt: &Interrupt) -> Result<LockRanges, StepError> {
         let mut state = locks.state.clone();
         let caller = RpcCaller { credential: &state.credential.clone(), interrupt };
         let mut lost = LockRanges::default();
@@ -480,20 +476,21 @@ impl NfsV4 {
                 }
                 let kind = wire_type(lock_type, false);
                 let locked = match self.send_reclaim(caller, &state, kind, range) {
-                    Err(CallError::Malformed(_)) => Some(Err(NfsStat4::Badxdr)),
+                    Err(StepError::Failed(RecoveryError::Call(CallError::Malformed(_)))) => {
+                        Err(NfsStat4::Badxdr)
+                    }
                     locked => locked?,
                 };
                 match locked {
-                    None => return Ok(None),
-                    Some(Ok(stateid)) => {
+                    Ok(stateid) => {
                         self.locks.reclaimed(&state, stateid);
                         state = self.locks.current_state(&state);
                     }
-                    Some(Err(NfsStat4::Delay)) => {
+                    Err(NfsStat4::Delay) => {
                         self.pause(RECOVERY_PAUSE, interrupt)?;
                         continue;
                     }
-                    Some(Err(status)) => {
+                    Err(status) => {
                         tracing::info!(%status, "a lock cannot be reclaimed");
                         lost.set(range, Some(lock_type));
                     }
@@ -501,7 +498,7 @@ impl NfsV4 {
                 break;
             }
         }
-        Ok(Some(lost))
+        Ok(lost)
     }
 
     /// A callback may have been lost: waiters for a notification ask again.

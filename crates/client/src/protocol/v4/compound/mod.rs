@@ -386,15 +386,8 @@ impl NfsV4 {
         }
     }
 
-    /// Sends a compound that is part of recovery; `None`: the session was lost meanwhile.
-    pub(super) fn send_in_recovery(
-        &self,
-        request: &CompoundRequest<'_>,
-    ) -> Result<Option<CompoundReply>, CallError> {
-        self.send_for(request, CompoundPurpose::Recovery)
-    }
-
-    fn send_for(
+    /// As [`Self::send`], for this purpose; `None`: the session was lost during recovery.
+    pub(in crate::protocol::v4) fn send_for(
         &self,
         request: &CompoundRequest<'_>,
         purpose: CompoundPurpose,
