@@ -10,9 +10,9 @@ use curt_xdr::DecodeError;
 use super::{
     NfsV4,
     attributes::{self, EncodedAttributes, directory_step},
-    compared,
     compound::request::{CompoundRequest, OWN_OPERATIONS_MAX, RESULTS_SMALL, get_attributes, put_fh},
     read_results::{as_length, decode_optional_read},
+    remove::compared,
     results::CompoundResultReader,
     server_traits::ServerFeature,
 };

@@ -21,15 +21,42 @@ use super::{
     open_key::CREATOR,
     open_table::{AbandonedOpen, OpenTarget, SentOpen},
     results::{created, done},
-    server_traits::UsedFeatures,
+    server_traits::{ServerFeature, UsedFeatures},
 };
 use crate::protocol::{
     Answer, CreateRequest, CreatedObject, FileOperations, LookupReply, OpenOwner, RpcCaller, ShareAccess,
 };
 
 impl NfsV4 {
+    /// Creates a file as the server accepts it.
+    pub(super) fn create_file_as_accepted(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: Component<'_>,
+        new: &CreateRequest<'_>,
+    ) -> Answer<CreatedObject, Wcc> {
+        let used: &[ServerFeature] = if new.is_exclusive {
+            &[ServerFeature::DelegationWishes, ServerFeature::ExclusiveCreation]
+        } else {
+            &[ServerFeature::DelegationWishes]
+        };
+        let suspects = |fault| match fault {
+            Fault::Inval | Fault::Notsupp => used,
+            _ => &[],
+        };
+        let made = self.server.as_accepted(suspects, |features| {
+            let is_exclusive = new.is_exclusive && features.has(ServerFeature::ExclusiveCreation);
+            self.create_file(caller, directory, name, &CreateRequest { is_exclusive, ..*new }, features)
+        })?;
+        if made.outcome.is_ok() {
+            self.server.accepted(used);
+        }
+        Ok(made)
+    }
+
     /// A file is created by OPEN.
-    pub(super) fn create_file(
+    fn create_file(
         &self,
         caller: RpcCaller<'_>,
         directory: &FileHandle,

@@ -6,7 +6,6 @@
 //! withdraw a request takes none.
 
 use std::{
-    ops::Range,
     sync::{
         Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -29,7 +28,7 @@ use super::{
         CompoundReply,
         request::{Append, CompoundRequest, put_fh},
     },
-    lock_states::{LockOfIo, LockStateRef, LocksToReclaim, LostLocks, UnlockTarget, Weakening},
+    lock_states::{LockStateRef, LocksToReclaim, LostLocks, UnlockTarget, Weakening},
     open_key::OpenKey,
     open_table::UsableOpen,
     recovery::{RECOVERY_PAUSE, RecoveryError, StepError},
@@ -367,35 +366,6 @@ impl NfsV4 {
             weakening.refused();
         }
         unlocked
-    }
-
-    /// Sends a READ, WRITE or SETATTR of these bytes, with the stateid of a lock if one covers
-    /// them.
-    pub(super) fn send_io(
-        &self,
-        request: &CompoundRequest<'_>,
-        bytes: Range<u64>,
-    ) -> Result<CompoundReply, CallError> {
-        let range = bytes.end.checked_sub(1).and_then(|last| ByteRange::new(bytes.start, last));
-        let (Some((open, _)), Some(range)) = (request.open, range) else { return self.send(request) };
-        let request = CompoundRequest { io: Some(range), ..*request };
-        if request.operation != Nfs4Operation::Setattr {
-            // A WRITE under a lost lock fails by `WriteRequest::is_lost`. A READ is sent: the
-            // reader may be another process.
-            return self.send(&request);
-        }
-        let watched = self.locks.watch(open, range);
-        let is_lost = || watched.as_ref().is_some_and(|watched| watched.is_lost());
-        self.send(&CompoundRequest { is_lost: Some(&is_lost), ..request })
-    }
-
-    /// The lock whose stateid a request uses instead of its open's.
-    pub(super) fn lock_of(&self, request: &CompoundRequest<'_>) -> LockOfIo {
-        match (request.lock, request.io, request.open) {
-            (Some(stateid), ..) => LockOfIo::Stateid(stateid),
-            (None, Some(range), Some((open, _))) => self.locks.for_io(open, range),
-            (None, ..) => LockOfIo::None,
-        }
     }
 
     /// The server does not accept a lock's stateid. Returns whether locks are lost by that, which

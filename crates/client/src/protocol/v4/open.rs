@@ -2,7 +2,7 @@
 
 use curt_proto::nfs4::{AccessArgs4, Clientid, CompoundEncoder, Nfs4Operation, OpenOk4, ReadArgs4, Stateid};
 use curt_rpc::client::CallError;
-use curt_types::{Access, Attributes, FileHandle};
+use curt_types::{Access, Attributes, FileHandle, SetAttributes, Wcc};
 use curt_xdr::DecodeError;
 
 use super::{
@@ -10,22 +10,89 @@ use super::{
     compound::request::{CompoundRequest, RESULTS_SMALL, get_attributes, put_fh},
     delegation_table::OpeningGuard,
     open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest},
+    open_key::OpenKey,
     open_table::{AbandonedOpen, OpenTarget, SentOpen},
     read_results,
     results::{CompoundResultReader, done, optional},
-    server_traits::UsedFeatures,
+    server_traits::{ServerFeature, UsedFeatures, suspects_of_open},
 };
 use crate::protocol::{
-    Answer, FileOperations, LookupOpenReply, LookupReply, NfsReply, OpenExtras, OpenOwner, OpenReply,
-    RpcCaller, ShareAccess, SiblingOpenRequest,
+    Answer, FileOperations, LookupOpenReply, LookupOpenRequest, LookupReply, NfsReply, OpenCaller,
+    OpenExtras, OpenOperations, OpenOwner, OpenReply, RpcCaller, ShareAccess, SiblingOpenRequest,
 };
 
 /// The operations that open a file and read it, with their PUTFH.
 const OPERATIONS: u32 = 5;
 
+impl OpenOperations for NfsV4 {
+    fn keeps_removed_file(&self, file: &FileHandle) -> bool {
+        self.opens.is_preserved(file)
+    }
+
+    fn share_open(&self, file: &FileHandle, owner: OpenOwner<'_>, access: ShareAccess) -> bool {
+        let key = OpenKey { file: file.clone(), owner: owner.number };
+        let is_opened = self.server.has(ServerFeature::OpenByHandle);
+        self.opens.share(&key, access)
+            || !is_opened && self.opens.use_unopened(&key, owner.credential, access)
+    }
+
+    fn open(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        owner: OpenOwner<'_>,
+        access: ShareAccess,
+        wanted: OpenExtras<'_>,
+    ) -> Answer<OpenReply, Option<Attributes>> {
+        self.server.as_accepted(suspects_of_open, |used| {
+            if used.has(ServerFeature::OpenByHandle) {
+                let open = || self.open_by_handle(caller, file, owner, access, wanted, used);
+                return self.as_session_allows(open);
+            }
+            let answer = self.access(caller, file, wanted.rights)?;
+            let outcome = answer.outcome.map(OpenReply::from);
+            let NfsReply { sent_at, lost_at, attributes, .. } = answer;
+            Ok(NfsReply { sent_at, lost_at, outcome, attributes })
+        })
+    }
+
+    fn set_through_open(
+        &self,
+        open: OpenCaller<'_>,
+        file: &FileHandle,
+        set: &SetAttributes,
+    ) -> Answer<(), Wcc> {
+        let key = OpenKey { file: file.clone(), owner: open.open.owner };
+        self.set_by(open.rpc(), file, set, Some(&key))
+    }
+
+    fn delay_open(&self, file: &FileHandle, owner: OpenOwner<'_>) -> bool {
+        let key = OpenKey { file: file.clone(), owner: owner.number };
+        self.opens.use_unopened(&key, owner.credential, ShareAccess::Read)
+    }
+
+    fn close(&self, file: &FileHandle, owner: u32, access: ShareAccess) {
+        let key = OpenKey { file: file.clone(), owner };
+        if self.opens.release(&key, access, self.rpc.now()) {
+            self.close_when_due(&key);
+        }
+        self.tidy_locks(file);
+    }
+
+    fn find_to_open(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: &[u8],
+        request: LookupOpenRequest<'_>,
+    ) -> Answer<LookupOpenReply, Option<Attributes>> {
+        self.find_with_open(caller, directory, name, Some(request))
+    }
+}
+
 impl NfsV4 {
     /// OPEN, with what is wanted beside.
-    pub(super) fn open_by_handle(
+    fn open_by_handle(
         &self,
         caller: RpcCaller<'_>,
         file: &FileHandle,
