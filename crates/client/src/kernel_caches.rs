@@ -43,6 +43,11 @@ pub(crate) struct KernelCaches {
 }
 
 impl KernelCaches {
+    /// The state at the begin of a mount: what was suspended before does not concern it.
+    pub(crate) fn new(clock: &dyn Clock) -> Self {
+        Self { suspended: Mutex::new(clock.suspended().at_most), ..Self::default() }
+    }
+
     /// Grants no lifetime to names for at least this time from `now` on; zero: grants them again.
     pub(crate) fn suspend_names(&self, duration: Duration, now: MonotonicTime) {
         if duration.is_zero() {
@@ -59,19 +64,22 @@ impl KernelCaches {
     }
 
     /// The time to compare the ends of lifetimes with; earlier than `now` only after a suspend.
-    /// Calls `noticed` if there was one.
+    /// `now` may be of before it: then `read` reads the clock. Calls `noticed` if there was one.
     pub(crate) fn awake_time(
         &self,
         now: MonotonicTime,
         clock: &dyn Clock,
+        read: impl FnOnce() -> MonotonicTime,
         noticed: impl FnOnce(),
     ) -> MonotonicTime {
-        // Acquire: pairs with the store of a thread that has noticed a suspend before.
-        let checked = MonotonicTime::from_nanoseconds(self.suspends_checked.load(Acquire));
+        let checked = MonotonicTime::from_nanoseconds(self.suspends_checked.load(Relaxed));
         if now.since(checked) >= SUSPEND_MIN {
-            self.check_suspends(now, clock, noticed);
+            self.check_suspends(now, clock, read, noticed);
         }
-        let suspended = self.suspended_since_grants.load(Relaxed);
+        // Acquire: pairs with the store in `check_suspends`. The time of the check comes after the
+        // suspend that it has noticed.
+        let suspended = self.suspended_since_grants.load(Acquire);
+        let now = now.max(MonotonicTime::from_nanoseconds(self.suspends_checked.load(Relaxed)));
         let awake = MonotonicTime::from_nanoseconds(now.nanoseconds().saturating_sub(suspended));
         if suspended != 0 && self.names_expire() <= Some(awake) {
             // Another suspend may have come between.
@@ -81,17 +89,24 @@ impl KernelCaches {
         awake
     }
 
-    fn check_suspends(&self, now: MonotonicTime, clock: &dyn Clock, noticed: impl FnOnce()) {
+    fn check_suspends(
+        &self,
+        now: MonotonicTime,
+        clock: &dyn Clock,
+        read: impl FnOnce() -> MonotonicTime,
+        noticed: impl FnOnce(),
+    ) {
         let mut known = self.suspended.lock();
         let suspended = clock.suspended();
         let longer = suspended.at_most.saturating_sub(*known);
+        let now = if longer < SUSPEND_MIN { now } else { read() };
+        self.suspends_checked.fetch_max(now.nanoseconds(), Relaxed);
         if longer >= SUSPEND_MIN {
             let longer = u64::try_from(longer.as_nanos()).unwrap_or(u64::MAX);
-            self.suspended_since_grants.fetch_add(longer, Relaxed);
+            self.suspended_since_grants.fetch_add(longer, Release);
             noticed();
         }
         *known = suspended.at_least.max(*known);
-        self.suspends_checked.fetch_max(now.nanoseconds(), Release);
     }
 
     /// Records that the kernel was granted a lifetime of a name.
@@ -138,17 +153,25 @@ mod tests {
 
     #[test]
     fn a_suspend_is_noticed_once_and_lifetimes_stand_still_until_those_of_before_have_ended() {
-        let (kernel, clock, noticed) = (KernelCaches::default(), Suspended::default(), AtomicUsize::new(0));
+        let clock = Suspended(Mutex::new(Duration::from_secs(50)));
+        let (kernel, noticed) = (KernelCaches::new(&clock), AtomicUsize::new(0));
         let at = |seconds| MonotonicTime::from_start(Duration::from_secs(seconds));
-        let awake = |seconds| {
-            kernel.awake_time(at(seconds), &clock, || {
-                noticed.fetch_add(1, Relaxed);
-            })
+        let awake_of = |cached, seconds| {
+            kernel.awake_time(
+                at(cached),
+                &clock,
+                || at(seconds),
+                || {
+                    noticed.fetch_add(1, Relaxed);
+                },
+            )
         };
+        let awake = |seconds| awake_of(seconds, seconds);
         kernel.note_name_lifetime(at(3));
         assert_eq!(awake(1), at(1));
-        *clock.0.lock() = Duration::from_secs(100);
-        assert_eq!([awake(101), awake(102)], [at(1), at(2)]);
+        *clock.0.lock() = Duration::from_secs(150);
+        assert_eq!(awake_of(2, 102), at(2), "the operation has read the clock before the suspend");
+        assert_eq!([awake(102), awake_of(2, 0)], [at(2); 2]);
         assert_eq!(noticed.load(Relaxed), 1);
         assert_eq!(awake(110), at(110), "those of before have ended");
         kernel.note_name_lifetime(at(112));

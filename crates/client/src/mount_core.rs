@@ -91,7 +91,7 @@ impl MountCore {
             identities,
             numbering: FileidMap::new(root_fsid),
             observer: environment.observer.clone(),
-            kernel: KernelCaches::default(),
+            kernel: KernelCaches::new(&*clock),
             clocks: ServerClocks::new(time_step),
             start: now.checked_sub(Duration::from_secs(1)).unwrap_or(now),
             clock,
@@ -119,7 +119,7 @@ impl MountCore {
 
     /// The time to compare the ends of the kernel's lifetimes of names with.
     pub(crate) fn kernel_time(&self, now: MonotonicTime) -> MonotonicTime {
-        self.kernel.awake_time(now, &*self.clock, || self.clocks.suspended())
+        self.kernel.awake_time(now, &*self.clock, || self.now(), || self.clocks.suspended())
     }
 
     /// The origin of the scale of this mount.

@@ -133,7 +133,7 @@ impl Locking {
     }
 }
 
-// SEMANTICS: lock-1, lock-3, lock-5, lock-6, lock-13.
+// SEMANTICS: lock-1, lock-3, lock-5, lock-6.
 #[test]
 fn locks_exclude_processes_of_a_mount_of_two_mounts_and_of_a_linux_client() -> Result<()> {
     let locking = Locking::new()?;
@@ -306,6 +306,45 @@ print('DONE')";
         MINUTE,
     )?;
     ensure!(text.contains("no locks"), "{text}");
+    Ok(())
+}
+
+/// Two mounts have a shared lock each, which neither can convert.
+const CONVERSIONS: &str = r#"
+import fcntl, os, sys
+EX, SH, NB, UN = fcntl.LOCK_EX, fcntl.LOCK_SH, fcntl.LOCK_NB, fcntl.LOCK_UN
+one, other, third = (os.open(path, os.O_RDWR) for path in sys.argv[1:3] + sys.argv[2:3])
+def is_refused(file, lock):
+    try:
+        fcntl.flock(file, lock | NB)
+        return False
+    except BlockingIOError:
+        return True
+fcntl.flock(one, SH)
+fcntl.flock(other, SH)
+assert is_refused(one, EX) and is_refused(other, EX), "the other has a shared lock"
+fcntl.flock(one, UN)
+assert is_refused(third, EX), "a conversion that failed has left the shared lock"
+assert not is_refused(other, EX), "nobody else has a lock"
+assert is_refused(one, SH) and is_refused(third, SH), "it is exclusive"
+fcntl.flock(other, SH)
+assert not is_refused(one, SH), "it is shared again"
+print("CONVERTED")
+"#;
+
+// SEMANTICS: lock-13.
+#[test]
+fn a_shared_lock_of_flock_stays_when_its_conversion_fails() -> Result<()> {
+    let locking = Locking::new()?;
+    let (one, other) = (locking.mount("one", "")?, locking.mount("other", "")?);
+    // The grace period of the server ends first.
+    ensure!(locking.refusal(&one, "fcntl-write")?.is_none(), "it is free");
+    locking.wait_until_free(&other)?;
+    let mut command = locking.network.command("python3");
+    command.args(["-c", CONVERSIONS]);
+    command.args([&one, &other].map(|mount| mount.directory().join("file")));
+    let output = process::run(&mut command, MINUTES)?;
+    ensure!(output.contains("CONVERTED"), "{output}");
     Ok(())
 }
 

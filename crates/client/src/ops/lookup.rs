@@ -127,7 +127,11 @@ fn create_signs(
     let is_unused = child.has(InodeFlag::LookedUp);
     CreateHints {
         repeated: known.filter(|(last, _)| is_unused && *last == child.id()).map(|(_, probe)| probe),
-        kernel_has_name: op.sb.kernel_dentries.lasted(child.id(), directory, op.began),
+        kernel_has_name: op.sb.kernel_dentries.lasted(
+            child.id(),
+            directory,
+            op.sb.core.kernel_time(op.began),
+        ),
     }
 }
 

@@ -580,6 +580,7 @@ fn turns_told_to_server(handoffs_max: u32, hold: Duration) -> (Vec<u64>, Vec<u64
     (told, paused)
 }
 
+// SEMANTICS: lock-12.
 #[test]
 fn a_lock_is_handed_off_so_often_and_so_long_and_then_given_back() {
     assert_eq!(turns_told_to_server(0, Duration::ZERO), ((1..=80).collect(), vec![]));
@@ -591,6 +592,7 @@ fn a_lock_is_handed_off_so_often_and_so_long_and_then_given_back() {
     assert_eq!(turns_told_to_server(16, Duration::from_millis(100)), (all_four, paused));
 }
 
+// SEMANTICS: lock-12.
 #[test]
 fn another_client_may_come_first_after_each_run_of_hand_offs_while_there_is_one() {
     let mut mount = Mount::new(LockOptions { handoffs_max: 1, ..LockOptions::default() });
@@ -640,6 +642,7 @@ fn another_client_may_come_first_after_each_run_of_hand_offs_while_there_is_one(
     assert_eq!(run(&mut mount, 10, false), Some(1000));
 }
 
+// SEMANTICS: lock-12.
 #[test]
 fn a_lock_that_another_client_was_waited_for_is_not_handed_off() {
     let mut mount = Mount::new(LockOptions { handoffs_max: 16, ..LockOptions::default() });

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, mpsc},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use curt_observe::ClientCounter;
@@ -409,7 +409,9 @@ fn a_flush_ends_whose_bytes_a_truncation_drops() {
             drop(end);
         });
         // The COMMIT finds that the bytes are lost, and they must not be sent now.
+        let begun = Instant::now();
         while rig.file.data.core.lock().segments.dirty_count() == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "the bytes are not lost");
             std::thread::yield_now();
         }
         *rig.file.believed.lock() = Some(0);

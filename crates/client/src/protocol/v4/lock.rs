@@ -161,7 +161,7 @@ impl LockOperations for NfsV4 {
             let Some(stateid) = state.stateid else { continue };
             let (stateid, reply) = match self.send_unlock(caller, &state, stateid, range)? {
                 Ok(stateid) => (stateid, LockReply::Granted),
-                // The file is gone, and its locks with it.
+                // The file is gone, or cannot be named any more.
                 Err(status @ (NfsStat4::Stale | NfsStat4::Fhexpired)) => (stateid, reply_of(status)),
                 Err(status) if is_stateid_refused(status) => {
                     self.free_revoked(stateid, status);

@@ -63,7 +63,7 @@ fn call_with(
 #[test]
 fn a_recall_of_what_is_not_held_is_refused_and_its_repetition_gets_the_same_reply() {
     let service = CallbackService::default();
-    assert_eq!(call(&service, SESSION, 1, 4)[0], NfsStat4::MinorVersMismatch.number(), "there is no session");
+    assert_eq!(call(&service, SESSION, 1, 4)[0], NfsStat4::Badsession.number(), "there is no session");
     service.serve(SESSION, 1);
     let reply = call(&service, SESSION, 1, 4);
     assert_eq!((reply[0], reply[2]), (NfsStat4::BadStateid.number(), 2));

@@ -395,6 +395,8 @@ impl NfsV4 {
         let interrupt = request.caller.interrupt;
         let (mut repairs, mut wait) = (0, Duration::ZERO);
         let mut lost: Option<LostTransmission> = None;
+        // An attempt before this one.
+        let mut may_be_executed = false;
         let mut kept = request.keeps_reply.then(|| kept_reply(request.operations));
         let mut may_piggyback = request.may_piggyback && purpose == CompoundPurpose::Ordinary;
         loop {
@@ -422,12 +424,13 @@ impl NfsV4 {
                     return Ok(Some(reply));
                 }
                 AttemptOutcome::Wait(least) => {
-                    // The server has not executed the OPEN.
-                    request.opening.inspect(|opening| opening.suspend());
+                    let unexecuted = request.opening.filter(|_| !may_be_executed);
+                    unexecuted.inspect(|opening| opening.suspend());
                     wait = self.pause_longer(wait.max(least), interrupt)?;
-                    request.opening.inspect(|opening| opening.resume());
+                    unexecuted.inspect(|opening| opening.resume());
                 }
                 AttemptOutcome::Again | AttemptOutcome::Repeat(_) => {
+                    may_be_executed |= matches!(attempt, AttemptOutcome::Repeat(_));
                     if let AttemptOutcome::Repeat(Some(transmission)) = attempt {
                         lost.get_or_insert(transmission).lost_at = transmission.lost_at;
                     }

@@ -107,8 +107,8 @@ struct DelegationRecord {
 }
 
 /// The most delegations that wait to be returned when another one is granted that is not kept: it
-/// is dropped then. The server grants without being asked, and delays DELEGRETURN. It revokes what
-/// it recalls without success.
+/// is dropped then, and returned when the server recalls it. The server grants without being asked,
+/// and delays DELEGRETURN.
 const UNKEPT_MAX: usize = DELEGATIONS_MAX;
 
 /// An OPEN in progress that may get a delegation. Dropped when its reply is dealt with.
@@ -124,8 +124,8 @@ impl OpeningGuard<'_> {
         self.table.state.lock().lost_reply = Some(Arc::new(credential.clone()));
     }
 
-    /// The server has answered without a delegation, and the OPEN is sent again after a pause: no
-    /// recall waits for it until then.
+    /// The server has not executed the OPEN, which is sent again after a pause: no recall waits for
+    /// it until then.
     pub(super) fn suspend(&self) {
         self.table.end_opening(self.number.swap(0, Relaxed));
     }
@@ -382,6 +382,8 @@ impl DelegationTable {
         }
         if !state.keeps(open, &offered) {
             if state.to_return.len() >= UNKEPT_MAX {
+                // It is returned by the stateid in its recall.
+                state.lost_reply = Some(Arc::clone(open.credential));
                 return None;
             }
             let (key, credential) = (open.key.clone(), Arc::clone(open.credential));
