@@ -15,11 +15,12 @@ use curt_types::{Attributes, Fault, FileHandle, FileKind, SetAttributes, SetTime
 
 use super::{
     NfsV4,
+    abandoned_opens::{AbandonedOpen, OpenTarget},
     attributes::{self, EncodedAttributes, directory_step},
     compound::request::{CompoundRequest, RESULTS_SMALL, get_attributes, put_fh},
     open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest},
     open_key::CREATOR,
-    open_table::{AbandonedOpen, OpenTarget, SentOpen},
+    open_table::SentOpen,
     results::{created, done},
     server_traits::{ServerFeature, UsedFeatures},
 };

@@ -8,11 +8,13 @@ use curt_types::{Attributes, Fault, FileHandle};
 use curt_xdr::DecodeError;
 
 use super::{
-    NfsV4, attributes,
+    NfsV4,
+    abandoned_opens::{AbandonedOpen, OpenTarget},
+    attributes,
     compound::request::{CompoundRequest, OWN_OPERATIONS_MAX, RESULTS_SMALL, get_attributes, put_fh},
     open::push_open,
     open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest},
-    open_table::{AbandonedOpen, OpenTarget, SentOpen},
+    open_table::SentOpen,
     read_results,
     results::{CompoundResultReader, done, optional},
     server_traits::ServerFeature,

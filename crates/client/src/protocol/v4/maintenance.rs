@@ -15,12 +15,13 @@ use curt_types::FileHandle;
 
 use super::{
     NfsV4,
+    abandoned_opens::{AbandonedOpen, OpenTarget},
     compound::{CompoundReply, SlotOutcome, request::CompoundRequest},
     delegation_table::OpenedForDelegation,
     maintenance_tasks::MaintenanceTask,
     open_codec::GrantedOpen,
     open_key::OpenKey,
-    open_table::{AbandonedOpen, OpenTarget, SentOpen},
+    open_table::SentOpen,
     piggybacked::ClosedOpens,
 };
 use crate::protocol::{FileOperations, HeldDelegation, OpenOwner, RpcCaller, ShareAccess};
@@ -120,7 +121,7 @@ impl NfsV4 {
             MaintenanceTask::Settle => {
                 let is_settled = self.settle_all(&never);
                 self.tasks.end(task);
-                if !is_settled || self.session.lock().has_doubtful() || self.opens.has_abandoned() {
+                if !is_settled || self.session.lock().has_doubtful() || !self.abandoned.is_empty() {
                     self.schedule(task, Some(KEPT_FOR));
                 }
             }
@@ -206,7 +207,7 @@ impl NfsV4 {
     /// A request was given up that may have opened these files. Its slot is settled in the
     /// background, and its opens are closed.
     pub(super) fn abandon(&self, opens: Vec<AbandonedOpen>) {
-        self.opens.abandon(opens);
+        self.abandoned.add(opens);
         self.schedule(MaintenanceTask::Settle, None);
     }
 
@@ -214,7 +215,7 @@ impl NfsV4 {
     /// some are left.
     fn settle_all(&self, interrupt: &Interrupt) -> bool {
         // Their slots are in doubt already.
-        let mut opens = self.opens.take_abandoned();
+        let mut opens = self.abandoned.take();
         let is_settled = self.settle_slots(interrupt);
         while is_settled && let Some(open) = opens.pop() {
             if self.close_abandoned(&open, interrupt).is_err() {
@@ -223,7 +224,7 @@ impl NfsV4 {
             }
         }
         let is_done = is_settled && opens.is_empty();
-        self.opens.abandon(opens);
+        self.abandoned.add(opens);
         is_done
     }
 

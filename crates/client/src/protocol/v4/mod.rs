@@ -8,6 +8,7 @@
 //! The compounds of the intents are in `files`, `lookup`, `create`, `remove`, `listing`, `io`,
 //! `open`, `batch` and `lock`.
 
+mod abandoned_opens;
 mod attributes;
 mod batch;
 mod callback;
@@ -51,6 +52,7 @@ use curt_rpc::{
 use curt_types::{Fault, FileHandle};
 
 use self::{
+    abandoned_opens::AbandonedOpens,
     callback::CallbackService,
     compound::{CompoundReply, request::CompoundRequest},
     delegation_table::DelegationTable,
@@ -82,6 +84,7 @@ pub struct NfsV4 {
     replacements: AtomicU64,
     server: ServerTraits,
     opens: OpenTable,
+    abandoned: AbandonedOpens,
     delegations: Arc<DelegationTable>,
     locks: Arc<LockStateTable>,
     callbacks: Arc<CallbackService>,
@@ -130,6 +133,7 @@ impl NfsV4 {
                 replacements: AtomicU64::new(0),
                 server: ServerTraits::default(),
                 opens: OpenTable::default(),
+                abandoned: AbandonedOpens::default(),
                 delegations,
                 locks: callbacks.locks(),
                 callbacks,

@@ -6,12 +6,14 @@ use curt_types::{Access, Attributes, FileHandle, SetAttributes, Wcc};
 use curt_xdr::DecodeError;
 
 use super::{
-    NfsV4, attributes,
+    NfsV4,
+    abandoned_opens::{AbandonedOpen, OpenTarget},
+    attributes,
     compound::request::{CompoundRequest, RESULTS_SMALL, get_attributes, put_fh},
     delegation_table::OpeningGuard,
     open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest},
     open_key::OpenKey,
-    open_table::{AbandonedOpen, OpenTarget, SentOpen},
+    open_table::SentOpen,
     read_results,
     results::{CompoundResultReader, done, optional},
     server_traits::{ServerFeature, UsedFeatures, suspects_of_open},

@@ -35,10 +35,11 @@ use curt_xdr::{Decode, DecodeError, Opaque};
 use self::request::{Append, CompoundRequest, Execution, OWN_OPERATIONS_MAX, put_fh};
 use super::{
     NfsV4,
+    abandoned_opens::{AbandonedOpen, OpenTarget},
     lock_states::LockOfIo,
     open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest, wire},
     open_key::OpenKey,
-    open_table::{AbandonedOpen, OpenTarget, SentOpen, UsableOpen},
+    open_table::{SentOpen, UsableOpen},
     piggybacked::{ClosedOpens, PiggybackedKind, PiggybackedOperation},
     results::{CompoundSink, fault, outcome},
     server_traits::{ServerFeature, UsedFeatures},

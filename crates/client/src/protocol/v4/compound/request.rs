@@ -8,7 +8,8 @@ use curt_types::{ByteRange, FileHandle};
 use crate::protocol::{
     RpcCaller, ShareAccess,
     v4::{
-        delegation_table::OpeningGuard, open_key::OpenKey, open_table::AbandonedOpen, results::CompoundSink,
+        abandoned_opens::AbandonedOpen, delegation_table::OpeningGuard, open_key::OpenKey,
+        results::CompoundSink,
     },
 };
 

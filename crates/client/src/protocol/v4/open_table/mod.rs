@@ -14,11 +14,6 @@
 //! An open that the server has lost has as many OPENs as accesses in use. It is not used again
 //! before all of them were executed: a READ or WRITE between two of them would be refused.
 //!
-//! After the server has delayed CLOSE or OPEN_DOWNGRADE of two opens in a row, none is sent for
-//! [`DELAYED_PAUSE`]: nothing of a compound is executed behind one. If it delays those of all
-//! opens, no more than [`IDLE_MAX`] of them wait. Others are dropped: without CLOSE the server
-//! keeps them until this client ends.
-//!
 //! Under a delegation that came with it, an open for reading without users is kept: it becomes idle
 //! when the delegation ends.
 //!
@@ -26,73 +21,31 @@
 //! covers them. The OPEN then precedes the first request that uses the open, in the same compound.
 //! Without such a request the server never learns of the open.
 
+mod closing;
+mod open_state;
+mod restoring;
+
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use curt_policy::open::{IdleOpen, KEPT_FOR};
-use curt_proto::nfs4::{NfsStat4, Stateid};
+use curt_policy::open::KEPT_FOR;
+use curt_proto::nfs4::Stateid;
 use curt_rpc::auth::RpcCredential;
 use curt_types::FileHandle;
 use parking_lot::Mutex;
 
+pub(super) use self::open_state::OpenToRestore;
+use self::open_state::{Open, OpenValidity};
 use super::{
     open_codec::{GrantedOpen, wire},
     open_key::OpenKey,
-    piggybacked::{ClosedOpens, PiggybackedKind, PiggybackedOperation, Postponement},
+    piggybacked::{PiggybackedKind, PiggybackedOperation},
     session::SessionGeneration,
 };
 use crate::protocol::{HeldDelegation, OpenOwner, ShareAccess};
-
-/// Whether an open can be used, or what must be done before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OpenValidity {
-    /// Nothing.
-    Valid,
-    /// The server was restarted: it has to be reclaimed.
-    Reclaim,
-    /// The open was lost: the file has to be opened again.
-    Reopen,
-    /// The file cannot be opened again: its users get EIO.
-    Lost,
-}
-
-#[derive(Debug)]
-struct Open {
-    credential: Arc<RpcCredential>,
-    stateid: Stateid,
-    validity: OpenValidity,
-    /// The accesses of the OPENs that the server has executed: bit `n` for the share access `n`.
-    /// None: the server has no such open.
-    opened: u8,
-    /// Accesses that the server has executed again while the open is not valid.
-    restored: u8,
-    /// The server may have executed OPENs with more accesses: an OPEN_DOWNGRADE has no reply.
-    may_be_wider: bool,
-    /// The users with each access, by [`ShareAccess`].
-    users: [u32; 3],
-    /// The lock states that are based on it.
-    pins: u32,
-    /// One of them holds or wants a lock.
-    is_locked: bool,
-    /// The server may send CB_NOTIFY_LOCK.
-    may_notify: bool,
-    /// The server keeps the file while it is open, whatever happens to its names.
-    is_preserved: bool,
-    /// The delegation that came with it.
-    delegation: Option<Arc<HeldDelegation>>,
-    /// Since when it has no users.
-    idle_since: Option<Instant>,
-    /// The open is in [`Opens::idle`].
-    is_queued: bool,
-    /// When its next OPEN_DOWNGRADE is sent, after the server has delayed one.
-    postponement: Postponement,
-    /// The open had users since the server executed an OPEN. Before that it is kept for the sender
-    /// of the OPEN, although it may be for writing.
-    had_users: bool,
-}
 
 /// An OPEN that was sent.
 #[derive(Clone, Copy)]
@@ -120,42 +73,6 @@ pub(super) enum UsableOpen {
     Lost,
 }
 
-/// An open that has to be established at the server again.
-#[derive(Clone, Debug)]
-pub(super) struct OpenToRestore {
-    pub(super) key: OpenKey,
-    pub(super) credential: Arc<RpcCredential>,
-    pub(super) accesses: Vec<ShareAccess>,
-}
-
-/// An OPEN that was abandoned before its reply: the server may have executed it.
-#[derive(Clone, Debug)]
-pub(super) struct AbandonedOpen {
-    pub(super) target: OpenTarget,
-    pub(super) owner: u32,
-    pub(super) credential: Arc<RpcCredential>,
-    pub(super) access: ShareAccess,
-}
-
-impl AbandonedOpen {
-    pub(super) fn new(target: OpenTarget, owner: OpenOwner<'_>, access: ShareAccess) -> Self {
-        Self { target, owner: owner.number, credential: Arc::clone(owner.credential), access }
-    }
-}
-
-/// The file that an [`AbandonedOpen`] was sent for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum OpenTarget {
-    /// By its handle.
-    File(FileHandle),
-    /// By its name in a directory.
-    Name(FileHandle, Vec<u8>),
-}
-
-/// The most abandoned OPENs that are remembered. The server keeps what others have opened until
-/// this client ends.
-const ABANDONED_MAX: usize = 1024;
-
 /// The opens of a client.
 #[derive(Debug, Default)]
 pub(super) struct OpenTable(Mutex<Opens>);
@@ -173,7 +90,6 @@ struct Opens {
     waiting: VecDeque<PiggybackedOperation>,
     /// The owners of the opens of each file.
     owners: HashMap<FileHandle, Vec<u32>>,
-    abandoned: Vec<AbandonedOpen>,
     /// States whose CLOSE was sent for the newest sequence number, and not refused: the last ones.
     closed: VecDeque<[u8; 12]>,
     /// The first session since the server has forgotten this client.
@@ -189,204 +105,6 @@ struct Opens {
     has_dropped: bool,
 }
 
-/// How long no operation for an open is sent after the server has delayed those of two opens in a
-/// row. It ends before these are sent again, so that others are not behind them.
-const DELAYED_PAUSE: Duration = Duration::from_millis(50);
-
-/// A server that has delayed this many operations in a row, of more than one open, delays all.
-const DELAYED_MAX: u32 = 16;
-
-/// The most opens that wait to be closed, or to be narrowed, by a server that delays that.
-const IDLE_MAX: usize = 4096;
-
-/// The most idle opens that one compound looks at in vain. Those of other credentials are closed in
-/// compounds of their own.
-const IDLE_PASSED_MAX: usize = 64;
-
-/// The most states of [`Opens::closed`]: such a CLOSE is rare.
-const CLOSED_MAX: usize = 64;
-
-const ACCESSES: [ShareAccess; 3] = [ShareAccess::Read, ShareAccess::Write, ShareAccess::Both];
-
-impl Open {
-    /// An open that the server has not executed.
-    fn new(credential: &Arc<RpcCredential>) -> Self {
-        Self {
-            credential: Arc::clone(credential),
-            stateid: Stateid::ANONYMOUS,
-            validity: OpenValidity::Valid,
-            opened: 0,
-            restored: 0,
-            may_be_wider: false,
-            users: [0; 3],
-            pins: 0,
-            is_locked: false,
-            may_notify: false,
-            is_preserved: false,
-            delegation: None,
-            idle_since: None,
-            is_queued: false,
-            postponement: Postponement::default(),
-            had_users: false,
-        }
-    }
-
-    /// Whether it is kept without users.
-    fn is_delegated(&self) -> bool {
-        self.delegation.as_ref().is_some_and(|delegation| delegation.is_held())
-    }
-
-    /// The open as one without users.
-    fn idle(&self, now: Option<Instant>, others: usize) -> IdleOpen {
-        IdleOpen {
-            since: now.zip(self.idle_since).map(|(now, since)| now.saturating_duration_since(since)),
-            writes: self.had_users && self.writes(),
-            others,
-            is_delegated: self.is_delegated(),
-        }
-    }
-
-    fn writes(&self) -> bool {
-        self.opened & !(1 << wire(ShareAccess::Read)) != 0
-            || self.users[ShareAccess::Write as usize] > 0
-            || self.users[ShareAccess::Both as usize] > 0
-    }
-
-    fn has_users(&self) -> bool {
-        self.users.iter().any(|users| *users > 0)
-    }
-
-    fn is_used(&self) -> bool {
-        self.has_users() || self.pins > 0
-    }
-
-    /// An open in the queue of idle ones was found. Returns whether it stays there: it may be used
-    /// again.
-    fn stays_queued(&mut self) -> bool {
-        self.is_queued = !self.is_used() && self.idle_since.is_some();
-        self.is_queued
-    }
-
-    fn used(&self) -> impl Iterator<Item = ShareAccess> + '_ {
-        ACCESSES.into_iter().filter(|access| self.users[*access as usize] > 0)
-    }
-
-    /// All accesses of the OPENs that the server has executed.
-    fn share(&self) -> u32 {
-        let opened = ACCESSES.into_iter().filter(|access| self.has_opened(*access));
-        opened.fold(0, |all, access| all | wire(access))
-    }
-
-    fn has_opened(&self, access: ShareAccess) -> bool {
-        self.opened & 1 << wire(access) != 0
-    }
-
-    /// Whether it is used for reading, and the server has executed no OPEN for that.
-    fn is_delayed(&self) -> bool {
-        self.users[ShareAccess::Read as usize] > 0 && self.share() & wire(ShareAccess::Read) == 0
-    }
-
-    /// Whether the server keeps a removed file for all users (OPEN4_RESULT_PRESERVE_UNLINKED). A
-    /// user whose access no OPEN covers has no such promise: the OPENs of the others may be closed
-    /// earlier.
-    fn is_preserved_for_users(&self) -> bool {
-        let has_all = self.used().all(|access| wire(access) & !self.share() == 0);
-        self.is_preserved && self.validity == OpenValidity::Valid && self.opened != 0 && has_all
-    }
-
-    /// Whether OPENs that the server has executed are together of this access.
-    fn is_union(&self, access: ShareAccess) -> bool {
-        let both = [ShareAccess::Read, ShareAccess::Write];
-        self.has_opened(access)
-            || access == ShareAccess::Both && both.into_iter().all(|part| self.has_opened(part))
-    }
-
-    /// The OPEN_DOWNGRADE that reduces the server's open to the accesses still used, or CLOSE if
-    /// the remaining users need only a delayed open. The latter would end lock states, too.
-    fn narrower(&self) -> Option<PiggybackedKind> {
-        self.excess().filter(|kind| match kind {
-            PiggybackedKind::Close | PiggybackedKind::Return => self.pins == 0,
-            PiggybackedKind::Downgrade(_) => !self.is_locked,
-        })
-    }
-
-    /// As [`Self::narrower`], but whatever is locked.
-    fn excess(&self) -> Option<PiggybackedKind> {
-        let used = self.used().fold(0, |all, access| all | wire(access)) & self.share();
-        let is_wider = used != self.share() || self.may_be_wider && used != wire(ShareAccess::Both);
-        if !is_wider {
-            return None;
-        }
-        let covers = |access: &ShareAccess| wire(*access) == used && self.is_union(*access);
-        let narrower = ACCESSES.into_iter().find(covers);
-        Some(narrower.map_or(PiggybackedKind::Close, PiggybackedKind::Downgrade))
-    }
-
-    /// An operation that closes or narrows it.
-    fn piggybacked(&self, key: &OpenKey, kind: PiggybackedKind) -> PiggybackedOperation {
-        PiggybackedOperation {
-            key: key.clone(),
-            stateid: self.stateid,
-            kind,
-            credential: Arc::clone(&self.credential),
-            has_failed: false,
-            postponement: self.postponement,
-        }
-    }
-
-    /// The accesses that an open which is not valid still has to be opened with.
-    fn unrestored(&self) -> Vec<ShareAccess> {
-        // Delayed opens are not known to the server: they stay delayed.
-        let mut accesses: Vec<_> = self.used().filter(|access| self.has_opened(*access)).collect();
-        if accesses.is_empty() && self.pins > 0 {
-            // What was locked through it is being unlocked.
-            accesses.extend(ACCESSES.into_iter().filter(|access| self.has_opened(*access)));
-        }
-        accesses.retain(|access| self.restored & 1 << wire(*access) == 0);
-        accesses
-    }
-
-    /// An OPEN for this access was executed, or a user is gone: an open whose accesses are all
-    /// opened again is valid.
-    fn end_restoring(&mut self) {
-        if self.validity != OpenValidity::Valid && self.restored != 0 && self.unrestored().is_empty() {
-            (self.validity, self.opened, self.restored) = (OpenValidity::Valid, self.restored, 0);
-        }
-    }
-
-    /// Takes the stateid of a reply, if it is newer: replies to concurrent requests arrive in any
-    /// order.
-    fn renew(&mut self, stateid: Stateid) {
-        if stateid.seqid.wrapping_sub(self.stateid.seqid) < u32::MAX / 2 {
-            self.stateid = stateid;
-        }
-    }
-
-    /// Takes the stateid of a reply to OPEN. Another than before: the server had lost the open, and
-    /// knows the access of that OPEN alone.
-    fn take_state(&mut self, stateid: Stateid) {
-        let is_known = self.validity == OpenValidity::Valid || self.restored != 0;
-        if is_known && self.stateid.other == stateid.other {
-            return self.renew(stateid);
-        }
-        (self.stateid, self.restored, self.may_be_wider) = (stateid, 0, false);
-        match self.validity {
-            OpenValidity::Valid if self.opened != 0 => self.validity = OpenValidity::Reopen,
-            OpenValidity::Lost => (self.validity, self.opened) = (OpenValidity::Valid, 0),
-            OpenValidity::Valid | OpenValidity::Reclaim | OpenValidity::Reopen => {}
-        }
-    }
-
-    fn narrowed(&mut self, to: ShareAccess) {
-        self.may_be_wider = false;
-        for access in ACCESSES {
-            if wire(access) & !wire(to) != 0 {
-                self.opened &= !(1 << wire(access));
-            }
-        }
-    }
-}
-
 impl Opens {
     /// The open of a key, which is made if there is none.
     fn get_or_make(&mut self, key: &OpenKey, credential: &Arc<RpcCredential>) -> &mut Open {
@@ -394,82 +112,6 @@ impl Opens {
             self.owners.entry(key.file.clone()).or_default().push(key.owner);
             Open::new(credential)
         })
-    }
-
-    /// Whether the open of a piggybacked operation is in the table.
-    fn has_state_of(&self, operation: &PiggybackedOperation) -> bool {
-        self.opens.get(&operation.key).is_some_and(|open| open.stateid.other == operation.stateid.other)
-    }
-
-    /// An OPEN_DOWNGRADE may not have been executed: another is sent, as narrow as the open's users
-    /// are then.
-    fn narrow_again(&mut self, operation: &PiggybackedOperation, is_needed: impl FnOnce(&Open) -> bool) {
-        if let Some(open) = self.opens.get_mut(&operation.key)
-            && open.stateid.other == operation.stateid.other
-            && is_needed(open)
-        {
-            (open.may_be_wider, open.postponement) = (true, operation.postponement);
-            self.narrow_later(operation.key.clone());
-        }
-    }
-
-    /// An open waits to be narrowed. Beyond the bound it stays as wide as it is until it is closed.
-    fn narrow_later(&mut self, key: OpenKey) {
-        if self.to_downgrade.len() < IDLE_MAX && !self.to_downgrade.contains(&key) {
-            self.to_downgrade.push_back(key);
-        }
-    }
-
-    /// An operation waits for another compound.
-    fn send_later(&mut self, operation: PiggybackedOperation) {
-        self.waiting.push_back(operation);
-        if self.waiting.len() > IDLE_MAX {
-            self.waiting.pop_front();
-            self.note_dropped();
-        }
-    }
-
-    /// While the server delays all operations, the oldest idle opens beyond the bound are dropped.
-    fn drop_surplus(&mut self) {
-        while self.delayed >= DELAYED_MAX
-            && self.idle.len() > IDLE_MAX
-            && let Some(key) = self.idle.pop_front()
-        {
-            if self.opens.get_mut(&key).is_some_and(Open::stays_queued) {
-                self.remove(&key);
-                self.note_dropped();
-            }
-        }
-    }
-
-    fn note_dropped(&mut self) {
-        if !std::mem::replace(&mut self.has_dropped, true) {
-            tracing::warn!("the server delays each CLOSE: it keeps opens until the mount ends");
-        }
-    }
-
-    /// The server has delayed an operation for an open.
-    fn note_delayed(&mut self, other: [u8; 12], now: Instant) {
-        // One file may be the reason.
-        if self.last_delayed.replace(other) != Some(other) {
-            self.delayed = self.delayed.saturating_add(1);
-        }
-        if self.delayed > 1 {
-            self.paused_until = Some(now + DELAYED_PAUSE);
-        }
-    }
-
-    /// The server has not delayed an operation for an open.
-    const fn note_executed(&mut self) {
-        (self.delayed, self.last_delayed) = (0, None);
-    }
-
-    fn unused_count(&self) -> usize {
-        self.waiting.len() + self.to_downgrade.len() + self.idle.len()
-    }
-
-    fn is_paused(&self, now: Instant) -> bool {
-        self.paused_until.is_some_and(|until| now < until)
     }
 
     fn remove(&mut self, key: &OpenKey) {
@@ -491,99 +133,20 @@ impl Opens {
         }
     }
 
+    /// The last use of an open has ended. Returns whether a piggybacked operation waits.
+    fn end_use(&mut self, key: &OpenKey, now: Instant) -> bool {
+        let is_of_server = |open: &&Open| open.validity == OpenValidity::Valid && open.opened != 0;
+        if self.opens.get(key).filter(is_of_server).is_none() {
+            self.remove(key);
+            return false;
+        }
+        self.set_idle(key, now)
+    }
+
     /// The opens of a file.
     fn of_file<'a>(&'a self, file: &'a FileHandle) -> impl Iterator<Item = &'a Open> {
         let owners = self.owners.get(file).into_iter().flatten();
         owners.filter_map(|owner| self.opens.get(&OpenKey { file: file.clone(), owner: *owner }))
-    }
-
-    /// An open without users waits to be closed, unless a delegation keeps it. Returns whether it
-    /// waits.
-    fn set_idle(&mut self, key: &OpenKey, now: Instant) -> bool {
-        let Some(open) = self.opens.get_mut(key) else { return false };
-        if open.is_delegated() && !open.writes() {
-            return false;
-        }
-        open.idle_since = Some(now);
-        if !std::mem::replace(&mut open.is_queued, true) {
-            self.idle.push_back(key.clone());
-            self.drop_surplus();
-        }
-        true
-    }
-
-    /// Drops what is used again, or gone, from the queue of idle opens.
-    fn tidy_idle(&mut self) {
-        let opens = &mut self.opens;
-        self.idle.retain(|key| opens.get_mut(key).is_some_and(Open::stays_queued));
-    }
-
-    /// Takes operations whose compound was not executed, as long as there are fewer than `most`.
-    fn take_waiting(
-        &mut self,
-        credential: &RpcCredential,
-        now: Instant,
-        most: usize,
-        piggybacked: &mut Vec<PiggybackedOperation>,
-    ) {
-        let mut passed = 0;
-        while piggybacked.len() < most
-            && let Some(operation) = self.waiting.get(passed)
-        {
-            let is_newest = operation.stateid.seqid == 0;
-            // Somebody has opened the file again.
-            let is_void = is_newest && self.has_state_of(operation);
-            if !is_void && !operation.can_be_sent(credential, now) {
-                passed += 1;
-                continue;
-            }
-            let Some(operation) = self.waiting.remove(passed) else { break };
-            if is_void {
-                self.closed.retain(|other| *other != operation.stateid.other);
-                continue;
-            }
-            if is_newest {
-                self.closed.truncate(CLOSED_MAX - 1);
-                self.closed.push_front(operation.stateid.other);
-            }
-            piggybacked.push(operation);
-        }
-    }
-
-    /// Takes operations that narrow opens, as long as there are fewer than `most`.
-    fn take_downgrades(
-        &mut self,
-        credential: &RpcCredential,
-        now: Instant,
-        most: usize,
-        piggybacked: &mut Vec<PiggybackedOperation>,
-    ) {
-        let mut passed = 0;
-        while piggybacked.len() < most
-            && let Some(key) = self.to_downgrade.get(passed)
-        {
-            let open = self.opens.get_mut(key).filter(|open| open.is_used());
-            let open = open.filter(|open| open.validity == OpenValidity::Valid);
-            let Some((open, narrower)) = open.and_then(|open| open.narrower().map(|kind| (open, kind)))
-            else {
-                self.to_downgrade.remove(passed);
-                continue;
-            };
-            if *open.credential != *credential || !open.postponement.is_over(now) {
-                passed += 1;
-                continue;
-            }
-            piggybacked.push(open.piggybacked(key, narrower));
-            // From now on: who opens the file again before the reply needs an OPEN.
-            match narrower {
-                PiggybackedKind::Downgrade(to) => open.narrowed(to),
-                // The users that are left have a delayed open.
-                PiggybackedKind::Close | PiggybackedKind::Return => {
-                    (open.opened, open.stateid) = (0, Stateid::ANONYMOUS);
-                }
-            }
-            self.to_downgrade.remove(passed);
-        }
     }
 }
 
@@ -709,34 +272,7 @@ impl OpenTable {
             }
             return is_too_wide;
         }
-        if open.validity != OpenValidity::Valid || open.opened == 0 {
-            // The server does not have it.
-            opens.remove(key);
-            return false;
-        }
-        opens.set_idle(key, now)
-    }
-
-    /// An OPEN was executed for nobody: accesses that no user has are given up.
-    pub(super) fn narrow(&self, key: &OpenKey) {
-        let opens = &mut *self.0.lock();
-        if opens.opens.get(key).is_some_and(|open| open.is_used() && open.narrower().is_some()) {
-            opens.narrow_later(key.clone());
-        }
-    }
-
-    /// Accesses that no user of a file's opens has any more are given up. Returns these opens.
-    pub(super) fn narrow_all(&self, file: &FileHandle) -> Vec<OpenKey> {
-        let Opens { opens, owners, to_downgrade, .. } = &mut *self.0.lock();
-        let owners = owners.get(file).into_iter().flatten();
-        let is_too_wide = |key: &OpenKey| {
-            opens.get(key).is_some_and(|open| open.is_used() && open.narrower().is_some())
-                && !to_downgrade.contains(key)
-        };
-        let keys = owners.map(|owner| OpenKey { file: file.clone(), owner: *owner });
-        let wide: Vec<_> = keys.filter(is_too_wide).collect();
-        to_downgrade.extend(wide.iter().cloned());
-        wide
+        opens.end_use(key, now)
     }
 
     /// The stateid for I/O. Its sequence number is zero, which stands for the newest state: an
@@ -786,11 +322,7 @@ impl OpenTable {
         if open.is_used() {
             return false;
         }
-        if open.validity != OpenValidity::Valid || open.opened == 0 {
-            opens.remove(key);
-            return false;
-        }
-        opens.set_idle(key, now)
+        opens.end_use(key, now)
     }
 
     /// Whether this open has users.
@@ -811,142 +343,6 @@ impl OpenTable {
         used.peek().is_some() && used.all(Open::is_preserved_for_users)
     }
 
-    /// The server does not know this stateid of an open any more. Returns whether that is news.
-    pub(super) fn stateid_refused(&self, key: &OpenKey, stateid: Stateid) -> bool {
-        let opens = &mut *self.0.lock();
-        let Some(open) = opens.opens.get_mut(key) else { return false };
-        let is_news = open.stateid.other == stateid.other && open.validity == OpenValidity::Valid;
-        if is_news {
-            (open.validity, open.restored) = (OpenValidity::Reopen, 0);
-        }
-        is_news
-    }
-
-    /// The server refuses a WRITE with this stateid, as if the file were open for reading alone.
-    /// Returns whether it is to be opened again, because it has users who write.
-    pub(super) fn access_refused(&self, key: &OpenKey, stateid: Stateid) -> bool {
-        let is_written = self.0.lock().opens.get(key).is_some_and(|open| {
-            open.used().any(|access| access != ShareAccess::Read && open.has_opened(access))
-        });
-        is_written && self.stateid_refused(key, stateid)
-    }
-
-    /// The file of an open cannot be opened again.
-    pub(super) fn lose(&self, key: &OpenKey) {
-        if let Some(open) = self.0.lock().opens.get_mut(key)
-            && open.validity == OpenValidity::Reopen
-        {
-            open.validity = OpenValidity::Lost;
-            tracing::warn!(owner = key.owner, "an open file was lost at the server: its users get EIO");
-        }
-    }
-
-    /// The server has no state of this client: opens without users are lost, and those that were
-    /// valid have to be reclaimed in the session `next` or a later one.
-    pub(super) fn forgotten_by_server(&self, next: SessionGeneration) {
-        let opens = &mut *self.0.lock();
-        opens.valid_since = next;
-        opens.retain(Open::is_used);
-        let of_server =
-            |(_, open): &(&OpenKey, &mut Open)| open.validity != OpenValidity::Lost && open.opened != 0;
-        let mut to_reclaim = Vec::new();
-        for (key, open) in opens.opens.iter_mut().filter(of_server) {
-            (open.restored, open.may_be_wider, open.delegation) = (0, false, None);
-            // Only what was held when the server was restarted can be reclaimed (section 8.4.2.1).
-            if open.validity != OpenValidity::Reopen {
-                open.validity = OpenValidity::Reclaim;
-                to_reclaim.push(key.clone());
-            }
-        }
-        to_reclaim.sort_unstable_by_key(|key| key.owner);
-        opens.to_reclaim = to_reclaim.into();
-        for key in opens.idle.drain(..) {
-            if let Some(open) = opens.opens.get_mut(&key) {
-                open.is_queued = false;
-            }
-        }
-        opens.to_downgrade.clear();
-        opens.waiting.clear();
-        opens.paused_until = None;
-        opens.note_executed();
-        opens.closed.clear();
-        opens.abandoned.clear();
-    }
-
-    /// Remembers abandoned OPENs.
-    pub(super) fn abandon(&self, opens: Vec<AbandonedOpen>) {
-        let abandoned = &mut self.0.lock().abandoned;
-        abandoned.extend(opens);
-        abandoned.truncate(ABANDONED_MAX);
-    }
-
-    /// Whether there are abandoned OPENs.
-    pub(super) fn has_abandoned(&self) -> bool {
-        !self.0.lock().abandoned.is_empty()
-    }
-
-    /// Takes the abandoned OPENs.
-    pub(super) fn take_abandoned(&self) -> Vec<AbandonedOpen> {
-        std::mem::take(&mut self.0.lock().abandoned)
-    }
-
-    /// Opens of one owner that have to be reclaimed, with no more OPENs than `most`, or one open.
-    pub(super) fn next_to_reclaim(&self, most: usize) -> Vec<OpenToRestore> {
-        let Opens { opens, to_reclaim, .. } = &mut *self.0.lock();
-        let find = |key: &OpenKey| opens.get(key).filter(|open| open.validity == OpenValidity::Reclaim);
-        while to_reclaim.pop_front_if(|key| find(key).is_none()).is_some() {}
-        let mut batch: Vec<OpenToRestore> = Vec::new();
-        let mut count = 0;
-        for key in to_reclaim.iter() {
-            let Some(open) = find(key) else { continue };
-            let open = to_restore(key, open);
-            count += open.accesses.len();
-            if batch.first().is_some_and(|first| first.key.owner != key.owner || count > most) {
-                break;
-            }
-            batch.push(open);
-        }
-        batch
-    }
-
-    /// The open of a key, to be opened again; `None` if it is gone, or another thread has done it.
-    pub(super) fn to_reopen(&self, key: &OpenKey) -> Option<OpenToRestore> {
-        let opens = self.0.lock();
-        let open = opens.opens.get(key).filter(|open| open.validity == OpenValidity::Reopen)?;
-        Some(to_restore(key, open))
-    }
-
-    /// Records that an open was not reclaimed: it is opened again when it is used.
-    pub(super) fn not_reclaimed(&self, key: &OpenKey) {
-        if let Some(open) = self.0.lock().opens.get_mut(key)
-            && open.validity == OpenValidity::Reclaim
-        {
-            open.validity = OpenValidity::Reopen;
-        }
-    }
-
-    /// Nothing can be reclaimed.
-    pub(super) fn none_reclaimed(&self) {
-        let opens = &mut *self.0.lock();
-        for open in opens.opens.values_mut().filter(|open| open.validity == OpenValidity::Reclaim) {
-            open.validity = OpenValidity::Reopen;
-        }
-    }
-
-    /// The server does not know an open, and no OPEN for a user of it was executed before: it is
-    /// forgotten, or delayed if it is used.
-    pub(super) fn forget(&self, key: &OpenKey) {
-        let opens = &mut *self.0.lock();
-        let Some(open) = opens.opens.get_mut(key).filter(|open| open.validity != OpenValidity::Valid) else {
-            return;
-        };
-        if open.is_used() {
-            (open.validity, open.opened, open.stateid) = (OpenValidity::Valid, 0, Stateid::ANONYMOUS);
-        } else {
-            opens.remove(key);
-        }
-    }
-
     /// All opens that the server should know, with their stateids.
     pub(super) fn held(&self) -> Vec<(OpenKey, Stateid)> {
         let opens = self.0.lock();
@@ -955,168 +351,10 @@ impl OpenTable {
         valid.map(|(key, open)| (key.clone(), open.stateid)).collect()
     }
 
-    /// The operations that are piggybacked on a compound of this credential, at most this number.
-    pub(super) fn take_piggybacked(
-        &self,
-        credential: &RpcCredential,
-        now: Instant,
-        closed: ClosedOpens,
-        most: usize,
-    ) -> Vec<PiggybackedOperation> {
-        let opens = &mut *self.0.lock();
-        let mut piggybacked = Vec::new();
-        if most == 0 || opens.is_paused(now) {
-            return piggybacked;
-        }
-        opens.take_waiting(credential, now, most, &mut piggybacked);
-        opens.take_downgrades(credential, now, most, &mut piggybacked);
-        if opens.idle.len() <= IDLE_PASSED_MAX {
-            opens.tidy_idle();
-        }
-        let mut passed = 0;
-        while piggybacked.len() < most && passed < opens.idle.len().min(IDLE_PASSED_MAX) {
-            let Some(key) = opens.idle.get(passed) else { break };
-            let stays_queued = |open: &mut &mut Open| open.stays_queued();
-            let Some(open) = opens.opens.get_mut(key).take_if(stays_queued) else {
-                opens.idle.remove(passed);
-                continue;
-            };
-            if *open.credential != *credential || !open.idle(closed.at(now), opens.idle.len()).is_closed() {
-                passed += 1;
-                continue;
-            }
-            // What the server has delayed was an OPEN_DOWNGRADE.
-            let postponement = Postponement::default();
-            let close = open.piggybacked(key, PiggybackedKind::Close);
-            let operation = PiggybackedOperation { postponement, ..close };
-            if let Some(key) = opens.idle.remove(passed) {
-                opens.remove(&key);
-            }
-            piggybacked.push(operation);
-        }
-        piggybacked
-    }
-
     /// Whether the server lets the owner of this open write.
     pub(super) fn is_written_by(&self, key: &OpenKey) -> bool {
         self.0.lock().opens.get(key).is_some_and(Open::writes)
     }
-
-    /// The most opens that wait to be closed or narrowed.
-    pub(super) fn unused_count(&self) -> usize {
-        self.0.lock().unused_count()
-    }
-
-    /// The credential of an operation that can be sent now.
-    pub(super) fn idle_credential(&self, now: Instant, closed: ClosedOpens) -> Option<Arc<RpcCredential>> {
-        let opens = &mut *self.0.lock();
-        if opens.is_paused(now) {
-            return None;
-        }
-        if let Some(operation) = opens.waiting.iter().find(|operation| operation.postponement.is_over(now)) {
-            return Some(Arc::clone(&operation.credential));
-        }
-        let keys = opens.to_downgrade.iter().chain(&opens.idle);
-        let mut waiting = keys.filter_map(|key| opens.opens.get(key));
-        // A delegated open leaves the queue of idle ones when it is found there.
-        let is_waiting = |open: &&Open| match open.is_used() {
-            true => {
-                open.validity == OpenValidity::Valid
-                    && open.narrower().is_some()
-                    && open.postponement.is_over(now)
-            }
-            false => open.idle_since.is_some() && open.idle(closed.at(now), opens.idle.len()).is_closed(),
-        };
-        waiting.find(is_waiting).map(|open| Arc::clone(&open.credential))
-    }
-
-    /// Whether the server has delayed operations that are sent again later.
-    pub(super) fn has_postponed(&self, now: Instant) -> bool {
-        let opens = self.0.lock();
-        let mut downgraded = opens.to_downgrade.iter().filter_map(|key| opens.opens.get(key));
-        opens.is_paused(now) && opens.unused_count() > 0
-            || opens.waiting.iter().any(|operation| !operation.postponement.is_over(now))
-            || downgraded.any(|open| !open.postponement.is_over(now))
-    }
-
-    /// Records the result of a piggybacked operation. It is queued again after NFS4ERR_OLD_STATEID,
-    /// after NFS4ERR_DELAY and NFS4ERR_GRACE with a pause, and once if its result is malformed
-    /// (NFS4ERR_BADXDR).
-    pub(super) fn piggybacked_done(
-        &self,
-        operation: &PiggybackedOperation,
-        outcome: Result<Stateid, NfsStat4>,
-        now: Instant,
-    ) {
-        match outcome {
-            Err(NfsStat4::Delay | NfsStat4::Grace) => {
-                self.0.lock().note_delayed(operation.stateid.other, now);
-            }
-            Ok(_) | Err(_) => self.0.lock().note_executed(),
-        }
-        match (operation.kind, outcome) {
-            (_, Err(NfsStat4::Delay | NfsStat4::Grace)) => {
-                let postponement = operation.postponement.longer(now);
-                self.put_back(vec![PiggybackedOperation { postponement, ..operation.clone() }]);
-            }
-            (PiggybackedKind::Downgrade(_), Ok(stateid)) => {
-                if let Some(open) = self.0.lock().opens.get_mut(&operation.key)
-                    && open.stateid.other == stateid.other
-                {
-                    open.renew(stateid);
-                    open.postponement = Postponement::default();
-                }
-            }
-            // An OPEN was executed after the stateid was taken.
-            (PiggybackedKind::Downgrade(_), Err(NfsStat4::OldStateid)) => {
-                self.0.lock().narrow_again(operation, |open| open.stateid.seqid != operation.stateid.seqid);
-            }
-            // An OPEN_DOWNGRADE or an OPEN was executed after the stateid was taken.
-            (PiggybackedKind::Close, Err(NfsStat4::OldStateid)) if operation.stateid.seqid != 0 => {
-                let opens = &mut *self.0.lock();
-                if !opens.has_state_of(operation) {
-                    let stateid = Stateid { seqid: 0, ..operation.stateid };
-                    opens.send_later(PiggybackedOperation { stateid, ..operation.clone() });
-                }
-            }
-            (PiggybackedKind::Close, Err(NfsStat4::Badxdr)) if !operation.has_failed => {
-                self.put_back(vec![PiggybackedOperation { has_failed: true, ..operation.clone() }]);
-            }
-            // The reply to an OPEN that was executed before it may have arrived meanwhile.
-            (PiggybackedKind::Close, Ok(_)) if operation.stateid.seqid == 0 => {
-                self.stateid_refused(&operation.key, operation.stateid);
-            }
-            (PiggybackedKind::Close, Err(_)) if operation.stateid.seqid == 0 => {
-                self.0.lock().closed.retain(|other| *other != operation.stateid.other);
-            }
-            // A server that knows the stateid no more has closed the open already.
-            (PiggybackedKind::Close | PiggybackedKind::Return | PiggybackedKind::Downgrade(_), _) => {}
-        }
-    }
-
-    /// Piggybacked operations whose compound was not executed, or not known to be.
-    pub(super) fn put_back(&self, piggybacked: Vec<PiggybackedOperation>) {
-        let opens = &mut *self.0.lock();
-        for operation in piggybacked {
-            if matches!(operation.kind, PiggybackedKind::Downgrade(_)) {
-                opens.narrow_again(&operation, |_| true);
-            } else {
-                opens.send_later(operation);
-            }
-        }
-    }
-
-    /// Piggybacked operations that are to go with the next compound of their credential.
-    pub(super) fn put_back_first(&self, piggybacked: Vec<PiggybackedOperation>) {
-        let opens = &mut *self.0.lock();
-        for operation in piggybacked.into_iter().rev() {
-            opens.waiting.push_front(operation);
-        }
-    }
-}
-
-fn to_restore(key: &OpenKey, open: &Open) -> OpenToRestore {
-    OpenToRestore { key: key.clone(), credential: Arc::clone(&open.credential), accesses: open.unrestored() }
 }
 
 #[cfg(test)]

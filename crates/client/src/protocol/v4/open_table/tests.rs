@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
-use std::cell::Cell;
+use std::{cell::Cell, time::Duration};
 
-use curt_proto::nfs4::{ChangeInfo, OpenDelegation, OpenOk4, OpenResultFlags};
+use curt_proto::nfs4::{ChangeInfo, NfsStat4, OpenDelegation, OpenOk4, OpenResultFlags};
 
-use super::*;
+use super::{closing::IDLE_MAX, *};
 use crate::caller::{Caller, RpcSecurity};
-use crate::protocol::{HeldDelegation, OpenOwner};
+use crate::protocol::{HeldDelegation, OpenOwner, v4::piggybacked::ClosedOpens};
 
 const fn stateid(other: u8) -> Stateid {
     Stateid { seqid: 1, other: [other; 12] }

@@ -315,6 +315,7 @@ impl NfsV4 {
     /// The server knows nothing that was open before the session `next`.
     fn forget_state(&self, next: SessionGeneration) {
         self.opens.forgotten_by_server(next);
+        drop(self.abandoned.take());
         self.delegations.forgotten_by_server(next);
         self.locks.forgotten_by_server();
     }
