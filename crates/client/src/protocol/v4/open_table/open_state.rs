@@ -54,7 +54,7 @@ pub(super) struct Open {
     pub(super) delegation: Option<Arc<HeldDelegation>>,
     /// Since when it has no users.
     pub(super) idle_since: Option<Instant>,
-    /// The open is in [`Opens::idle`].
+    /// The open is in [`Opens::idle`](super::Opens::idle).
     pub(super) is_queued: bool,
     /// When its next OPEN_DOWNGRADE is sent, after the server has delayed one.
     pub(super) postponement: Postponement,
