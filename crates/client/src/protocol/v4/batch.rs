@@ -8,12 +8,11 @@ use curt_types::{Fault, FileHandle, Wcc};
 use curt_xdr::DecodeError;
 
 use super::{
-    NfsV4, RESULTS_SMALL,
+    NfsV4,
     attributes::{self, EncodedAttributes, directory_step},
-    change, compared,
-    compound::{CompoundRequest, OWN_OPERATIONS_MAX},
-    get_attributes, put_fh, question,
+    compound::request::{CompoundRequest, OWN_OPERATIONS_MAX, RESULTS_SMALL, get_attributes, put_fh},
     read_results::{as_length, decode_optional_read},
+    remove::compared,
     results::CompoundResultReader,
     server_traits::ServerFeature,
 };
@@ -117,7 +116,7 @@ impl NfsV4 {
         let request = CompoundRequest {
             results_max: RESULTS_SMALL.saturating_add(results_each.saturating_mul(names.len())),
             may_piggyback: false,
-            ..question(caller, operation, &append)
+            ..CompoundRequest::idempotent(caller, operation, &append)
         };
         Some(self.ask(&request, |results| {
             let mut found = Vec::with_capacity(names.len());
@@ -162,7 +161,7 @@ impl NfsV4 {
             get_attributes(operations, attributes::OBJECT);
         };
         // The first REMOVE: what is behind it is not executed twice either.
-        let request = change(caller, Nfs4Operation::Remove, 5, &append);
+        let request = CompoundRequest::non_idempotent(caller, Nfs4Operation::Remove, 5, &append);
         let operations = FRAME_OPERATIONS + REMOVAL_OPERATIONS * names.len();
         let operations = u32::try_from(operations).unwrap_or(u32::MAX).max(OWN_OPERATIONS_MAX + 1);
         let request = CompoundRequest { operations, ..request };

@@ -28,7 +28,7 @@ use curt_xdr::{Decode, Decoder, Encode, put_opaque};
 use parking_lot::Mutex;
 
 use super::{
-    delegation::HeldDelegations,
+    delegation_table::DelegationTable,
     lock_states::{self, LockStateTable},
     session::SessionMonitor,
 };
@@ -59,7 +59,7 @@ pub(super) fn limits() -> ChannelAttributes {
 pub(super) struct CallbackService {
     session: Mutex<CallbackSession>,
     locks: Arc<LockStateTable>,
-    delegations: Arc<HeldDelegations>,
+    delegations: Arc<DelegationTable>,
     sessions: Arc<SessionMonitor>,
     /// The number of CREATE_SESSIONs without a reply.
     creating: AtomicU32,
@@ -122,7 +122,7 @@ impl CallbackService {
     }
 
     /// The delegations that the server may recall.
-    pub(super) fn delegations(&self) -> Arc<HeldDelegations> {
+    pub(super) fn delegations(&self) -> Arc<DelegationTable> {
         Arc::clone(&self.delegations)
     }
 
@@ -334,3 +334,6 @@ impl RpcService for CallbackService {
 pub(super) fn handler(service: &Arc<CallbackService>) -> CallHandler {
     CallHandler::of(Arc::<CallbackService>::clone(service) as Arc<dyn RpcService>)
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,24 +14,50 @@ use curt_rpc::client::CallError;
 use curt_types::{Attributes, Fault, FileHandle, FileKind, SetAttributes, SetTime, Timestamp, Wcc};
 
 use super::{
-    NfsV4, RESULTS_SMALL,
+    NfsV4,
+    abandoned_opens::{AbandonedOpen, OpenTarget},
     attributes::{self, EncodedAttributes, directory_step},
-    change,
-    compound::CompoundRequest,
-    get_attributes,
-    open::{AbandonedOpen, GrantedOpen, OpenTarget, SentOpen},
-    put_fh,
-    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
+    compound::request::{CompoundRequest, RESULTS_SMALL, get_attributes, put_fh},
+    open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest},
+    open_key::CREATOR,
+    open_table::SentOpen,
     results::{created, done},
-    server_traits::UsedFeatures,
+    server_traits::{ServerFeature, UsedFeatures},
 };
 use crate::protocol::{
     Answer, CreateRequest, CreatedObject, FileOperations, LookupReply, OpenOwner, RpcCaller, ShareAccess,
 };
 
 impl NfsV4 {
+    /// Creates a file as the server accepts it.
+    pub(super) fn create_file_as_accepted(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: Component<'_>,
+        new: &CreateRequest<'_>,
+    ) -> Answer<CreatedObject, Wcc> {
+        let used: &[ServerFeature] = if new.is_exclusive {
+            &[ServerFeature::DelegationWishes, ServerFeature::ExclusiveCreation]
+        } else {
+            &[ServerFeature::DelegationWishes]
+        };
+        let suspects = |fault| match fault {
+            Fault::Inval | Fault::Notsupp => used,
+            _ => &[],
+        };
+        let made = self.server.as_accepted(suspects, |features| {
+            let is_exclusive = new.is_exclusive && features.has(ServerFeature::ExclusiveCreation);
+            self.create_file(caller, directory, name, &CreateRequest { is_exclusive, ..*new }, features)
+        })?;
+        if made.outcome.is_ok() {
+            self.server.accepted(used);
+        }
+        Ok(made)
+    }
+
     /// A file is created by OPEN.
-    pub(super) fn create_file(
+    fn create_file(
         &self,
         caller: RpcCaller<'_>,
         directory: &FileHandle,
@@ -40,7 +66,7 @@ impl NfsV4 {
         used: UsedFeatures,
     ) -> Answer<CreatedObject, Wcc> {
         let nobody = Arc::new(caller.credential.clone());
-        let owner = OpenOwner { number: u32::MAX, credential: &nobody };
+        let owner = OpenOwner { number: CREATOR, credential: &nobody };
         let (owner, access) = new.open.map_or((owner, ShareAccess::Write), |open| (open.owner, open.access));
         let set = SetAttributes { mode: Some(new.mode), ..SetAttributes::default() };
         let encoded = EncodedAttributes::new(&set);
@@ -55,15 +81,16 @@ impl NfsV4 {
         let accessed = unique_time(self.rpc.wall_clock(), verifier);
         let times = SetAttributes { atime: SetTime::Time(accessed), mtime: SetTime::ServerTime, ..set };
         let times = EncodedAttributes::new(&times);
-        let owner_name = owner_name(owner.number);
         let (client, is_exclusive) = (self.session.lock().client, new.is_exclusive);
-        let arguments =
-            open_arguments(client, &owner_name, access, OpenHow::Create(how), OpenClaim::Null(name));
-        let arguments = used.wishing(arguments, false);
+        let open = OpenRequest {
+            how: OpenHow::Create(how),
+            claim: OpenClaim::Null(name),
+            ..OpenRequest::by_handle(client, owner.number, access, used.wish(false))
+        };
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);
             operations.bare(Nfs4Operation::Savefh);
-            operations.push(&arguments);
+            operations.push(&open.arguments());
             operations.bare(Nfs4Operation::Getfh);
             if is_exclusive {
                 operations.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes: times.fattr() });
@@ -77,7 +104,7 @@ impl NfsV4 {
         let request = CompoundRequest {
             results_max: OPEN_RESULTS_MAX + RESULTS_SMALL,
             opens: Some(&abandoned),
-            ..change(caller, Nfs4Operation::Open, 2, &append)
+            ..CompoundRequest::non_idempotent(caller, Nfs4Operation::Open, 2, &append)
         };
         let mut made = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), Wcc::default());

@@ -6,7 +6,6 @@
 //! withdraw a request takes none.
 
 use std::{
-    ops::Range,
     sync::{
         Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -24,12 +23,15 @@ use curt_rpc::client::{CallError, Interrupt};
 use curt_types::{ByteRange, Fault, FileHandle, LockType};
 
 use super::{
-    NfsV4, change,
-    compound::{Append, CompoundReply, CompoundRequest},
-    lock_states::{LockOfIo, LockStateRef, LocksToReclaim, LostLocks, UnlockTarget, Weakening},
-    open::{OpenKey, UsableOpen},
-    put_fh, question,
-    recovery::{RECOVERY_PAUSE, RecoveryError},
+    NfsV4,
+    compound::{
+        CompoundReply,
+        request::{Append, CompoundRequest, put_fh},
+    },
+    lock_states::{LockStateRef, LocksToReclaim, LostLocks, UnlockTarget, Weakening},
+    open_key::OpenKey,
+    open_table::UsableOpen,
+    recovery::{RECOVERY_PAUSE, RecoveryError, StepError},
     results::{CompoundResultReader, fault, is_revoked, outcome},
     session::FreeOrder,
 };
@@ -197,7 +199,7 @@ impl LockOperations for NfsV4 {
             put_fh(operations, file);
             operations.push(&LocktArgs4 { kind, offset, length, owner: owner(client, &name) });
         };
-        let reply = self.send(&question(caller, Nfs4Operation::Lockt, &append))?;
+        let reply = self.send(&CompoundRequest::idempotent(caller, Nfs4Operation::Lockt, &append))?;
         let mut results = CompoundResultReader::new(self.decoded(reply.results())?, reply.generation());
         if let Err(fault) = self.decoded(results.pass(Nfs4Operation::Putfh))? {
             return Ok(LockTestReply::Refused(LockError::Failed(fault)));
@@ -267,20 +269,20 @@ impl NfsV4 {
         locked
     }
 
-    /// Sends a LOCK that reclaims. `None`: the session was lost.
+    /// Sends a LOCK that reclaims.
     fn send_reclaim(
         &self,
         caller: RpcCaller<'_>,
         state: &LockStateRef,
         kind: LockType4,
         range: ByteRange,
-    ) -> Result<Option<Result<Stateid, NfsStat4>>, CallError> {
+    ) -> Result<Result<Stateid, NfsStat4>, StepError> {
         let append = |operations: &mut CompoundEncoder<'_>, open_stateid: Stateid| {
             self.push_lock(operations, open_stateid, state, kind, range, true);
         };
         // Nothing else may wait for a part of recovery.
         let reply = self.send_in_recovery(&lock_request(caller, state, kind, &append))?;
-        reply.map(|reply| self.result_of(&reply, Nfs4Operation::Lock)).transpose()
+        Ok(self.result_of(&reply, Nfs4Operation::Lock)?)
     }
 
     fn push_lock(
@@ -356,7 +358,7 @@ impl NfsV4 {
             open: Some((&state.open, ShareAccess::Read)),
             lock: Some(stateid),
             again: Some(&again),
-            ..change(caller, Nfs4Operation::Locku, 0, &append)
+            ..CompoundRequest::non_idempotent(caller, Nfs4Operation::Locku, 0, &append)
         };
         let reply = self.send(&request)?;
         let unlocked = self.result_of(&reply, Nfs4Operation::Locku);
@@ -364,35 +366,6 @@ impl NfsV4 {
             weakening.refused();
         }
         unlocked
-    }
-
-    /// Sends a READ, WRITE or SETATTR of these bytes, with the stateid of a lock if one covers
-    /// them.
-    pub(super) fn send_io(
-        &self,
-        request: &CompoundRequest<'_>,
-        bytes: Range<u64>,
-    ) -> Result<CompoundReply, CallError> {
-        let range = bytes.end.checked_sub(1).and_then(|last| ByteRange::new(bytes.start, last));
-        let (Some((open, _)), Some(range)) = (request.open, range) else { return self.send(request) };
-        let request = CompoundRequest { io: Some(range), ..*request };
-        if request.operation != Nfs4Operation::Setattr {
-            // A WRITE under a lost lock fails by `WriteRequest::is_lost`. A READ is sent: the
-            // reader may be another process.
-            return self.send(&request);
-        }
-        let watched = self.locks.watch(open, range);
-        let is_lost = || watched.as_ref().is_some_and(|watched| watched.is_lost());
-        self.send(&CompoundRequest { is_lost: Some(&is_lost), ..request })
-    }
-
-    /// The lock whose stateid a request uses instead of its open's.
-    pub(super) fn lock_of(&self, request: &CompoundRequest<'_>) -> LockOfIo {
-        match (request.lock, request.io, request.open) {
-            (Some(stateid), ..) => LockOfIo::Stateid(stateid),
-            (None, Some(range), Some((open, _))) => self.locks.for_io(open, range),
-            (None, ..) => LockOfIo::None,
-        }
     }
 
     /// The server does not accept a lock's stateid. Returns whether locks are lost by that, which
@@ -439,10 +412,10 @@ impl NfsV4 {
         self.opens.narrow_all(file).iter().for_each(|open| self.close_when_due(open));
     }
 
-    /// Reclaims the locks, after the opens. Returns `false` if the session was lost meanwhile.
-    pub(super) fn reclaim_locks(&self, interrupt: &Interrupt) -> Result<bool, RecoveryError> {
+    /// Reclaims the locks, after the opens.
+    pub(super) fn reclaim_locks(&self, interrupt: &Interrupt) -> Result<(), StepError> {
         for locks in self.locks.to_reclaim() {
-            let Some(lost) = self.reclaim_ranges(&locks, interrupt)? else { return Ok(false) };
+            let lost = self.reclaim_ranges(&locks, interrupt)?;
             let file = &locks.state.open.file;
             if let (Some(events), Some(owner)) = (self.locks.events(), self.locks.user(&locks.state)) {
                 for (range, _) in locks.ranges.iter() {
@@ -457,15 +430,11 @@ impl NfsV4 {
             self.locks.reclaim_ended(&locks.state, &lost);
             self.tidy_locks(file);
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// Reclaims the locks of one state; returns those that are lost. `None`: the session was lost.
-    fn reclaim_ranges(
-        &self,
-        locks: &LocksToReclaim,
-        interrupt: &Interrupt,
-    ) -> Result<Option<LockRanges>, CallError> {
+    /// Reclaims the locks of one state; returns those that are lost.
+    fn reclaim_ranges(&self, locks: &LocksToReclaim, interrupt: &Interrupt) -> Result<LockRanges, StepError> {
         let mut state = locks.state.clone();
         let caller = RpcCaller { credential: &state.credential.clone(), interrupt };
         let mut lost = LockRanges::default();
@@ -477,20 +446,21 @@ impl NfsV4 {
                 }
                 let kind = wire_type(lock_type, false);
                 let locked = match self.send_reclaim(caller, &state, kind, range) {
-                    Err(CallError::Malformed(_)) => Some(Err(NfsStat4::Badxdr)),
+                    Err(StepError::Failed(RecoveryError::Call(CallError::Malformed(_)))) => {
+                        Err(NfsStat4::Badxdr)
+                    }
                     locked => locked?,
                 };
                 match locked {
-                    None => return Ok(None),
-                    Some(Ok(stateid)) => {
+                    Ok(stateid) => {
                         self.locks.reclaimed(&state, stateid);
                         state = self.locks.current_state(&state);
                     }
-                    Some(Err(NfsStat4::Delay)) => {
+                    Err(NfsStat4::Delay) => {
                         self.pause(RECOVERY_PAUSE, interrupt)?;
                         continue;
                     }
-                    Some(Err(status)) => {
+                    Err(status) => {
                         tracing::info!(%status, "a lock cannot be reclaimed");
                         lost.set(range, Some(lock_type));
                     }
@@ -498,7 +468,7 @@ impl NfsV4 {
                 break;
             }
         }
-        Ok(Some(lost))
+        Ok(lost)
     }
 
     /// A callback may have been lost: waiters for a notification ask again.
@@ -519,7 +489,7 @@ fn lock_request<'a>(
     CompoundRequest {
         open: Some((&state.open, access_for(kind.lock_type()))),
         lock: state.stateid,
-        ..change(caller, Nfs4Operation::Lock, 0, append)
+        ..CompoundRequest::non_idempotent(caller, Nfs4Operation::Lock, 0, append)
     }
 }
 

@@ -28,7 +28,7 @@ use curt_rpc::auth::RpcCredential;
 use curt_types::{ByteRange, FileHandle, LockType};
 use parking_lot::Mutex;
 
-use super::{open::OpenKey, session::Execution};
+use super::{compound::request::Execution, open_key::OpenKey};
 use crate::protocol::{LockEvents, OpenContext, WireLock, WireOwner};
 
 /// The beginning of the names of lock-owners. A number follows.
@@ -666,3 +666,6 @@ pub(super) fn notified(locks: &LockStateTable, file: NfsFh4<'_>, name: &[u8]) ->
     let is_awaited = waiter.is_some_and(|(owner, events)| events.notified(&file, owner));
     if is_awaited { NfsStat4::Ok } else { NfsStat4::Badhandle }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,20 +1,21 @@
 //! LOOKUP, with what an open of the file needs that is found.
 
 use curt_proto::nfs4::{
-    AccessArgs4, Component, CompoundEncoder, GetfhOk4, LookupArgs4, Nfs4Operation, OpenArgs4, OpenClaim,
-    OpenHow, OpenOk4, ReadArgs4, Stateid,
+    AccessArgs4, Component, CompoundEncoder, GetfhOk4, LookupArgs4, Nfs4Operation, OpenOk4, ReadArgs4,
+    Stateid,
 };
 use curt_types::{Attributes, Fault, FileHandle};
 use curt_xdr::DecodeError;
 
 use super::{
-    NfsV4, RESULTS_SMALL, attributes,
-    compound::{CompoundRequest, OWN_OPERATIONS_MAX},
-    get_attributes,
-    open::{AbandonedOpen, GrantedOpen, OpenTarget, SentOpen},
-    open_compound::push_open,
-    put_fh, question, read_results,
-    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
+    NfsV4,
+    abandoned_opens::{AbandonedOpen, OpenTarget},
+    attributes,
+    compound::request::{CompoundRequest, OWN_OPERATIONS_MAX, RESULTS_SMALL, get_attributes, put_fh},
+    open::push_open,
+    open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest},
+    open_table::SentOpen,
+    read_results,
     results::{CompoundResultReader, done, optional},
     server_traits::ServerFeature,
 };
@@ -51,11 +52,8 @@ impl NfsV4 {
         let used = self.server.used();
         let owner =
             with_open.and_then(|asked| asked.open).filter(|_| room && used.has(ServerFeature::OpenByHandle));
-        let owner_name = owner.map(|owner| owner_name(owner.number));
-        let open = owner_name.as_ref().map(|owner| {
-            let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
-            used.wishing(open_arguments(client, owner, ShareAccess::Read, how, claim), true)
-        });
+        let open = owner
+            .map(|owner| OpenRequest::by_handle(client, owner.number, ShareAccess::Read, used.wish(true)));
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);
             get_attributes(operations, attributes::OBJECT);
@@ -82,8 +80,8 @@ impl NfsV4 {
         let opens: Option<&(dyn Fn() -> _ + Sync)> = Some(&abandoned);
         let opening = owner.map(|_| self.delegations.begin_opening());
         let opening = opening.as_ref();
-        let request =
-            CompoundRequest { required, results_max, opens, opening, ..question(caller, operation, &append) };
+        let request = CompoundRequest::idempotent(caller, operation, &append);
+        let request = CompoundRequest { required, results_max, opens, opening, ..request };
         let answer = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let about = results.attributes()?;
@@ -139,7 +137,7 @@ impl NfsV4 {
 fn push_open_of_found(
     operations: &mut CompoundEncoder<'_>,
     with_open: LookupOpenRequest<'_>,
-    open: Option<&OpenArgs4<'_>>,
+    open: Option<&OpenRequest<'_>>,
 ) {
     let LookupOpenRequest { rights, read: count, .. } = with_open;
     operations.push(&AccessArgs4 { access: rights.bits() });

@@ -1,10 +1,7 @@
 //! Requests that maintain opens, delegations and the lease, and the delegation in an OPEN reply.
 
 use std::{
-    sync::{
-        Arc, Weak,
-        atomic::Ordering::{AcqRel, Relaxed},
-    },
+    sync::{Arc, Weak, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
@@ -18,11 +15,14 @@ use curt_types::FileHandle;
 
 use super::{
     NfsV4,
-    compound::{CompoundRequest, SlotOutcome},
-    delegation::OpenedForDelegation,
-    open::{AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, SentOpen},
+    abandoned_opens::{AbandonedOpen, OpenTarget},
+    compound::{CompoundReply, SlotOutcome, request::CompoundRequest},
+    delegation_table::OpenedForDelegation,
+    maintenance_tasks::MaintenanceTask,
+    open_codec::GrantedOpen,
+    open_key::OpenKey,
+    open_table::SentOpen,
     piggybacked::ClosedOpens,
-    question,
 };
 use crate::protocol::{FileOperations, HeldDelegation, OpenOwner, RpcCaller, ShareAccess};
 
@@ -78,38 +78,115 @@ impl NfsV4 {
         Some(held)
     }
 
-    /// Returns delegations in the background.
-    pub(super) fn return_delegations(&self) {
-        if self.is_returning.swap(true, Relaxed) {
+    /// Has a task performed in the background, after this pause, unless it is scheduled.
+    fn schedule(&self, task: MaintenanceTask, pause: Option<Duration>) {
+        if !self.tasks.begin(task) {
             return;
         }
         let this = Weak::clone(&self.this);
-        let give_back = move || {
-            let Some(this) = this.upgrade() else { return };
-            this.send_returns(&Interrupt::never());
-            this.is_returning.store(false, Relaxed);
-            // Delegations that were added meanwhile.
-            this.send_returns(&Interrupt::never());
-        };
-        self.background.spawn(Box::new(give_back));
+        let perform = Box::new(move || {
+            if let Some(this) = this.upgrade() {
+                this.perform(task);
+            }
+        });
+        match pause {
+            Some(pause) => self.background.spawn_after(pause, perform),
+            None => self.background.spawn(perform),
+        }
+    }
+
+    /// Performs a task. Some end before their work: what is added meanwhile is done by another one.
+    /// Others end behind it: one at a time sends requests.
+    fn perform(&self, task: MaintenanceTask) {
+        let never = Interrupt::never();
+        match task {
+            MaintenanceTask::Close => {
+                self.tasks.end(task);
+                self.close_unused(ClosedOpens::All, &never);
+            }
+            MaintenanceTask::CloseWriters => {
+                self.tasks.end(task);
+                self.close_unused(ClosedOpens::Due, &never);
+            }
+            MaintenanceTask::Return => {
+                self.send_returns(&never);
+                self.tasks.end(task);
+                // Delegations that were added meanwhile.
+                self.send_returns(&never);
+            }
+            MaintenanceTask::ReturnLater => {
+                self.tasks.end(task);
+                self.return_delegations();
+            }
+            MaintenanceTask::Settle => {
+                let is_settled = self.settle_all(&never);
+                self.tasks.end(task);
+                if !is_settled || self.session.lock().has_doubtful() || !self.abandoned.is_empty() {
+                    self.schedule(task, Some(KEPT_FOR));
+                }
+            }
+            MaintenanceTask::ReportSlots => {
+                let caller = RpcCaller { credential: &self.machine, interrupt: &never };
+                if let Err(error) = self.send_sequence(caller) {
+                    tracing::debug!(%error, "the server is not told of the slots in use");
+                }
+                self.tasks.end(task);
+            }
+            MaintenanceTask::Bind => loop {
+                let replacements = || self.rpc.transport().replacements();
+                let bound = replacements();
+                self.session.lock().bound_replacements = bound;
+                if let Err(error) = self.bind_connection(&never) {
+                    tracing::debug!(%error, "the backchannel is not bound again");
+                }
+                self.tasks.end(task);
+                if replacements() == bound || !self.tasks.begin(task) {
+                    return;
+                }
+            },
+        }
+    }
+
+    /// Returns delegations in the background. When the mount ends, they are not returned one by
+    /// one.
+    pub(super) fn return_delegations(&self) {
+        if !self.has_ended.load(Relaxed) {
+            self.schedule(MaintenanceTask::Return, None);
+        }
     }
 
     /// Returns the delegations that wait in a while, unless other compounds do so before.
     pub(super) fn return_later(&self) {
         let Some(left) = self.delegations.next_return(self.rpc.now()) else { return };
-        if self.is_returning_later.swap(true, Relaxed) {
-            return;
-        }
-        let this = Weak::clone(&self.this);
-        let give_back = move || {
-            if let Some(this) = this.upgrade() {
-                this.is_returning_later.store(false, Relaxed);
-                this.return_delegations();
-            }
-        };
         // One that is not delayed has failed for another reason.
         let pause = if left.is_zero() { KEPT_FOR } else { left };
-        self.background.spawn_after(pause, Box::new(give_back));
+        self.schedule(MaintenanceTask::ReturnLater, Some(pause));
+    }
+
+    /// Closes opens without users in a while, unless another compound does so before.
+    pub(super) fn close_soon(&self) {
+        self.schedule(MaintenanceTask::Close, Some(KEPT_FOR));
+    }
+
+    /// This open has no users any more: it is closed in a while, unless another compound does so
+    /// before.
+    pub(super) fn close_when_due(&self, key: &OpenKey) {
+        if self.opens.is_written_by(key) {
+            self.schedule(MaintenanceTask::CloseWriters, Some(WRITER_KEPT_FOR));
+        } else {
+            self.close_soon();
+        }
+    }
+
+    /// Binds a connection in the background: no request waits for that. One that is replaced
+    /// meanwhile may have been bound already: the new one is bound as well.
+    pub(super) fn bind_later(&self) {
+        self.schedule(MaintenanceTask::Bind, None);
+    }
+
+    /// Sends SEQUENCE alone, which reports the slots in use.
+    pub(super) fn report_slots(&self) {
+        self.schedule(MaintenanceTask::ReportSlots, None);
     }
 
     /// Returns delegations in compounds of their own. What the server delays is returned later.
@@ -117,7 +194,7 @@ impl NfsV4 {
         let (mut fewest, mut in_vain) = (self.delegations.returns_count(), 0);
         while in_vain < RETURN_ATTEMPTS
             && let Some(credential) = self.delegations.return_credential(self.rpc.now())
-            && self.send(&alone(RpcCaller { credential: &credential, interrupt })).is_ok()
+            && self.send_sequence(RpcCaller { credential: &credential, interrupt }).is_ok()
         {
             // The session limits the number in one compound.
             let left = self.delegations.returns_count();
@@ -127,71 +204,18 @@ impl NfsV4 {
         self.return_later();
     }
 
-    /// Closes opens without users in a while, unless another compound does so before.
-    pub(super) fn close_soon(&self) {
-        if self.is_closing.swap(true, Relaxed) {
-            return;
-        }
-        let this = Weak::clone(&self.this);
-        let close = move || {
-            if let Some(this) = this.upgrade() {
-                this.is_closing.store(false, Relaxed);
-                this.close_unused(ClosedOpens::All, &Interrupt::never());
-            }
-        };
-        self.background.spawn_after(KEPT_FOR, Box::new(close));
-    }
-
-    /// This open has no users any more: it is closed in a while, unless another compound does so
-    /// before.
-    pub(super) fn close_when_due(&self, key: &OpenKey) {
-        if !self.opens.is_written_by(key) {
-            return self.close_soon();
-        }
-        if self.is_closing_writers.swap(true, Relaxed) {
-            return;
-        }
-        let this = Weak::clone(&self.this);
-        let close = move || {
-            if let Some(this) = this.upgrade() {
-                this.is_closing_writers.store(false, Relaxed);
-                this.close_unused(ClosedOpens::Due, &Interrupt::never());
-            }
-        };
-        self.background.spawn_after(WRITER_KEPT_FOR, Box::new(close));
-    }
-
     /// A request was given up that may have opened these files. Its slot is settled in the
     /// background, and its opens are closed.
     pub(super) fn abandon(&self, opens: Vec<AbandonedOpen>) {
-        self.opens.abandon(opens);
-        self.settle_after(None);
-    }
-
-    fn settle_after(&self, pause: Option<Duration>) {
-        if self.is_settling.swap(true, Relaxed) {
-            return;
-        }
-        let this = Weak::clone(&self.this);
-        let settle = Box::new(move || {
-            let Some(this) = this.upgrade() else { return };
-            let is_settled = this.settle_all(&Interrupt::never());
-            this.is_settling.store(false, Relaxed);
-            if !is_settled || this.session.lock().has_doubtful() || this.opens.has_abandoned() {
-                this.settle_after(Some(KEPT_FOR));
-            }
-        });
-        match pause {
-            Some(pause) => self.background.spawn_after(pause, settle),
-            None => self.background.spawn(settle),
-        }
+        self.abandoned.add(opens);
+        self.schedule(MaintenanceTask::Settle, None);
     }
 
     /// Settles all slots, and opens what may be open at the server, so that it is closed. `false`:
     /// some are left.
     fn settle_all(&self, interrupt: &Interrupt) -> bool {
         // Their slots are in doubt already.
-        let mut opens = self.opens.take_abandoned();
+        let mut opens = self.abandoned.take();
         let is_settled = self.settle_slots(interrupt);
         while is_settled && let Some(open) = opens.pop() {
             if self.close_abandoned(&open, interrupt).is_err() {
@@ -200,7 +224,7 @@ impl NfsV4 {
             }
         }
         let is_done = is_settled && opens.is_empty();
-        self.opens.abandon(opens);
+        self.abandoned.add(opens);
         is_done
     }
 
@@ -212,7 +236,7 @@ impl NfsV4 {
             }
         }
         let must_tell = self.session.lock().must_tell_of_slots();
-        if must_tell && self.send(&alone(RpcCaller { credential: &self.machine, interrupt })).is_err() {
+        if must_tell && self.send_sequence(RpcCaller { credential: &self.machine, interrupt }).is_err() {
             return false;
         }
         !self.session.lock().has_doubtful()
@@ -250,7 +274,7 @@ impl NfsV4 {
                 return;
             }
             self.opens.put_back_first(piggybacked);
-            if self.send(&alone(caller)).is_err() {
+            if self.send_sequence(caller).is_err() {
                 return;
             }
             let left = self.opens.unused_count();
@@ -274,51 +298,6 @@ impl NfsV4 {
         self.background.spawn_after(period.max(Duration::from_millis(100)), Box::new(renew));
     }
 
-    /// Binds a connection in the background: no request waits for that. One that is replaced
-    /// meanwhile may have been bound already: the new one is bound as well.
-    pub(super) fn bind_later(&self) {
-        if self.is_binding.swap(true, AcqRel) {
-            return;
-        }
-        let this = Weak::clone(&self.this);
-        let bind = move || {
-            let Some(this) = this.upgrade() else { return };
-            let replacements = || this.rpc.transport().replacements();
-            loop {
-                let bound = replacements();
-                this.session.lock().bound_replacements = bound;
-                if let Err(error) = this.bind_connection(&Interrupt::never()) {
-                    tracing::debug!(%error, "the backchannel is not bound again");
-                }
-                // Pairs with the swap above: who has found a connection being bound has seen a
-                // replacement that is seen here.
-                this.is_binding.swap(false, AcqRel);
-                if replacements() == bound || this.is_binding.swap(true, AcqRel) {
-                    return;
-                }
-            }
-        };
-        self.background.spawn(Box::new(bind));
-    }
-
-    /// Sends SEQUENCE alone, which reports the slots in use.
-    pub(super) fn report_slots(&self) {
-        if self.is_reporting_slots.swap(true, Relaxed) {
-            return;
-        }
-        let this = Weak::clone(&self.this);
-        let tell = move || {
-            let Some(this) = this.upgrade() else { return };
-            let never = Interrupt::never();
-            let caller = RpcCaller { credential: &this.machine, interrupt: &never };
-            if let Err(error) = this.send(&alone(caller)) {
-                tracing::debug!(%error, "the server is not told of the slots in use");
-            }
-            this.is_reporting_slots.store(false, Relaxed);
-        };
-        self.background.spawn(Box::new(tell));
-    }
-
     pub(super) fn renew_lease(&self) {
         let is_due = {
             let state = self.session.lock();
@@ -327,14 +306,15 @@ impl NfsV4 {
         if is_due {
             let never = Interrupt::never();
             let caller = RpcCaller { credential: &self.machine, interrupt: &never };
-            if let Err(error) = self.send(&alone(caller)) {
+            if let Err(error) = self.send_sequence(caller) {
                 tracing::debug!(%error, "the lease is not renewed");
             }
         }
     }
-}
 
-/// A compound of SEQUENCE and the operations that are added to it.
-pub(super) fn alone(caller: RpcCaller<'_>) -> CompoundRequest<'_> {
-    CompoundRequest { operations: 1, ..question(caller, Nfs4Operation::Sequence, &|_, _| {}) }
+    /// Sends SEQUENCE, and the operations that are added to it.
+    fn send_sequence(&self, caller: RpcCaller<'_>) -> Result<CompoundReply, CallError> {
+        let request = CompoundRequest::idempotent(caller, Nfs4Operation::Sequence, &|_, _| {});
+        self.send(&CompoundRequest { operations: 1, ..request })
+    }
 }

@@ -2,82 +2,70 @@
 //! for each intent.
 //!
 //! `compound` sends a compound until it is answered, `session` has the slots, `recovery` does what
-//! the session needs, `open` has the opens, `delegation` the read delegations, `lock_states` the
-//! locks and `lock` their requests, `callback` answers the server, `maintenance` is for opens,
-//! delegations and the lease, `attributes` converts.
-//! This file has the compounds of the intents, but for those in `lookup`, `create`,
-//! `open_compound`, `fallbacks`, `batch` and `lock`.
-//!
-//! Attributes that are to show a change come after it; those that label a result (names, rights,
-//! data) come before it. So a change of another client between the two is seen as a change later,
-//! never missed.
+//! the session needs, `open_table` has the opens, `delegation_table` the read delegations,
+//! `lock_states` the locks, `callback` answers the server, `maintenance` is for opens, delegations
+//! and the lease, `attributes` converts.
+//! The compounds of the intents are in `files`, `lookup`, `create`, `remove`, `listing`, `io`,
+//! `open`, `batch` and `lock`.
 
+mod abandoned_opens;
 mod attributes;
 mod batch;
 mod callback;
 mod compound;
 mod create;
-mod delegation;
-mod fallbacks;
+mod delegation_table;
+mod files;
 pub mod identity;
+mod io;
 mod listing;
 mod lock;
 mod lock_states;
 mod lookup;
 mod maintenance;
+mod maintenance_tasks;
 pub mod mounting;
 mod open;
-mod open_compound;
+mod open_codec;
+mod open_key;
+mod open_table;
 mod piggybacked;
 mod read_results;
 mod recovery;
+mod remove;
 mod results;
 mod server_traits;
 mod session;
-#[cfg(test)]
-mod tests;
 
 use std::{
-    ops::Range,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
 
-use curt_proto::nfs4::{
-    AccessArgs4, AccessOk4, Bitmap4, CommitArgs4, CommitOk4, Component, CompoundEncoder, CreateArgs4,
-    CreateOk4, CreateType4, GetattrArgs4, GetattrOk4, LinkArgs4, LinkOk4, LinkText, LookupArgs4,
-    Nfs4Operation, NfsFh4, NfsStat4, NverifyArgs4, PutfhArgs4, ReadArgs4, ReaddirArgs4, ReadlinkOk4,
-    RemoveArgs4, RemoveOk4, RenameArgs4, RenameOk4, SetattrArgs4, StableHow4, Stateid, Verifier4,
-    VerifyArgs4, WriteHead4, WriteOk4,
-};
 use curt_rpc::{
     auth::RpcCredential,
     client::{CallError, Interrupt},
 };
-use curt_types::{Access, Attributes, Fault, FileHandle, FileKind, SetAttributes, Wcc, WriteVerifier};
-use curt_xdr::DecodeError;
+use curt_types::{Fault, FileHandle};
 
 use self::{
-    attributes::{EncodedAttributes, directory_step, file_step, object_of},
+    abandoned_opens::AbandonedOpens,
     callback::CallbackService,
-    compound::{CompoundReply, CompoundRequest, OWN_OPERATIONS_MAX},
-    delegation::HeldDelegations,
+    compound::{CompoundReply, request::CompoundRequest},
+    delegation_table::DelegationTable,
     identity::ClientIdentity,
     lock_states::LockStateTable,
-    open::{OpenKey, OpenTable},
-    results::{CompoundResultReader, CompoundSink, DecodedReply, created, done, fault, outcome},
-    server_traits::{ServerFeature, ServerTraits, suspects_of_open},
+    maintenance_tasks::{MaintenanceTasks, TASKS},
+    open_table::OpenTable,
+    results::{CompoundResultReader, DecodedReply, fault},
+    server_traits::ServerTraits,
     session::SessionMonitor,
 };
 use super::{
-    Answer, CreateRequest, CreatedObject, DelegationEvents, DelegationOperations, FileOperations,
-    FsstatReply, LinkAttributes, ListRequest, LookupOpenReply, LookupOpenRequest, LookupReply, NfsReply,
-    OpenCaller, OpenExtras, OpenOperations, OpenOwner, OpenReply, Protocol, ReadData, ReadSink, ReaddirPage,
-    RenameAttributes, RpcCaller, RpcClient, ShareAccess, WriteReply, WriteRequest, deadline::within,
-    read_data::bytes_of,
+    Answer, DelegationEvents, DelegationOperations, NfsReply, Protocol, RpcClient, deadline::within,
 };
 use crate::threads::{Background, separate};
 
@@ -96,7 +84,8 @@ pub struct NfsV4 {
     replacements: AtomicU64,
     server: ServerTraits,
     opens: OpenTable,
-    delegations: Arc<HeldDelegations>,
+    abandoned: AbandonedOpens,
+    delegations: Arc<DelegationTable>,
     locks: Arc<LockStateTable>,
     callbacks: Arc<CallbackService>,
     /// Threads for maintenance, apart from those of write-back, which wait for its results.
@@ -104,47 +93,7 @@ pub struct NfsV4 {
     this: Weak<Self>,
     /// The mount has ended: no session is created any more but to end this one.
     has_ended: AtomicBool,
-    /// Unused opens are to be closed soon.
-    is_closing: AtomicBool,
-    is_closing_writers: AtomicBool,
-    /// Delegations are being returned.
-    is_returning: AtomicBool,
-    /// Delegations are to be returned later.
-    is_returning_later: AtomicBool,
-    /// A task that settles doubtful slots runs or is scheduled.
-    is_settling: AtomicBool,
-    /// A SEQUENCE that reports the slots in use is being sent.
-    is_reporting_slots: AtomicBool,
-    /// A connection is being bound.
-    is_binding: AtomicBool,
-}
-
-/// Tasks that maintain the session at a time: opens are closed, delegations returned, slots
-/// settled, the slots in use reported, a connection bound, and the lease renewed.
-const TASKS: usize = 6;
-
-/// Longest results without data, names or link targets, in bytes: two handles and five sets of
-/// attributes, whose owners may be names.
-const RESULTS_SMALL: usize = 8192;
-
-/// Longest results with one name or link target, in bytes.
-const RESULTS_NAME: usize = RESULTS_SMALL + (66 << 10);
-
-/// Bytes of a READ reply beside the data.
-const READ_HEAD: usize = RESULTS_SMALL;
-
-/// An entry with attributes is larger than one of READDIRPLUS by this part: 220 bytes instead of
-/// 176.
-const ENTRY_PLUS_PART: u32 = 4;
-
-type Operations<'a, 'b> = &'a mut CompoundEncoder<'b>;
-
-fn put_fh(operations: Operations<'_, '_>, object: &FileHandle) {
-    operations.push(&PutfhArgs4 { object: NfsFh4::from(object) });
-}
-
-fn get_attributes(operations: Operations<'_, '_>, attributes: Bitmap4) {
-    operations.push(&GetattrArgs4 { attributes });
+    tasks: MaintenanceTasks,
 }
 
 impl NfsV4 {
@@ -184,19 +133,14 @@ impl NfsV4 {
                 replacements: AtomicU64::new(0),
                 server: ServerTraits::default(),
                 opens: OpenTable::default(),
+                abandoned: AbandonedOpens::default(),
                 delegations,
                 locks: callbacks.locks(),
                 callbacks,
                 background: separate(background, TASKS),
                 this: Weak::clone(this),
                 has_ended: AtomicBool::new(false),
-                is_closing: AtomicBool::new(false),
-                is_closing_writers: AtomicBool::new(false),
-                is_returning: AtomicBool::new(false),
-                is_returning_later: AtomicBool::new(false),
-                is_settling: AtomicBool::new(false),
-                is_reporting_slots: AtomicBool::new(false),
-                is_binding: AtomicBool::new(false),
+                tasks: MaintenanceTasks::default(),
             }
         })
     }
@@ -247,79 +191,6 @@ impl NfsV4 {
     fn refusal<R, A: Default>(&self, fault: Fault) -> NfsReply<R, A> {
         NfsReply { sent_at: self.rpc.now(), lost_at: None, outcome: Err(fault), attributes: A::default() }
     }
-
-    /// REMOVE removes objects of all types, so the type is compared before, unless it is known.
-    fn remove_compared(
-        &self,
-        caller: RpcCaller<'_>,
-        directory: &FileHandle,
-        name: Component<'_>,
-        is_directory: Option<bool>,
-    ) -> Answer<(), Wcc> {
-        let directory_type = EncodedAttributes::directory_type();
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, directory);
-            if let Some(is_directory) = is_directory {
-                operations.bare(Nfs4Operation::Savefh);
-                operations.push(&LookupArgs4 { name });
-                if is_directory {
-                    operations.push(&VerifyArgs4 { attributes: directory_type.fattr() });
-                } else {
-                    operations.push(&NverifyArgs4 { attributes: directory_type.fattr() });
-                }
-                operations.bare(Nfs4Operation::Restorefh);
-            }
-            operations.push(&RemoveArgs4 { name });
-            get_attributes(operations, attributes::OBJECT);
-        };
-        let required = if is_directory.is_some() { 5 } else { 1 };
-        self.ask(&change(caller, Nfs4Operation::Remove, required, &append), |results| {
-            done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
-            if let Some(is_directory) = is_directory {
-                let compare = if is_directory { Nfs4Operation::Verify } else { Nfs4Operation::Nverify };
-                done!(results.pass(Nfs4Operation::Savefh), Wcc::default());
-                done!(results.pass(Nfs4Operation::Lookup), Wcc::default());
-                done!(compared(results, compare), Wcc::default());
-                done!(results.pass(Nfs4Operation::Restorefh), Wcc::default());
-            }
-            let ok: RemoveOk4 = done!(results.next(Nfs4Operation::Remove), Wcc::default());
-            Ok((Ok(()), directory_step(Some(ok.directory), results.attributes()?)))
-        })
-    }
-
-    /// SETATTR, by the stateid of an open, or of a lock of what may be cut off, if the file is open
-    /// for writing.
-    fn set_by(
-        &self,
-        caller: RpcCaller<'_>,
-        object: &FileHandle,
-        set: &SetAttributes,
-        open: Option<&OpenKey>,
-    ) -> Answer<(), Wcc> {
-        let encoded = EncodedAttributes::new(set);
-        let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
-            if open.is_none() {
-                put_fh(operations, object);
-            }
-            get_attributes(operations, attributes::CHANGE);
-            operations.push(&SetattrArgs4 { stateid, attributes: encoded.fattr() });
-            get_attributes(operations, attributes::OBJECT);
-        };
-        let required = if open.is_some() { 1 } else { 2 };
-        let request = CompoundRequest {
-            open: open.map(|key| (key, ShareAccess::Write)),
-            ..change(caller, Nfs4Operation::Setattr, required, &append)
-        };
-        let reply = self.send_io(&request, set.size.unwrap_or(0)..u64::MAX)?;
-        self.answered(&reply, |results| {
-            if open.is_none() {
-                done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
-            }
-            let before = results.change()?;
-            let _: Bitmap4 = done!(results.next(Nfs4Operation::Setattr), Wcc::default());
-            Ok((Ok(()), file_step(before, results.attributes()?)))
-        })
-    }
 }
 
 impl Protocol for NfsV4 {
@@ -333,478 +204,12 @@ impl Protocol for NfsV4 {
 
     fn end(&self, limit: Duration) {
         self.has_ended.store(true, Relaxed);
-        // They are not returned one by one.
-        self.is_returning.store(true, Relaxed);
         self.delegations.allow(false);
         within(limit, &Interrupt::never(), |ends| {
             if let Err(error) = self.destroy(ends) {
                 tracing::debug!(%error, "the session is not destroyed");
             }
         });
-    }
-}
-
-impl FileOperations for NfsV4 {
-    fn find(
-        &self,
-        caller: RpcCaller<'_>,
-        directory: &FileHandle,
-        name: &[u8],
-    ) -> Answer<LookupReply, Option<Attributes>> {
-        let answer = self.find_with_open(caller, directory, name, None)?;
-        let NfsReply { sent_at, lost_at, outcome, attributes } = answer;
-        Ok(NfsReply { sent_at, lost_at, outcome: outcome.map(|found| found.found), attributes })
-    }
-
-    fn attributes(&self, caller: RpcCaller<'_>, object: &FileHandle) -> Answer<Attributes, ()> {
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, object);
-            get_attributes(operations, attributes::OBJECT);
-        };
-        self.ask(&question(caller, Nfs4Operation::Getattr, &append), |results| {
-            done!(results.pass(Nfs4Operation::Putfh), ());
-            let ok: GetattrOk4<'_> = done!(results.next(Nfs4Operation::Getattr), ());
-            Ok((Ok(object_of(&ok.attributes)?), ()))
-        })
-    }
-
-    fn access(
-        &self,
-        caller: RpcCaller<'_>,
-        object: &FileHandle,
-        rights: Access,
-    ) -> Answer<Access, Option<Attributes>> {
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, object);
-            get_attributes(operations, attributes::OBJECT);
-            operations.push(&AccessArgs4 { access: rights.bits() });
-        };
-        self.ask(&question(caller, Nfs4Operation::Access, &append), |results| {
-            done!(results.pass(Nfs4Operation::Putfh), None);
-            let about = results.attributes()?;
-            let ok: AccessOk4 = done!(results.next(Nfs4Operation::Access), about);
-            Ok((Ok(Access::from_bits(ok.access).common(rights)), about))
-        })
-    }
-
-    /// If the size is set, the stateid is the anonymous one, which respects the denials of others.
-    fn set(&self, caller: RpcCaller<'_>, object: &FileHandle, set: &SetAttributes) -> Answer<(), Wcc> {
-        self.set_by(caller, object, set, None)
-    }
-
-    fn readlink(&self, caller: RpcCaller<'_>, link: &FileHandle) -> Answer<Box<[u8]>, Option<Attributes>> {
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, link);
-            get_attributes(operations, attributes::OBJECT);
-            operations.bare(Nfs4Operation::Readlink);
-        };
-        let request = question(caller, Nfs4Operation::Readlink, &append);
-        self.ask(&CompoundRequest { results_max: RESULTS_NAME, ..request }, |results| {
-            done!(results.pass(Nfs4Operation::Putfh), None);
-            let about = results.attributes()?;
-            let ok: ReadlinkOk4<'_> = done!(results.next(Nfs4Operation::Readlink), about);
-            Ok((Ok(ok.target.bytes().into()), about))
-        })
-    }
-
-    fn create(
-        &self,
-        caller: RpcCaller<'_>,
-        directory: &FileHandle,
-        name: &[u8],
-        new: &CreateRequest<'_>,
-    ) -> Answer<CreatedObject, Wcc> {
-        let (Ok(name), Ok(text)) = (Component::new(name), LinkText::new(new.text)) else {
-            return Ok(self.refusal(Fault::Nametoolong));
-        };
-        let kind = match new.kind {
-            FileKind::Regular => return self.create_file_as_accepted(caller, directory, name, new),
-            FileKind::Directory => CreateType4::Directory,
-            FileKind::Symlink => CreateType4::Symlink(text),
-            FileKind::BlockDevice => CreateType4::BlockDevice(new.device.into()),
-            FileKind::CharacterDevice => CreateType4::CharacterDevice(new.device.into()),
-            FileKind::Socket => CreateType4::Socket,
-            FileKind::Fifo => CreateType4::Fifo,
-        };
-        let encoded =
-            EncodedAttributes::new(&SetAttributes { mode: Some(new.mode), ..SetAttributes::default() });
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, directory);
-            operations.bare(Nfs4Operation::Savefh);
-            operations.push(&CreateArgs4 { kind, name, attributes: encoded.fattr() });
-            operations.bare(Nfs4Operation::Getfh);
-            get_attributes(operations, attributes::OBJECT);
-            operations.bare(Nfs4Operation::Restorefh);
-            get_attributes(operations, attributes::OBJECT);
-        };
-        self.ask(&change(caller, Nfs4Operation::Create, 2, &append), |results| {
-            done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
-            done!(results.pass(Nfs4Operation::Savefh), Wcc::default());
-            let ok: CreateOk4 = done!(results.next(Nfs4Operation::Create), Wcc::default());
-            let created = created(results, false, |_| {})?;
-            results.pass(Nfs4Operation::Restorefh)?.ok();
-            Ok((Ok(created), directory_step(Some(ok.directory), results.attributes()?)))
-        })
-    }
-
-    fn remove(
-        &self,
-        caller: RpcCaller<'_>,
-        directory: &FileHandle,
-        name: &[u8],
-        is_directory: bool,
-    ) -> Answer<(), Wcc> {
-        match Component::new(name) {
-            Ok(name) => self.remove_as_accepted(caller, directory, name, is_directory),
-            Err(_) => Ok(self.refusal(Fault::Nametoolong)),
-        }
-    }
-
-    fn rename(
-        &self,
-        caller: RpcCaller<'_>,
-        old_directory: &FileHandle,
-        old_name: &[u8],
-        new_directory: &FileHandle,
-        new_name: &[u8],
-    ) -> Answer<(), RenameAttributes> {
-        let (Ok(from), Ok(to)) = (Component::new(old_name), Component::new(new_name)) else {
-            return Ok(self.refusal(Fault::Nametoolong));
-        };
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, old_directory);
-            operations.bare(Nfs4Operation::Savefh);
-            put_fh(operations, new_directory);
-            operations.push(&RenameArgs4 { from, to });
-            get_attributes(operations, attributes::OBJECT);
-            operations.bare(Nfs4Operation::Restorefh);
-            get_attributes(operations, attributes::OBJECT);
-        };
-        let nothing = RenameAttributes::default();
-        self.ask(&change(caller, Nfs4Operation::Rename, 3, &append), |results| {
-            done!(results.pass(Nfs4Operation::Putfh), nothing);
-            done!(results.pass(Nfs4Operation::Savefh), nothing);
-            done!(results.pass(Nfs4Operation::Putfh), nothing);
-            let ok: RenameOk4 = done!(results.next(Nfs4Operation::Rename), nothing);
-            let to = directory_step(Some(ok.target), results.attributes()?);
-            results.pass(Nfs4Operation::Restorefh)?.ok();
-            let from = directory_step(Some(ok.source), results.attributes()?);
-            Ok((Ok(()), RenameAttributes { from, to }))
-        })
-    }
-
-    fn link(
-        &self,
-        caller: RpcCaller<'_>,
-        file: &FileHandle,
-        directory: &FileHandle,
-        name: &[u8],
-    ) -> Answer<(), LinkAttributes> {
-        let Ok(name) = Component::new(name) else {
-            return Ok(self.refusal(Fault::Nametoolong));
-        };
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, file);
-            operations.bare(Nfs4Operation::Savefh);
-            put_fh(operations, directory);
-            operations.push(&LinkArgs4 { name });
-            get_attributes(operations, attributes::OBJECT);
-            operations.bare(Nfs4Operation::Restorefh);
-            get_attributes(operations, attributes::OBJECT);
-        };
-        let nothing = LinkAttributes::default();
-        self.ask(&change(caller, Nfs4Operation::Link, 3, &append), |results| {
-            done!(results.pass(Nfs4Operation::Putfh), nothing);
-            done!(results.pass(Nfs4Operation::Savefh), nothing);
-            done!(results.pass(Nfs4Operation::Putfh), nothing);
-            let ok: LinkOk4 = done!(results.next(Nfs4Operation::Link), nothing);
-            let directory = directory_step(Some(ok.directory), results.attributes()?);
-            results.pass(Nfs4Operation::Restorefh)?.ok();
-            Ok((Ok(()), LinkAttributes { file: results.attributes()?, directory }))
-        })
-    }
-
-    fn lists_with_rights(&self) -> bool {
-        true
-    }
-
-    fn list(
-        &self,
-        caller: RpcCaller<'_>,
-        directory: &FileHandle,
-        request: ListRequest,
-    ) -> Answer<ReaddirPage, Option<Attributes>> {
-        let dots = matches!(request.cookie, 0 | listing::DOT_COOKIE | listing::DOTDOT_COOKIE);
-        let asked = if request.plus { attributes::ENTRY_PLUS } else { attributes::ENTRY };
-        // The caller counts in bytes of NFSv3.
-        let size = if request.plus {
-            request.size.saturating_add(request.size / ENTRY_PLUS_PART)
-        } else {
-            request.size
-        };
-        let arguments = ReaddirArgs4 {
-            cookie: if dots { 0 } else { request.cookie },
-            verifier: if dots { Verifier4::default() } else { request.verifier.into() },
-            directory_count: size,
-            max_count: size,
-            attributes: asked,
-        };
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, directory);
-            get_attributes(operations, attributes::OBJECT);
-            if let Some(rights) = request.rights {
-                operations.push(&AccessArgs4 { access: rights.bits() });
-            }
-            let most = self.session.lock().read_max();
-            operations.push(&ReaddirArgs4 { max_count: size.min(most), ..arguments });
-            if dots {
-                operations.bare(Nfs4Operation::Lookupp);
-                get_attributes(operations, attributes::FILEID);
-            }
-        };
-        let size = usize::try_from(size).unwrap_or(usize::MAX);
-        let question = question(caller, Nfs4Operation::Readdir, &append);
-        // The root of all has no parent, which is no failure of the listing: READDIR must not be
-        // executed again for it.
-        let required = Some(2 + u32::from(request.rights.is_some()));
-        let results_max = size.saturating_add(RESULTS_SMALL);
-        let question = CompoundRequest { required, results_max, ..question };
-        self.ask(&question, |results| {
-            done!(results.pass(Nfs4Operation::Putfh), None);
-            let about = results.attributes()?;
-            let mut granted = None;
-            if let Some(rights) = request.rights {
-                let ok: AccessOk4 = done!(results.next(Nfs4Operation::Access), about);
-                granted = Some(Access::from_bits(ok.access).common(rights));
-            }
-            match outcome(results.operations.status(Nfs4Operation::Readdir).and_then(
-                |status| match status {
-                    NfsStat4::Ok => Ok(()),
-                    status => Err(curt_proto::nfs4::ResultError::Failed(status)),
-                },
-            ))? {
-                Ok(()) => {}
-                // A cookie that is no longer valid.
-                Err(NfsStat4::NotSame) => return Ok((Err(Fault::BadCookie), about)),
-                Err(status) => return Ok((Err(fault(status)), about)),
-            }
-            let mut page = ReaddirPage { granted, ..listing::page(results, asked)? };
-            if dots {
-                let own = about.map_or(0, |about| about.fileid);
-                listing::add_dots(&mut page, request.cookie, own, listing::parent(results));
-            }
-            Ok((Ok(page), about))
-        })
-    }
-
-    /// READ. A result that is longer than requested, or empty before end of file, is malformed.
-    fn read(
-        &self,
-        open: OpenCaller<'_>,
-        file: &FileHandle,
-        range: Range<u64>,
-        sink: Option<&Arc<dyn ReadSink>>,
-    ) -> Result<Option<NfsReply<ReadData, Option<Attributes>>>, CallError> {
-        let count = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
-        let asked = read_results::as_length(count);
-        let key = OpenKey { file: file.clone(), owner: open.open.owner };
-        let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
-            get_attributes(operations, attributes::OBJECT);
-            let count = count.min(self.session.lock().read_max());
-            operations.push(&ReadArgs4 { stateid, offset: range.start, count });
-        };
-        // A time not later than that of sending: older cached data never count as newer than the
-        // reply.
-        let sink = sink.map(|sink| {
-            Arc::new(read_results::ReadResultsSink { sink: Arc::clone(sink), asked, sent_at: self.rpc.now() })
-                as Arc<dyn CompoundSink>
-        });
-        let request = CompoundRequest {
-            open: Some((&key, ShareAccess::Read)),
-            results_max: READ_HEAD.saturating_add(asked).saturating_add(3),
-            sink: sink.as_ref(),
-            ..question(open.rpc(), Nfs4Operation::Read, &append)
-        };
-        let mut reply = self.send_io(&request, range.clone())?;
-        if reply.call.reply.was_consumed() {
-            return Ok(None);
-        }
-        let mut judged = self.judged(&reply, |results| read_results::read_results(results, asked))?;
-        if judged.0 == Ok(read_results::ReadOutcome::Mode) {
-            // Opened for writing only: the anonymous stateid reads what the caller's rights allow.
-            let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
-                put_fh(operations, file);
-                append(operations, stateid);
-            };
-            reply = self.send(&CompoundRequest {
-                open: None,
-                lock: None,
-                sink: None,
-                append: &append,
-                ..request
-            })?;
-            judged = self.judged(&reply, |results| {
-                done!(results.pass(Nfs4Operation::Putfh), None);
-                read_results::read_results(results, asked)
-            })?;
-        }
-        let (outcome, attributes) = judged;
-        let (sent_at, lost_at) = (reply.call.sent_at, reply.call.lost_at);
-        let outcome = match outcome {
-            Ok(read_results::ReadOutcome::Data { length, end }) => {
-                Ok(ReadData { bytes: bytes_of(reply.call.reply, length), end })
-            }
-            Ok(read_results::ReadOutcome::Mode) => Err(Fault::Acces),
-            Err(fault) => Err(fault),
-        };
-        Ok(Some(NfsReply { sent_at, lost_at, outcome, attributes }))
-    }
-
-    /// WRITE, and a SETATTR if attributes are set. A reply with a count of zero or above the number
-    /// of bytes sent is malformed.
-    fn write(
-        &self,
-        open: OpenCaller<'_>,
-        file: &FileHandle,
-        write: WriteRequest<'_>,
-    ) -> Answer<WriteReply, Wcc> {
-        let WriteRequest { offset, stability, bytes, set, is_lost } = write;
-        let Ok(length) = u32::try_from(bytes.len()) else {
-            return Ok(self.refusal(Fault::Fbig));
-        };
-        // The session that is used at last can be smaller than the one of now.
-        let sent = AtomicU32::new(length);
-        let key = OpenKey { file: file.clone(), owner: open.open.owner };
-        let stable = StableHow4::from(stability);
-        let encoded = set.map(EncodedAttributes::new);
-        let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
-            get_attributes(operations, attributes::CHANGE);
-            let count = length.min(self.session.lock().write_max());
-            sent.store(count, Relaxed);
-            operations.push_write(&WriteHead4 { stateid, offset, stable, count });
-            if let Some(encoded) = &encoded {
-                let stateid = Stateid::ANONYMOUS;
-                operations.push(&SetattrArgs4 { stateid, attributes: encoded.fattr() });
-            }
-            get_attributes(operations, attributes::OBJECT);
-        };
-        // A repeated WRITE writes the same bytes, so the server need not keep its reply.
-        let request = match set {
-            None => question(open.rpc(), Nfs4Operation::Write, &append),
-            Some(_) => change(open.rpc(), Nfs4Operation::Write, 2, &append),
-        };
-        let open = Some((&key, ShareAccess::Write));
-        let request = CompoundRequest { open, data: bytes, is_lost: Some(is_lost), ..request };
-        let reply = self.send_io(&request, offset..offset.saturating_add(length.into()))?;
-        self.answered(&reply, |results| {
-            let before = results.change()?;
-            let ok: WriteOk4 = done!(results.next(Nfs4Operation::Write), Wcc::default());
-            let sent = sent.load(Relaxed);
-            if ok.count > sent || (ok.count == 0 && sent > 0) || ok.committed < stable {
-                return Err(DecodeError::BadValue { name: "WRITE4resok", value: ok.count });
-            }
-            let set = match set {
-                None => None,
-                Some(_) => Some(results.next::<Bitmap4>(Nfs4Operation::Setattr)?.map(|_| ())),
-            };
-            let (stability, verifier) = (ok.committed.into(), ok.verifier.into());
-            let written = WriteReply { count: ok.count, stability, verifier, set };
-            Ok((Ok(written), file_step(before, results.attributes()?)))
-        })
-    }
-
-    fn commit(&self, open: OpenCaller<'_>, file: &FileHandle) -> Answer<WriteVerifier, Wcc> {
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, file);
-            operations.push(&CommitArgs4 { offset: 0, count: 0 });
-            get_attributes(operations, attributes::OBJECT);
-        };
-        self.ask(&question(open.rpc(), Nfs4Operation::Commit, &append), |results| {
-            done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
-            let ok: CommitOk4 = done!(results.next(Nfs4Operation::Commit), Wcc::default());
-            Ok((Ok(ok.verifier.into()), Wcc { before: None, after: results.attributes()? }))
-        })
-    }
-
-    fn space(&self, caller: RpcCaller<'_>, object: &FileHandle) -> Answer<FsstatReply, Option<Attributes>> {
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, object);
-            get_attributes(operations, attributes::OBJECT);
-            get_attributes(operations, attributes::SPACE);
-        };
-        self.ask(&question(caller, Nfs4Operation::Getattr, &append), |results| {
-            done!(results.pass(Nfs4Operation::Putfh), None);
-            let about = results.attributes()?;
-            let ok: GetattrOk4<'_> = done!(results.next(Nfs4Operation::Getattr), about);
-            let values = attributes::values(&ok.attributes, attributes::SPACE)?;
-            Ok((Ok(attributes::space(&values)), about))
-        })
-    }
-}
-
-impl OpenOperations for NfsV4 {
-    fn keeps_removed_file(&self, file: &FileHandle) -> bool {
-        self.opens.is_preserved(file)
-    }
-
-    fn share_open(&self, file: &FileHandle, owner: OpenOwner<'_>, access: ShareAccess) -> bool {
-        let key = OpenKey { file: file.clone(), owner: owner.number };
-        let is_opened = self.server.has(ServerFeature::OpenByHandle);
-        self.opens.share(&key, access)
-            || !is_opened && self.opens.use_unopened(&key, owner.credential, access)
-    }
-
-    fn open(
-        &self,
-        caller: RpcCaller<'_>,
-        file: &FileHandle,
-        owner: OpenOwner<'_>,
-        access: ShareAccess,
-        wanted: OpenExtras<'_>,
-    ) -> Answer<OpenReply, Option<Attributes>> {
-        self.server.as_accepted(suspects_of_open, |used| {
-            if used.has(ServerFeature::OpenByHandle) {
-                let open = || self.open_by_handle(caller, file, owner, access, wanted, used);
-                return self.as_session_allows(open);
-            }
-            let answer = self.access(caller, file, wanted.rights)?;
-            let outcome = answer.outcome.map(OpenReply::from);
-            let NfsReply { sent_at, lost_at, attributes, .. } = answer;
-            Ok(NfsReply { sent_at, lost_at, outcome, attributes })
-        })
-    }
-
-    fn set_through_open(
-        &self,
-        open: OpenCaller<'_>,
-        file: &FileHandle,
-        set: &SetAttributes,
-    ) -> Answer<(), Wcc> {
-        let key = OpenKey { file: file.clone(), owner: open.open.owner };
-        self.set_by(open.rpc(), file, set, Some(&key))
-    }
-
-    fn delay_open(&self, file: &FileHandle, owner: OpenOwner<'_>) -> bool {
-        let key = OpenKey { file: file.clone(), owner: owner.number };
-        self.opens.use_unopened(&key, owner.credential, ShareAccess::Read)
-    }
-
-    fn close(&self, file: &FileHandle, owner: u32, access: ShareAccess) {
-        let key = OpenKey { file: file.clone(), owner };
-        if self.opens.release(&key, access, self.rpc.now()) {
-            self.close_when_due(&key);
-        }
-        self.tidy_locks(file);
-    }
-
-    fn find_to_open(
-        &self,
-        caller: RpcCaller<'_>,
-        directory: &FileHandle,
-        name: &[u8],
-        request: LookupOpenRequest<'_>,
-    ) -> Answer<LookupOpenReply, Option<Attributes>> {
-        self.find_with_open(caller, directory, name, Some(request))
     }
 }
 
@@ -828,55 +233,4 @@ impl DelegationOperations for NfsV4 {
     fn give_up_delegation(&self, file: &FileHandle) {
         self.delegations.give_up(file);
     }
-}
-
-/// A compound that changes nothing, or the same if it is repeated.
-fn question<'a>(
-    caller: RpcCaller<'a>,
-    operation: Nfs4Operation,
-    append: compound::Append<'a>,
-) -> CompoundRequest<'a> {
-    let results_max = RESULTS_SMALL;
-    CompoundRequest {
-        caller,
-        operation,
-        append,
-        data: &[],
-        required: None,
-        open: None,
-        lock: None,
-        io: None,
-        is_lost: None,
-        results_max,
-        sink: None,
-        may_piggyback: true,
-        opens: None,
-        opening: None,
-        again: None,
-        operations: OWN_OPERATIONS_MAX,
-        keeps_reply: false,
-    }
-}
-
-/// A compound whose operation at position `required`, the last required one, must not be executed
-/// twice.
-fn change<'a>(
-    caller: RpcCaller<'a>,
-    operation: Nfs4Operation,
-    required: u32,
-    append: compound::Append<'a>,
-) -> CompoundRequest<'a> {
-    CompoundRequest { required: Some(required), keeps_reply: true, ..question(caller, operation, append) }
-}
-
-/// The comparison of an object's type before its removal.
-fn compared(
-    results: &mut CompoundResultReader<'_>,
-    compare: Nfs4Operation,
-) -> Result<Result<(), Fault>, DecodeError> {
-    Ok(outcome(results.operations.next::<()>(compare))?.map_err(|status| match status {
-        NfsStat4::NotSame => Fault::Notdir,
-        NfsStat4::Same => Fault::Isdir,
-        status => fault(status),
-    }))
 }

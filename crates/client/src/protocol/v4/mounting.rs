@@ -5,8 +5,7 @@
 use std::sync::Arc;
 
 use curt_proto::nfs4::{
-    Component, CompoundEncoder, GetattrArgs4, GetattrOk4, GetfhOk4, LookupArgs4, Nfs4Operation, NfsStat4,
-    Stateid,
+    Component, CompoundEncoder, GetattrOk4, GetfhOk4, LookupArgs4, Nfs4Operation, NfsStat4, Stateid,
 };
 use curt_rpc::{
     client::{
@@ -19,8 +18,8 @@ use curt_types::FileHandle;
 use super::{
     NfsV4, attributes,
     callback::{self, CallbackService},
+    compound::request::{CompoundRequest, get_attributes, put_fh},
     identity::ClientIdentity,
-    put_fh, question,
     recovery::RecoveryError,
     results::{CompoundResultReader, outcome},
     session::RecoveryStep,
@@ -203,7 +202,8 @@ fn walk(
         }
         operations.bare(Nfs4Operation::Getfh);
     };
-    let reply = nfs.send(&question(caller, Nfs4Operation::Lookup, &append)).map_err(EstablishError::Call)?;
+    let request = CompoundRequest::idempotent(caller, Nfs4Operation::Lookup, &append);
+    let reply = nfs.send(&request).map_err(EstablishError::Call)?;
     let mut results = CompoundResultReader::new(
         nfs.decoded(reply.results()).map_err(EstablishError::Call)?,
         reply.generation(),
@@ -226,9 +226,10 @@ fn root_limits(
 ) -> Result<(Fsinfo, Pathconf), EstablishError> {
     let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
         put_fh(operations, root);
-        operations.push(&GetattrArgs4 { attributes: attributes::LIMITS });
+        get_attributes(operations, attributes::LIMITS);
     };
-    let reply = nfs.send(&question(caller, Nfs4Operation::Getattr, &append)).map_err(EstablishError::Call)?;
+    let request = CompoundRequest::idempotent(caller, Nfs4Operation::Getattr, &append);
+    let reply = nfs.send(&request).map_err(EstablishError::Call)?;
     let mut results = nfs.decoded(reply.results()).map_err(EstablishError::Call)?;
     let found = nfs.decoded(outcome(results.next::<()>(Nfs4Operation::Putfh)));
     found.map_err(EstablishError::Call)?.map_err(EstablishError::Path)?;

@@ -8,8 +8,8 @@ use std::{
 
 use curt_proto::nfs4::{CompoundResults, Nfs4Operation, ResultError, Stateid};
 use curt_rpc::auth::RpcCredential;
-use curt_types::FileHandle;
 
+use super::open_key::OpenKey;
 use crate::protocol::ShareAccess;
 
 /// The first pause before an operation that the server has delayed is sent again. Each is twice the
@@ -47,9 +47,7 @@ impl Postponement {
 /// An operation for an open or a delegation that is added to a compound.
 #[derive(Clone, Debug)]
 pub(super) struct PiggybackedOperation {
-    pub(super) file: FileHandle,
-    /// The owner of the open.
-    pub(super) owner: u32,
+    pub(super) key: OpenKey,
     pub(super) stateid: Stateid,
     pub(super) kind: PiggybackedKind,
     pub(super) credential: Arc<RpcCredential>,
@@ -59,9 +57,16 @@ pub(super) struct PiggybackedOperation {
 }
 
 impl PiggybackedOperation {
-    /// Whether it can be sent for an open now, in a compound of this credential.
+    /// DELEGRETURN of the delegation that came with an open.
+    pub(super) fn delegreturn(key: OpenKey, stateid: Stateid, credential: Arc<RpcCredential>) -> Self {
+        let (kind, postponement) = (PiggybackedKind::Return, Postponement::default());
+        Self { key, stateid, kind, credential, has_failed: false, postponement }
+    }
+
+    /// Whether it can be sent now, in a compound of this credential.
     pub(super) fn can_be_sent(&self, credential: &RpcCredential, now: Instant) -> bool {
-        *self.credential == *credential && self.postponement.is_over(now)
+        let has_any_credential = self.kind == PiggybackedKind::Return && !self.has_failed;
+        self.postponement.is_over(now) && (has_any_credential || *self.credential == *credential)
     }
 }
 

@@ -5,7 +5,7 @@
 //! such a thing only if the server has never accepted it, and if the request gets another status
 //! without it.
 
-use curt_proto::nfs4::{ExchangeIdOk4, NfsTime4, OpenArgs4, ShareAccess4};
+use curt_proto::nfs4::{ExchangeIdOk4, NfsTime4, ShareAccess4};
 use curt_types::Fault;
 use parking_lot::Mutex;
 
@@ -205,12 +205,13 @@ impl UsedFeatures {
         Self { refused: self.refused | bits(features) }
     }
 
-    /// The arguments of an OPEN that perhaps asks for a read delegation, as the server takes them.
-    pub(super) fn wishing<'a>(self, arguments: OpenArgs4<'a>, wants_delegation: bool) -> OpenArgs4<'a> {
-        let access = arguments.share_access.0 & !ShareAccess4::WANT_MASK;
-        let wish = if wants_delegation { ShareAccess4::WANT_READ_DELEG } else { ShareAccess4::WANT_NO_DELEG };
-        let wish = if self.has(ServerFeature::DelegationWishes) { wish } else { 0 };
-        OpenArgs4 { share_access: ShareAccess4(access | wish), ..arguments }
+    /// The wish of an OPEN about a delegation; none if the server does not take one.
+    pub(super) const fn wish(self, wants_delegation: bool) -> u32 {
+        match (self.has(ServerFeature::DelegationWishes), wants_delegation) {
+            (false, _) => 0,
+            (true, true) => ShareAccess4::WANT_READ_DELEG,
+            (true, false) => ShareAccess4::WANT_NO_DELEG,
+        }
     }
 }
 

@@ -10,6 +10,8 @@
 //! operation was executed: what follows that only describes its result. Must not know the purpose
 //! of an operation.
 
+pub(super) mod request;
+
 use std::{
     sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
@@ -20,29 +22,28 @@ use curt_proto::{
     Operation,
     nfs4::{
         Clientid, CloseArgs4, CompoundEncoder, CompoundResults, DelegreturnArgs4, Nfs4Operation,
-        Nfs4Procedure, NfsFh4, NfsStat4, OpenClaim, OpenDowngradeArgs4, OpenHow, OpenOk4, PROGRAM,
-        PutfhArgs4, ResultError, SequenceArgs4, SequenceOk4, ShareAccess4, Stateid, VERSION,
+        Nfs4Procedure, NfsStat4, OpenDowngradeArgs4, OpenOk4, PROGRAM, ResultError, SequenceArgs4,
+        SequenceOk4, ShareAccess4, Stateid, VERSION,
     },
 };
 use curt_rpc::{
     auth::RpcCredential,
     client::{BulkData, CallArguments, CallError, ReplySink},
 };
-use curt_types::ByteRange;
 use curt_xdr::{Decode, DecodeError, Opaque};
 
+use self::request::{Append, CompoundRequest, Execution, OWN_OPERATIONS_MAX, put_fh};
 use super::{
     NfsV4,
-    delegation::{OpeningGuard, ReturnedDelegation},
+    abandoned_opens::{AbandonedOpen, OpenTarget},
     lock_states::LockOfIo,
-    open::{AbandonedOpen, GrantedOpen, OpenKey, OpenTarget, SentOpen, UsableOpen, wire},
+    open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest, wire},
+    open_key::OpenKey,
+    open_table::{SentOpen, UsableOpen},
     piggybacked::{ClosedOpens, PiggybackedKind, PiggybackedOperation},
-    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     results::{CompoundSink, fault, outcome},
     server_traits::{ServerFeature, UsedFeatures},
-    session::{
-        CompoundPurpose, Execution, RecoveryStep, SessionGeneration, SlotGuard, SlotOrRecovery, answers,
-    },
+    session::{CompoundPurpose, RecoveryStep, SessionGeneration, SlotGuard, SlotOrRecovery},
 };
 use crate::protocol::{
     OpenOwner, RpcCaller, ShareAccess,
@@ -55,52 +56,6 @@ const REPAIRS_AT_ONCE: u32 = 16;
 
 /// How often in all, before it fails in a hard mount: after some minutes.
 const REPAIRS_MAX: u32 = 80;
-
-/// Appends the operations of an intent, which use this stateid.
-pub(super) type Append<'a> = &'a (dyn Fn(&mut CompoundEncoder<'_>, Stateid) + Sync);
-
-/// The compound of an intent.
-#[derive(Clone, Copy)]
-pub(super) struct CompoundRequest<'a> {
-    pub(super) caller: RpcCaller<'a>,
-    /// The operation that it counts as.
-    pub(super) operation: Nfs4Operation,
-    /// Its operations.
-    pub(super) append: Append<'a>,
-    /// The data that `append` omits from a WRITE, or more. They are sent without a copy.
-    pub(super) data: &'a [u8],
-    /// The position of the last operation whose failure is that of the intent, from 0; `None`: the
-    /// last of all. Those behind it only describe the result, and are not sent again.
-    pub(super) required: Option<u32>,
-    /// The request must not be executed twice: the server has to keep the reply, unless it is
-    /// larger than the session allows.
-    pub(super) keeps_reply: bool,
-    /// The open whose stateid it uses, and for what. Its file is the current filehandle of the
-    /// first operation.
-    pub(super) open: Option<(&'a OpenKey, ShareAccess)>,
-    /// The stateid of a lock, which is used instead of the open's.
-    pub(super) lock: Option<Stateid>,
-    /// The bytes that it reads, writes or cuts off: the stateid of a lock of some of them is used
-    /// instead of the open's.
-    pub(super) io: Option<ByteRange>,
-    /// Whether a lock of these bytes was lost since they were written, or the request began: it is
-    /// not sent.
-    pub(super) is_lost: Option<&'a (dyn Fn() -> bool + Sync)>,
-    /// Longest results of its operations, in bytes.
-    pub(super) results_max: usize,
-    /// May process the results of its operations in the receive buffer.
-    pub(super) sink: Option<&'a Arc<dyn CompoundSink>>,
-    /// The compound has room for piggybacked operations.
-    pub(super) may_piggyback: bool,
-    /// Returns the opens that the server may have made if the reply is lost.
-    pub(super) opens: Option<&'a (dyn Fn() -> Vec<AbandonedOpen> + Sync)>,
-    /// One of its operations is an OPEN that may bring a delegation.
-    pub(super) opening: Option<&'a OpeningGuard<'a>>,
-    /// No more operations than it has itself, with SEQUENCE.
-    pub(super) operations: u32,
-    /// Called after each attempt that has brought no result, before the next one.
-    pub(super) again: Option<&'a (dyn Fn(Execution) + Sync)>,
-}
 
 /// The reply to a compound.
 #[derive(Debug)]
@@ -143,8 +98,10 @@ struct PrefixLayout {
     has_open: bool,
 }
 
-/// The most operations of an intent, with SEQUENCE, but for those on many objects.
-pub(super) const OWN_OPERATIONS_MAX: u32 = 11;
+/// Whether this is the result of that SEQUENCE.
+fn answers(ok: &SequenceOk4, asked: &SequenceArgs4) -> bool {
+    ok.session == asked.session && ok.sequence == asked.sequence && ok.slot == asked.slot
+}
 
 /// Bytes of the reply to a change of a name or of attributes: SEQUENCE, piggybacked operations, a
 /// handle and two sets of attributes. A server that keeps less is not asked to keep the reply.
@@ -179,7 +136,7 @@ impl CallArguments for CompoundCall<'_> {
             operations.push(sequence);
         }
         for operation in &self.prefix.piggybacked {
-            operations.push(&PutfhArgs4 { object: NfsFh4::from(&operation.file) });
+            put_fh(&mut operations, &operation.key.file);
             match operation.kind {
                 PiggybackedKind::Close => {
                     operations.push(&CloseArgs4 { seqid: 0, stateid: operation.stateid })
@@ -194,12 +151,11 @@ impl CallArguments for CompoundCall<'_> {
             }
         }
         if let Some(open) = &self.prefix.open {
-            operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
+            put_fh(&mut operations, &open.key.file);
             if let Some(delayed) = &open.delayed {
-                let name = owner_name(open.key.owner);
-                let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
-                let arguments = open_arguments(self.client, &name, ShareAccess::Read, how, claim);
-                operations.push(&delayed.features.wishing(arguments, delayed.wants_delegation));
+                let wish = delayed.features.wish(delayed.wants_delegation);
+                let open = OpenRequest::by_handle(self.client, open.key.owner, ShareAccess::Read, wish);
+                operations.push(&open.arguments());
             }
         }
         (self.append)(&mut operations, self.prefix.stateid());
@@ -321,7 +277,7 @@ pub(super) enum SlotOutcome {
 }
 
 /// The next step after one attempt to send a compound.
-enum Attempt {
+enum AttemptOutcome {
     /// The compound has a reply.
     Done(CompoundReply),
     /// The server asks for time: this much at least.
@@ -338,7 +294,7 @@ enum Attempt {
     Repeat(Option<LostTransmission>),
 }
 
-impl Attempt {
+impl AttemptOutcome {
     /// Whether the required operations may have been executed; `None`: the attempt has brought
     /// their results. Who sends a request twice does not learn from a refusal what became of the
     /// first.
@@ -431,15 +387,8 @@ impl NfsV4 {
         }
     }
 
-    /// Sends a compound that is part of recovery; `None`: the session was lost meanwhile.
-    pub(super) fn send_in_recovery(
-        &self,
-        request: &CompoundRequest<'_>,
-    ) -> Result<Option<CompoundReply>, CallError> {
-        self.send_for(request, CompoundPurpose::Recovery)
-    }
-
-    fn send_for(
+    /// As [`Self::send`], for this purpose; `None`: the session was lost during recovery.
+    pub(in crate::protocol::v4) fn send_for(
         &self,
         request: &CompoundRequest<'_>,
         purpose: CompoundPurpose,
@@ -459,31 +408,31 @@ impl NfsV4 {
                     continue;
                 }
                 SlotOrRecovery::Slot(slot) if slot.is_doubtful => match self.settle(slot, request.caller)? {
-                    SlotOutcome::Free => Attempt::Again,
-                    SlotOutcome::StillExecuting => Attempt::Wait(JUKEBOX_DELAY_MIN),
+                    SlotOutcome::Free => AttemptOutcome::Again,
+                    SlotOutcome::StillExecuting => AttemptOutcome::Wait(JUKEBOX_DELAY_MIN),
                 },
                 SlotOrRecovery::Slot(slot) => self.attempt(request, slot, purpose, may_piggyback)?,
             };
             match attempt {
                 // Piggybacked operations that the server refuses must not keep a request from being
                 // executed.
-                Attempt::WithoutPiggybacked => may_piggyback = false,
-                Attempt::WithoutKeptReply => kept = None,
-                Attempt::Done(mut reply) => {
+                AttemptOutcome::WithoutPiggybacked => may_piggyback = false,
+                AttemptOutcome::WithoutKeptReply => kept = None,
+                AttemptOutcome::Done(mut reply) => {
                     // Within a session nothing is executed twice.
                     reply.call.lost_at = lost.map(|lost| lost.lost_at);
                     reply.call.sent_at = lost.map_or(reply.call.sent_at, |lost| lost.sent_at);
                     return Ok(Some(reply));
                 }
-                Attempt::Wait(least) => {
+                AttemptOutcome::Wait(least) => {
                     let unexecuted = request.opening.filter(|_| !may_be_executed);
                     unexecuted.inspect(|opening| opening.suspend());
                     wait = self.pause_longer(wait.max(least), interrupt)?;
                     unexecuted.inspect(|opening| opening.resume());
                 }
-                Attempt::Again | Attempt::Repeat(_) => {
-                    may_be_executed |= matches!(attempt, Attempt::Repeat(_));
-                    if let Attempt::Repeat(Some(transmission)) = attempt {
+                AttemptOutcome::Again | AttemptOutcome::Repeat(_) => {
+                    may_be_executed |= matches!(attempt, AttemptOutcome::Repeat(_));
+                    if let AttemptOutcome::Repeat(Some(transmission)) = attempt {
                         lost.get_or_insert(transmission).lost_at = transmission.lost_at;
                     }
                     if purpose == CompoundPurpose::Recovery
@@ -541,12 +490,12 @@ impl NfsV4 {
         slot: SlotGuard<'_>,
         purpose: CompoundPurpose,
         may_piggyback: bool,
-    ) -> Result<Attempt, CallError> {
+    ) -> Result<AttemptOutcome, CallError> {
         let lock = self.lock_of(request);
         // After the look-up: a loss is reported before the table forgets the lock.
         if request.is_lost.is_some_and(|is_lost| is_lost()) {
             slot.refused();
-            return Ok(Attempt::Done(CompoundReply::unsent(self.rpc.now(), NfsStat4::Io)));
+            return Ok(AttemptOutcome::Done(CompoundReply::unsent(self.rpc.now(), NfsStat4::Io)));
         }
         let stateid = match lock {
             LockOfIo::None => None,
@@ -554,7 +503,7 @@ impl NfsV4 {
             // The session of this slot is lost: the next one comes after recovery.
             LockOfIo::Forgotten => {
                 slot.refused();
-                return Ok(Attempt::Again);
+                return Ok(AttemptOutcome::Again);
             }
         };
         let usable =
@@ -576,23 +525,23 @@ impl NfsV4 {
             }
             Some((_, UsableOpen::Lost)) => {
                 slot.refused();
-                return Ok(Attempt::Done(CompoundReply::unsent(self.rpc.now(), NfsStat4::Io)));
+                return Ok(AttemptOutcome::Done(CompoundReply::unsent(self.rpc.now(), NfsStat4::Io)));
             }
             // The OPEN would wait for the end of recovery.
             Some((_, UsableOpen::Reopen)) if purpose == CompoundPurpose::Recovery => {
                 slot.refused();
-                return Ok(Attempt::Done(CompoundReply::unsent(self.rpc.now(), NfsStat4::BadStateid)));
+                return Ok(AttemptOutcome::Done(CompoundReply::unsent(self.rpc.now(), NfsStat4::BadStateid)));
             }
             Some((key, UsableOpen::Reopen)) => {
                 slot.refused();
                 self.reopen(key, request.caller.interrupt)?;
-                return Ok(Attempt::Again);
+                return Ok(AttemptOutcome::Again);
             }
         };
         let is_opening = open.as_ref().is_some_and(|open| open.delayed.is_some());
         let delayed = is_opening.then(|| self.delegations.begin_opening());
         let attempt = self.attempt_with(request, slot, open, may_piggyback);
-        if matches!(attempt, Err(_) | Ok(Attempt::Repeat(_))) {
+        if matches!(attempt, Err(_) | Ok(AttemptOutcome::Repeat(_))) {
             let openings = delayed.iter().chain(request.opening);
             openings.for_each(|opening| opening.lose_reply(request.caller.credential));
         }
@@ -606,7 +555,7 @@ impl NfsV4 {
         slot: SlotGuard<'_>,
         open: Option<UsedOpen<'b>>,
         may_piggyback: bool,
-    ) -> Result<Attempt, CallError> {
+    ) -> Result<AttemptOutcome, CallError> {
         let piggybacked = self.take_piggybacked(request, &slot, may_piggyback);
         let sent = SentCompound { request, slot, prefix: CompoundPrefix { piggybacked, open } };
         let layout = sent.prefix.layout();
@@ -647,7 +596,7 @@ impl NfsV4 {
         if let (Some(open), Some(opened)) = (&sent.prefix.open, consumed.opened) {
             self.opened_within(open, opened, generation);
         }
-        Ok(Attempt::Done(CompoundReply { call: result, generation, prefix: layout, refused: None }))
+        Ok(AttemptOutcome::Done(CompoundReply { call: result, generation, prefix: layout, refused: None }))
     }
 
     /// Sends a compound until the server has looked at its slot. It keeps the slot and stays the
@@ -700,19 +649,15 @@ impl NfsV4 {
         let room = slot.operations_max.saturating_sub(request.operations) / 2;
         let most = most.min(usize::try_from(room).unwrap_or(0));
         let (credential, now) = (request.caller.credential, self.rpc.now());
-        let returns = self.delegations.take_returns(credential, now, most);
-        for returned in &returns {
+        let mut piggybacked = self.delegations.take_returns(credential, now, most);
+        let returns = piggybacked.len();
+        for returned in &piggybacked {
             // The open that the delegation kept is closed with it.
             self.opens.undelegated(&returned.key, now);
         }
-        let mut piggybacked: Vec<_> = returns.iter().map(ReturnedDelegation::piggybacked).collect();
-        piggybacked.extend(self.opens.take_piggybacked(
-            credential,
-            now,
-            ClosedOpens::Due,
-            most.saturating_sub(piggybacked.len()),
-        ));
-        if !returns.is_empty() && self.opens.unused_count() > 0 {
+        let most = most.saturating_sub(returns);
+        piggybacked.extend(self.opens.take_piggybacked(credential, now, ClosedOpens::Due, most));
+        if returns > 0 && self.opens.unused_count() > 0 {
             // Opens of other credentials, or more than there is room for.
             self.close_soon();
         }
@@ -724,8 +669,7 @@ impl NfsV4 {
         let (returns, others): (Vec<_>, Vec<_>) =
             piggybacked.into_iter().partition(|operation| operation.kind == PiggybackedKind::Return);
         if !returns.is_empty() {
-            let returns = returns.iter().filter_map(ReturnedDelegation::of);
-            returns.for_each(|returned| self.delegations.put_back(returned));
+            self.delegations.put_back(returns);
             self.return_later();
         }
         if !others.is_empty() {
@@ -740,20 +684,16 @@ impl NfsV4 {
         if let Err(status) = outcome {
             self.free_revoked(operation.stateid, status);
         }
-        let is_delayed = matches!(outcome, Err(NfsStat4::Delay | NfsStat4::Grace | NfsStat4::Badxdr));
-        match ReturnedDelegation::of(operation) {
-            Some(returned) => {
-                self.delegations.returned(returned, outcome.map(|_| ()), self.rpc.now());
-                if outcome.is_err() {
-                    // It may wait for a compound of its own credential.
-                    self.return_later();
-                }
+        if operation.kind == PiggybackedKind::Return {
+            self.delegations.returned(operation, outcome.map(|_| ()), self.rpc.now());
+            if outcome.is_err() {
+                // It may wait for a compound of its own credential.
+                self.return_later();
             }
-            None => {
-                self.opens.piggybacked_done(operation, outcome, self.rpc.now());
-                if is_delayed {
-                    self.close_soon();
-                }
+        } else {
+            self.opens.piggybacked_done(operation, outcome, self.rpc.now());
+            if matches!(outcome, Err(NfsStat4::Delay | NfsStat4::Grace | NfsStat4::Badxdr)) {
+                self.close_soon();
             }
         }
     }
@@ -794,7 +734,7 @@ impl NfsV4 {
         sent: SentCompound<'_, '_>,
         layout: PrefixLayout,
         result: CallResult,
-    ) -> Result<Attempt, CallError> {
+    ) -> Result<AttemptOutcome, CallError> {
         let SentCompound { request, slot, mut prefix } = sent;
         let (generation, was_kept) = (slot.generation(), slot.arguments.cache_this);
         let attempted = AttemptedRequest { request, was_kept, lost: lost_transmission(&result) };
@@ -823,7 +763,7 @@ impl NfsV4 {
                     self.session.require_recovery(RecoveryStep::Session, generation);
                     // It may have been executed.
                     return match request.keeps_reply {
-                        false => Ok(Attempt::Repeat(None)),
+                        false => Ok(AttemptOutcome::Repeat(None)),
                         true => Err(CallError::SystemError),
                     };
                 }
@@ -835,7 +775,7 @@ impl NfsV4 {
             (*results.header(), self.judge_prefix(&mut results, &mut prefix, generation)?)
         };
         let refused = match outcome {
-            PrefixOutcome::PiggybackedRefused => return Ok(Attempt::WithoutPiggybacked),
+            PrefixOutcome::PiggybackedRefused => return Ok(AttemptOutcome::WithoutPiggybacked),
             PrefixOutcome::Executed => None,
             PrefixOutcome::Refused(status) => Some(status),
         };
@@ -843,7 +783,7 @@ impl NfsV4 {
             && let Some(delayed) = prefix.open.as_ref().and_then(|open| open.delayed.as_ref())
             && self.server.refused_open(fault(status), delayed.features)
         {
-            return Ok(Attempt::Again);
+            return Ok(AttemptOutcome::Again);
         }
         let failed_at = header.results.saturating_sub(layout.operations() + 1);
         let was_executed = request.required.is_some_and(|required| failed_at > required);
@@ -857,7 +797,7 @@ impl NfsV4 {
         {
             return Ok(attempt);
         }
-        Ok(Attempt::Done(CompoundReply { call: result, generation, prefix: layout, refused }))
+        Ok(AttemptOutcome::Done(CompoundReply { call: result, generation, prefix: layout, refused }))
     }
 
     /// Judges what precedes the operations of the intent.
@@ -919,16 +859,16 @@ impl NfsV4 {
         prefix: &CompoundPrefix<'_>,
         status: NfsStat4,
         generation: SessionGeneration,
-    ) -> Option<Attempt> {
+    ) -> Option<AttemptOutcome> {
         let AttemptedRequest { request, was_kept, lost } = *attempted;
         match (status, &prefix.open) {
-            (NfsStat4::Delay, _) => Some(Attempt::Wait(DELAY_MIN)),
-            (NfsStat4::Grace, _) => Some(Attempt::Wait(JUKEBOX_DELAY_MIN)),
+            (NfsStat4::Delay, _) => Some(AttemptOutcome::Wait(DELAY_MIN)),
+            (NfsStat4::Grace, _) => Some(AttemptOutcome::Wait(JUKEBOX_DELAY_MIN)),
             // An earlier copy was executed, and its reply is lost: a change is known by its effect.
             (NfsStat4::RetryUncachedRep, _) if !was_kept => {
-                Some(Attempt::Repeat(lost.filter(|_| request.keeps_reply)))
+                Some(AttemptOutcome::Repeat(lost.filter(|_| request.keeps_reply)))
             }
-            (NfsStat4::RepTooBigToCache, _) if was_kept => Some(Attempt::WithoutKeptReply),
+            (NfsStat4::RepTooBigToCache, _) if was_kept => Some(AttemptOutcome::WithoutKeptReply),
             (
                 NfsStat4::BadStateid
                 | NfsStat4::StaleStateid
@@ -942,18 +882,18 @@ impl NfsV4 {
                 let _ = self.doubt_open(open.key, open.stateid, status);
                 self.lose_lock_state(&open.key.file, open.stateid);
                 self.free_revoked(open.stateid, status);
-                Some(Attempt::Again)
+                Some(AttemptOutcome::Again)
             }
             (NfsStat4::Openmode, Some(open))
                 if matches!(request.operation, Nfs4Operation::Write | Nfs4Operation::Setattr)
                     && request.lock.is_none()
                     && self.opens.access_refused(open.key, open.stateid) =>
             {
-                Some(Attempt::Again)
+                Some(AttemptOutcome::Again)
             }
             (NfsStat4::StaleClientid, _) => {
                 self.session.require_recovery(RecoveryStep::Client, generation);
-                Some(Attempt::Again)
+                Some(AttemptOutcome::Again)
             }
             _ => None,
         }
@@ -966,17 +906,17 @@ impl NfsV4 {
         slot: SlotGuard<'_>,
         status: NfsStat4,
         result: &CallResult,
-    ) -> Result<Attempt, CallError> {
+    ) -> Result<AttemptOutcome, CallError> {
         let generation = slot.generation();
         let lost = lost_transmission(result);
         let again = match lost {
-            None if status != NfsStat4::RetryUncachedRep => Attempt::Again,
-            lost => Attempt::Repeat(lost),
+            None if status != NfsStat4::RetryUncachedRep => AttemptOutcome::Again,
+            lost => AttemptOutcome::Repeat(lost),
         };
         match status {
             NfsStat4::RepTooBigToCache if slot.arguments.cache_this => {
                 slot.refused();
-                Ok(Attempt::WithoutKeptReply)
+                Ok(AttemptOutcome::WithoutKeptReply)
             }
             NfsStat4::Badsession
             | NfsStat4::Deadsession

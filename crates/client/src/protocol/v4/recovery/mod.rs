@@ -16,10 +16,9 @@ use curt_proto::nfs4::{
     BindConnToSessionArgs4, BindConnToSessionOk4, CallbackSecParms4, CallbackSysCredentials,
     ChannelAttributes, ChannelDirFromClient, ChannelDirFromServer, ClientOwner, Clientid, CompoundEncoder,
     CreateSessionArgs4, CreateSessionFlags, CreateSessionOk4, DelegationType, DestroyClientidArgs4,
-    DestroySessionArgs4, ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, GetattrArgs4,
-    ImplementationId, Nfs4Operation, NfsFh4, NfsStat4, OpaqueLimited, OpenArgs4, OpenClaim, OpenHow, OpenOk4,
-    PutfhArgs4, ReclaimCompleteArgs4, SequenceId, SessionId, ShareAccess4, StateOwner, StateProtectArgs,
-    Stateid, TestStateidArgs4, TestStateidOk4,
+    DestroySessionArgs4, ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, ImplementationId,
+    Nfs4Operation, NfsStat4, OpaqueLimited, OpenClaim, OpenOk4, ReclaimCompleteArgs4, SequenceId, SessionId,
+    StateProtectArgs, Stateid, TestStateidArgs4, TestStateidOk4,
 };
 use curt_rpc::{
     auth::RpcCredential,
@@ -29,14 +28,18 @@ use curt_types::FileHandle;
 use curt_xdr::{Opaque, VarArray};
 
 use super::{
-    NfsV4, attributes, callback, change,
-    compound::{Append, CompoundRequest, OWN_OPERATIONS_MAX},
-    delegation::DelegationToReclaim,
-    open::{GrantedOpen, OpenKey, OpenToRestore, SentOpen, wire},
-    question,
+    NfsV4, attributes, callback,
+    compound::{
+        CompoundReply,
+        request::{Append, CompoundRequest, OWN_OPERATIONS_MAX, get_attributes, put_fh},
+    },
+    delegation_table::DelegationToReclaim,
+    open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest},
+    open_key::OpenKey,
+    open_table::{OpenToRestore, SentOpen},
     results::{CompoundResultReader, fault, is_revoked, optional, outcome},
     server_traits::{ServerFeature, ServerIdentity, UsedFeatures},
-    session::{FreeOrder, MESSAGE_MIN, RecoveryStep, SLOTS_MAX, SessionGeneration},
+    session::{CompoundPurpose, FreeOrder, MESSAGE_MIN, RecoveryStep, SLOTS_MAX, SessionGeneration},
 };
 use crate::protocol::{
     OpenOwner, RpcCaller, ShareAccess,
@@ -54,9 +57,6 @@ const CACHED_MAX: u32 = 4096;
 /// The most operations of a compound that the client sends: SEQUENCE, piggybacked operations,
 /// LOOKUPs of a path, and the operations of one request.
 const OPERATIONS_MAX: u32 = 64;
-
-/// Longest results of an OPEN, in bytes; a delegation has the name of a user.
-pub(super) const OPEN_RESULTS_MAX: usize = 4096;
 
 /// The operations that reclaim an open and a delegation.
 const OPERATIONS_TO_RECLAIM: u32 = 3;
@@ -95,48 +95,18 @@ const fn is_of_compound(status: NfsStat4) -> bool {
 }
 
 /// PUTFH and OPEN of each of these, and GETATTR behind those with a delegation.
-fn push_reclaims(
-    operations: &mut CompoundEncoder<'_>,
-    batch: &[Reclaim<'_>],
-    client: Clientid,
-    name: &[u8; 8],
-) {
+fn push_reclaims(operations: &mut CompoundEncoder<'_>, batch: &[Reclaim<'_>], client: Clientid) {
     for Reclaim { key, access, is_delegated } in batch {
         let kind = if *is_delegated { DelegationType::Read } else { DelegationType::None };
-        let claim = OpenClaim::Previous(kind);
-        operations.push(&PutfhArgs4 { object: NfsFh4::from(&key.file) });
-        operations.push(&open_arguments(client, name, *access, OpenHow::NoCreate, claim));
+        let open = OpenRequest {
+            claim: OpenClaim::Previous(kind),
+            ..OpenRequest::by_handle(client, key.owner, *access, 0)
+        };
+        put_fh(operations, &key.file);
+        operations.push(&open.arguments());
         if *is_delegated {
-            operations.push(&GetattrArgs4 { attributes: attributes::OBJECT });
+            get_attributes(operations, attributes::OBJECT);
         }
-    }
-}
-
-/// The name of the owner of opens.
-pub(super) fn owner_name(number: u32) -> [u8; 8] {
-    let [a, b, c, d] = number.to_be_bytes();
-    [b'o', b'p', b'e', b'n', a, b, c, d]
-}
-
-/// The arguments of an OPEN that denies others nothing and wants no delegation.
-pub(super) fn open_arguments<'a>(
-    client: Clientid,
-    owner: &'a [u8],
-    access: ShareAccess,
-    how: OpenHow<'a>,
-    claim: OpenClaim<'a>,
-) -> OpenArgs4<'a> {
-    let wanted = match claim {
-        OpenClaim::Previous(_) => 0,
-        _ => ShareAccess4::WANT_NO_DELEG,
-    };
-    OpenArgs4 {
-        seqid: 0,
-        share_access: ShareAccess4(wire(access) | wanted),
-        share_deny: 0,
-        owner: StateOwner { clientid: client, owner: OpaqueLimited::new(owner).unwrap_or_default() },
-        how,
-        claim,
     }
 }
 
@@ -193,14 +163,14 @@ impl NfsV4 {
                 RecoveryStep::TestStates => self.test_states(caller),
             };
             match progress {
-                Ok(StepProgress::Done) => {
+                Ok(StepProgress::Done) | Err(StepError::SessionLost) => {
                     steps += 1;
                     if !is_patient || steps <= STEPS_AT_ONCE {
                         continue;
                     }
                 }
                 Ok(StepProgress::Delayed) => {}
-                Err(RecoveryError::Refused(status)) if is_patient && may_pass(status) => {
+                Err(StepError::Failed(RecoveryError::Refused(status))) if is_patient && may_pass(status) => {
                     if !std::mem::replace(&mut is_known, true) {
                         tracing::warn!(%status, "the server refuses this client: it is asked again");
                     }
@@ -210,7 +180,7 @@ impl NfsV4 {
                         self.session.lock().client_unknown();
                     }
                 }
-                Err(error) => return Err(error),
+                Err(StepError::Failed(error)) => return Err(error),
             }
             wait = self.pause_longer(wait, interrupt)?;
         }
@@ -229,7 +199,7 @@ impl NfsV4 {
         Ok((wait * 2).min(JUKEBOX_DELAY_MAX))
     }
 
-    fn exchange_id(&self, caller: RpcCaller<'_>) -> Result<StepProgress, RecoveryError> {
+    fn exchange_id(&self, caller: RpcCaller<'_>) -> Result<StepProgress, StepError> {
         let implementation = ImplementationId {
             domain: OpaqueLimited::new(b"curt").unwrap_or_default(),
             name: OpaqueLimited::new(concat!("Curt ", env!("CARGO_PKG_VERSION")).as_bytes())
@@ -270,11 +240,11 @@ impl NfsV4 {
                 Ok(StepProgress::Done)
             }
             Err(NfsStat4::Delay) => Ok(StepProgress::Delayed),
-            Err(status) => Err(RecoveryError::Refused(status)),
+            Err(status) => Err(RecoveryError::Refused(status).into()),
         }
     }
 
-    fn create_session(&self, caller: RpcCaller<'_>) -> Result<StepProgress, RecoveryError> {
+    fn create_session(&self, caller: RpcCaller<'_>) -> Result<StepProgress, StepError> {
         let (client, sequence) = {
             let state = self.session.lock();
             (state.client, state.create_sequence)
@@ -317,7 +287,7 @@ impl NfsV4 {
                     self.session.lock().rejected();
                     drop(creating);
                     self.destroy_session(caller, ok.session)?;
-                    return Err(RecoveryError::TooSmall);
+                    return Err(RecoveryError::TooSmall.into());
                 }
                 self.callbacks.serve(ok.session, self.minor_version);
                 drop(creating);
@@ -338,13 +308,14 @@ impl NfsV4 {
                 self.session.lock().client_unknown();
                 Ok(StepProgress::Done)
             }
-            Err(status) => Err(RecoveryError::Refused(status)),
+            Err(status) => Err(RecoveryError::Refused(status).into()),
         }
     }
 
     /// The server knows nothing that was open before the session `next`.
     fn forget_state(&self, next: SessionGeneration) {
         self.opens.forgotten_by_server(next);
+        drop(self.abandoned.take());
         self.delegations.forgotten_by_server(next);
         self.locks.forgotten_by_server();
     }
@@ -379,7 +350,7 @@ impl NfsV4 {
     }
 
     /// Reclaims the opens and then the locks, and says that this is all.
-    fn reclaim(&self, caller: RpcCaller<'_>) -> Result<StepProgress, RecoveryError> {
+    fn reclaim(&self, caller: RpcCaller<'_>) -> Result<StepProgress, StepError> {
         let forgotten = {
             let mut session = self.session.lock();
             session.take_forgotten().then(|| session.generation())
@@ -388,21 +359,18 @@ impl NfsV4 {
             self.forget_state(generation);
         }
         let interrupt = caller.interrupt;
-        let is_lost = !self.reclaim_opens(interrupt)?
-            || !self.reclaim_delegations(interrupt)?
-            || !self.reclaim_locks(interrupt)?;
-        if is_lost {
-            return Ok(StepProgress::Done);
-        }
+        self.reclaim_opens(interrupt)?;
+        self.reclaim_delegations(interrupt)?;
+        self.reclaim_locks(interrupt)?;
         let complete = ReclaimCompleteArgs4 { one_file_system: false };
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             operations.push(&complete);
             // A server may have another lease when it is restarted.
             operations.bare(Nfs4Operation::Putrootfh);
-            operations.push(&GetattrArgs4 { attributes: attributes::LEASE });
+            get_attributes(operations, attributes::LEASE);
         };
-        let request = change(caller, Nfs4Operation::ReclaimComplete, 0, &append);
-        let Some(reply) = self.send_in_recovery(&request)? else { return Ok(StepProgress::Done) };
+        let request = CompoundRequest::non_idempotent(caller, Nfs4Operation::ReclaimComplete, 0, &append);
+        let reply = self.send_in_recovery(&request)?;
         let mut results = self.decoded(reply.results())?;
         match self.decoded(outcome(results.next::<()>(Nfs4Operation::ReclaimComplete)))? {
             Ok(()) | Err(NfsStat4::CompleteAlready | NfsStat4::Notsupp) => {
@@ -417,8 +385,13 @@ impl NfsV4 {
                 session.satisfied(RecoveryStep::Reclaim);
                 Ok(StepProgress::Done)
             }
-            Err(status) => Err(RecoveryError::Refused(status)),
+            Err(status) => Err(RecoveryError::Refused(status).into()),
         }
+    }
+
+    /// Sends a compound that is part of recovery.
+    pub(super) fn send_in_recovery(&self, request: &CompoundRequest<'_>) -> Result<CompoundReply, StepError> {
+        self.send_for(request, CompoundPurpose::Recovery)?.ok_or(StepError::SessionLost)
     }
 
     /// Sends an OPEN of a file that was open.
@@ -429,16 +402,14 @@ impl NfsV4 {
         used: UsedFeatures,
         interrupt: &Interrupt,
     ) -> Result<Result<(), NfsStat4>, CallError> {
-        let name = owner_name(open.key.owner);
         let client = self.session.lock().client;
-        let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
-        let arguments = used.wishing(arguments, false);
+        let asked = OpenRequest::by_handle(client, open.key.owner, access, used.wish(false));
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
-            operations.push(&arguments);
+            put_fh(operations, &open.key.file);
+            operations.push(&asked.arguments());
         };
         let caller = RpcCaller { credential: &open.credential, interrupt };
-        let reply = self.send(&change(caller, Nfs4Operation::Open, 1, &append))?;
+        let reply = self.send(&CompoundRequest::non_idempotent(caller, Nfs4Operation::Open, 1, &append))?;
         let mut results = self.decoded(reply.results())?;
         let found = self.decoded(outcome(results.next::<()>(Nfs4Operation::Putfh)))?;
         let opened = self.decoded(outcome(results.next::<OpenOk4<'_>>(Nfs4Operation::Open)))?;
@@ -476,12 +447,12 @@ impl NfsV4 {
         usize::try_from(operations).unwrap_or(usize::MAX).min(bytes).clamp(1, RECLAIMS_MAX)
     }
 
-    /// Reclaims the opens, with the delegations that came with them. `false`: the session was lost.
-    fn reclaim_opens(&self, interrupt: &Interrupt) -> Result<bool, CallError> {
+    /// Reclaims the opens, with the delegations that came with them.
+    fn reclaim_opens(&self, interrupt: &Interrupt) -> Result<(), StepError> {
         let most = self.reclaims_max();
         loop {
             let opens = self.opens.next_to_reclaim(most);
-            let Some(OpenToRestore { credential, .. }) = opens.first() else { return Ok(true) };
+            let Some(OpenToRestore { credential, .. }) = opens.first() else { return Ok(()) };
             let accesses =
                 opens.iter().flat_map(|open| open.accesses.iter().map(move |access| (open, *access)));
             let reclaims = accesses.map(|(OpenToRestore { key, .. }, access)| Reclaim {
@@ -490,14 +461,12 @@ impl NfsV4 {
                 is_delegated: access == ShareAccess::Read && self.delegations.must_reclaim(key),
             });
             let reclaims: Vec<_> = reclaims.collect();
-            let Some((mut done, refused)) = self.reclaim_some(credential, &reclaims, interrupt)? else {
-                return Ok(false);
-            };
+            let ReclaimedBatch { mut done, refused } = self.reclaim_some(credential, &reclaims, interrupt)?;
             if refused == Some(NfsStat4::NoGrace) {
                 tracing::info!("it is too late to reclaim open files: they are opened again");
                 self.opens.none_reclaimed();
                 self.delegations.end_reclaiming();
-                return Ok(true);
+                return Ok(());
             }
             for open in &opens {
                 let left = done.checked_sub(open.accesses.len());
@@ -515,12 +484,12 @@ impl NfsV4 {
         }
     }
 
-    /// Reclaims the delegations of files that nobody has open. `false`: the session was lost.
-    fn reclaim_delegations(&self, interrupt: &Interrupt) -> Result<bool, CallError> {
+    /// Reclaims the delegations of files that nobody has open.
+    fn reclaim_delegations(&self, interrupt: &Interrupt) -> Result<(), StepError> {
         let most = self.reclaims_max();
         loop {
             let batch = self.delegations.take_to_reclaim(most);
-            let Some(DelegationToReclaim { credential, .. }) = batch.first() else { return Ok(true) };
+            let Some(DelegationToReclaim { credential, .. }) = batch.first() else { return Ok(()) };
             let reclaims = batch.iter().map(|waiting| Reclaim {
                 key: &waiting.key,
                 access: ShareAccess::Read,
@@ -528,10 +497,7 @@ impl NfsV4 {
             });
             let reclaims: Vec<_> = reclaims.collect();
             let reclaimed = self.reclaim_some(credential, &reclaims, interrupt);
-            let (done, refused) = match reclaimed {
-                Ok(Some(reclaimed)) => reclaimed,
-                Ok(None) | Err(_) => (0, None),
-            };
+            let ReclaimedBatch { done, refused } = reclaimed.unwrap_or_default();
             // The first that is refused is lost, with all others if it is too late for them.
             let is_over = matches!(refused, Some(NfsStat4::NoGrace | NfsStat4::ReclaimBad));
             if is_over {
@@ -541,27 +507,22 @@ impl NfsV4 {
                 self.delegations
                     .put_back_to_reclaim(batch.into_iter().skip(gone).collect::<Vec<_>>().into_iter());
             }
-            if reclaimed?.is_none() {
-                return Ok(false);
-            }
+            reclaimed?;
         }
     }
 
-    /// Sends OPENs of one owner that reclaim in one compound. Returns how many were executed, and
-    /// why the next one was refused: those behind it were not executed. `None`: the session was
-    /// lost.
+    /// Sends OPENs of one owner that reclaim in one compound.
     fn reclaim_some(
         &self,
         credential: &Arc<RpcCredential>,
         batch: &[Reclaim<'_>],
         interrupt: &Interrupt,
-    ) -> Result<Option<(usize, Option<NfsStat4>)>, CallError> {
-        let Some(first) = batch.first() else { return Ok(Some((0, None))) };
+    ) -> Result<ReclaimedBatch, StepError> {
+        let Some(first) = batch.first() else { return Ok(ReclaimedBatch::default()) };
         let owner = OpenOwner { number: first.key.owner, credential };
-        let name = owner_name(owner.number);
         let client = self.session.lock().client;
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            push_reclaims(operations, batch, client, &name);
+            push_reclaims(operations, batch, client);
         };
         let wants_delegation = batch.iter().any(|reclaim| reclaim.is_delegated);
         let opening = wants_delegation.then(|| self.delegations.begin_opening());
@@ -570,9 +531,9 @@ impl NfsV4 {
             results_max: 2 * OPEN_RESULTS_MAX * batch.len(),
             may_piggyback: false,
             opening: opening.as_ref(),
-            ..question(RpcCaller { credential, interrupt }, Nfs4Operation::Open, &append)
+            ..CompoundRequest::idempotent(RpcCaller { credential, interrupt }, Nfs4Operation::Open, &append)
         };
-        let Some(reply) = self.send_in_recovery(&request)? else { return Ok(None) };
+        let reply = self.send_in_recovery(&request)?;
         let mut results = CompoundResultReader::new(self.decoded(reply.results())?, reply.generation());
         let lose_reply = || opening.iter().for_each(|opening| opening.lose_reply(credential));
         for (done, Reclaim { key, access, is_delegated }) in batch.iter().enumerate() {
@@ -582,12 +543,15 @@ impl NfsV4 {
             let ok = match self.decoded(opened) {
                 Ok(Ok(ok)) => ok,
                 // These are sent again, first in a compound.
-                Ok(Err(status)) if done > 0 && is_of_compound(status) => return Ok(Some((done, None))),
-                Ok(Err(status)) => return Ok(Some((done, Some(status)))),
+                Ok(Err(status)) if done > 0 && is_of_compound(status) => {
+                    return Ok(ReclaimedBatch { done, refused: None });
+                }
+                Ok(Err(status)) => return Ok(ReclaimedBatch { done, refused: Some(status) }),
                 // The first open counts as refused, with all its accesses. Others are sent again.
                 Err(_) => {
                     lose_reply();
-                    return Ok(Some((done, (*key == first.key).then_some(NfsStat4::Badxdr))));
+                    let refused = (*key == first.key).then_some(NfsStat4::Badxdr);
+                    return Ok(ReclaimedBatch { done, refused });
                 }
             };
             let sent = SentOpen {
@@ -610,15 +574,15 @@ impl NfsV4 {
                     self.delegations.report_confirmed(&key.file, held, &about, reply.call.sent_at);
                 }),
                 // What follows was not executed, and is sent again.
-                Ok(None) => return Ok(Some((done + 1, None))),
+                Ok(None) => return Ok(ReclaimedBatch { done: done + 1, refused: None }),
                 // Malformed (knfsd: see `CompoundResults::status`). So is what follows.
                 Err(_) => {
                     lose_reply();
-                    return Ok(Some((done + 1, None)));
+                    return Ok(ReclaimedBatch { done: done + 1, refused: None });
                 }
             }
         }
-        Ok(Some((batch.len(), None)))
+        Ok(ReclaimedBatch { done: batch.len(), refused: None })
     }
 
     /// Opens a file again whose open the server does not know any more.
@@ -664,18 +628,17 @@ impl NfsV4 {
         }
     }
 
-    /// Frees the revoked states that are dropped already. `false`: the session was lost.
-    fn free_dropped_states(&self, caller: RpcCaller<'_>) -> Result<bool, CallError> {
+    /// Frees the revoked states that are dropped already.
+    fn free_dropped_states(&self, caller: RpcCaller<'_>) -> Result<(), StepError> {
         let mut held = HashSet::new();
         loop {
             let states = self.session.lock().to_free();
             let mut has_freed = false;
             for stateid in states {
                 match self.free_state(caller, stateid)? {
-                    None => return Ok(false),
                     // It is freed after its locks, which are among these or are not known here.
-                    Some(NfsStat4::LocksHeld) if held.insert(stateid.other) => {}
-                    Some(_) => {
+                    NfsStat4::LocksHeld if held.insert(stateid.other) => {}
+                    _ => {
                         self.session.lock().freed(stateid);
                         has_freed = true;
                     }
@@ -685,17 +648,15 @@ impl NfsV4 {
             let left = self.session.lock().to_free();
             if !has_freed && left.iter().all(|stateid| held.contains(&stateid.other)) {
                 left.iter().for_each(|stateid| self.session.lock().freed(*stateid));
-                return Ok(true);
+                return Ok(());
             }
         }
     }
 
     /// Frees the revoked states that are dropped already, and tests which others the server has
     /// revoked.
-    fn test_states(&self, caller: RpcCaller<'_>) -> Result<StepProgress, RecoveryError> {
-        if !self.free_dropped_states(caller)? {
-            return Ok(StepProgress::Done);
-        }
+    fn test_states(&self, caller: RpcCaller<'_>) -> Result<StepProgress, StepError> {
+        self.free_dropped_states(caller)?;
         if !self.session.lock().must_test() {
             self.session.lock().satisfied(RecoveryStep::TestStates);
             return Ok(StepProgress::Done);
@@ -713,17 +674,15 @@ impl NfsV4 {
             let arguments =
                 TestStateidArgs4 { stateids: VarArray::new(stateids).unwrap_or_else(|_| empty()) };
             let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| operations.push(&arguments);
-            let request = question(caller, Nfs4Operation::TestStateid, &append);
-            let Some(reply) = self.send_in_recovery(&request)? else { return Ok(StepProgress::Done) };
+            let request = CompoundRequest::idempotent(caller, Nfs4Operation::TestStateid, &append);
+            let reply = self.send_in_recovery(&request)?;
             let mut results = self.decoded(reply.results())?;
             let tested = self.decoded(outcome(results.next::<TestStateidOk4>(Nfs4Operation::TestStateid)))?;
             let Ok(tested) = tested else { break };
             for ((state, stateid), status) in held.iter().zip(tested.statuses.iter()) {
                 // A server may not accept zero: one that knows a newer state has not revoked it.
                 if !matches!(status, NfsStat4::Ok | NfsStat4::OldStateid) {
-                    let Some(freed) = self.free_state(caller, newest(stateid))? else {
-                        return Ok(StepProgress::Done);
-                    };
+                    let freed = self.free_state(caller, newest(stateid))?;
                     match state {
                         HeldState::Open(key) => {
                             let has_locks = self.doubt_open(key, *stateid, *status);
@@ -748,17 +707,16 @@ impl NfsV4 {
         Ok(StepProgress::Done)
     }
 
-    /// Acknowledges a revoked state to the server, and returns its status. `None`: the session was
-    /// lost.
-    fn free_state(&self, caller: RpcCaller<'_>, stateid: Stateid) -> Result<Option<NfsStat4>, CallError> {
+    /// Acknowledges a revoked state to the server, and returns its status.
+    fn free_state(&self, caller: RpcCaller<'_>, stateid: Stateid) -> Result<NfsStat4, StepError> {
         let arguments = FreeStateidArgs4 { stateid };
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| operations.push(&arguments);
-        let request = change(caller, Nfs4Operation::FreeStateid, 0, &append);
-        let Some(reply) = self.send_in_recovery(&request)? else { return Ok(None) };
+        let request = CompoundRequest::non_idempotent(caller, Nfs4Operation::FreeStateid, 0, &append);
+        let reply = self.send_in_recovery(&request)?;
         let mut results = self.decoded(reply.results())?;
         // A malformed result is not asked for again.
         let freed = self.decoded(outcome(results.next::<()>(Nfs4Operation::FreeStateid)));
-        Ok(Some(freed.map_or(NfsStat4::Badxdr, |freed| freed.err().unwrap_or(NfsStat4::Ok))))
+        Ok(freed.map_or(NfsStat4::Badxdr, |freed| freed.err().unwrap_or(NfsStat4::Ok)))
     }
 
     /// Binds a connection to the session, for both channels if the server allows that.
@@ -823,6 +781,15 @@ struct Reclaim<'a> {
     is_delegated: bool,
 }
 
+/// The result of a compound that reclaims.
+#[derive(Clone, Copy, Default)]
+struct ReclaimedBatch {
+    /// How many OPENs were executed.
+    done: usize,
+    /// Why the next one was refused: those behind it were not executed.
+    refused: Option<NfsStat4>,
+}
+
 /// The state that a stateid stands for.
 #[derive(Debug)]
 enum HeldState {
@@ -854,6 +821,20 @@ pub(super) enum RecoveryError {
 impl From<CallError> for RecoveryError {
     fn from(error: CallError) -> Self {
         Self::Call(error)
+    }
+}
+
+/// Why a step of recovery has ended before its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum StepError {
+    /// The session was lost meanwhile: another step is necessary first.
+    SessionLost,
+    Failed(RecoveryError),
+}
+
+impl<E: Into<RecoveryError>> From<E> for StepError {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
     }
 }
 
