@@ -64,13 +64,13 @@ impl NfsV4 {
             }
         };
         let size = usize::try_from(size).unwrap_or(usize::MAX);
-        let question = CompoundRequest::idempotent(caller, Nfs4Operation::Readdir, &append);
+        let compound = CompoundRequest::idempotent(caller, Nfs4Operation::Readdir, &append);
         // The root of all has no parent, which is no failure of the listing: READDIR must not be
         // executed again for it.
         let required = Some(2 + u32::from(request.rights.is_some()));
         let results_max = size.saturating_add(RESULTS_SMALL);
-        let question = CompoundRequest { required, results_max, ..question };
-        self.ask(&question, |results| {
+        let compound = CompoundRequest { required, results_max, ..compound };
+        self.ask(&compound, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let about = results.attributes()?;
             let mut granted = None;

@@ -95,8 +95,9 @@ impl NfsV4 {
         }
     }
 
-    /// Performs a task. Some end before their work: what is added meanwhile is done by another one.
-    /// Others end behind it: one at a time sends requests.
+    /// Performs a task. One that ends before its work is scheduled again for what comes
+    /// meanwhile. One that ends after it never runs twice at a time. The return of delegations ends
+    /// in between, and looks again.
     fn perform(&self, task: MaintenanceTask) {
         let never = Interrupt::never();
         match task {

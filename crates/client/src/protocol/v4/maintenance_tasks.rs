@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering::AcqRel};
 /// A task in the background. It is scheduled once at a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MaintenanceTask {
-    /// Opens without users are closed.
+    /// Opens without users are closed, after a pause.
     Close,
-    /// Opens for writing without users are closed.
+    /// Opens that are due are closed, after the shorter pause of writers.
     CloseWriters,
     /// Delegations are returned.
     Return,
@@ -17,18 +17,19 @@ pub(super) enum MaintenanceTask {
     Settle,
     /// A SEQUENCE reports the slots in use.
     ReportSlots,
-    /// A connection is bound.
+    /// A connection is bound. The last one: it determines the number of flags.
     Bind,
 }
 
-/// Tasks that maintain the session at a time: opens are closed, delegations returned, slots
-/// settled, the slots in use reported, a connection bound, and the lease renewed.
+/// Threads for tasks that run at the same time: opens are closed, delegations returned, slots
+/// settled, the slots in use reported, a connection bound, and the lease renewed. The two tasks
+/// that close opens count as one, and [`MaintenanceTask::ReturnLater`] only schedules another.
 pub(super) const TASKS: usize = 6;
 
-/// Whether each task is scheduled or runs.
+/// Whether each task has begun and not ended.
 ///
-/// The work for a task is visible before the task is begun. A task that is begun already has not
-/// ended: it sees the work if it looks for some after its end.
+/// A caller makes its work visible before it calls `begin`. If that returns false, the task's `end`
+/// comes later, and what the task reads after `end` includes the work (AcqRel on both).
 #[derive(Debug, Default)]
 pub(super) struct MaintenanceTasks([AtomicBool; MaintenanceTask::Bind as usize + 1]);
 

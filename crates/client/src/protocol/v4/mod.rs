@@ -91,7 +91,8 @@ pub struct NfsV4 {
     /// Threads for maintenance, apart from those of write-back, which wait for its results.
     background: Arc<dyn Background>,
     this: Weak<Self>,
-    /// The mount has ended: no session is created any more but to end this one.
+    /// The mount has ended: no session is created any more but to end this one, and no delegation
+    /// is returned by itself.
     has_ended: AtomicBool,
     tasks: MaintenanceTasks,
 }

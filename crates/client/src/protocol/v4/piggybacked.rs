@@ -65,8 +65,8 @@ impl PiggybackedOperation {
 
     /// Whether it can be sent now, in a compound of this credential.
     pub(super) fn can_be_sent(&self, credential: &RpcCredential, now: Instant) -> bool {
-        let has_any_credential = self.kind == PiggybackedKind::Return && !self.has_failed;
-        self.postponement.is_over(now) && (has_any_credential || *self.credential == *credential)
+        let takes_any_credential = self.kind == PiggybackedKind::Return && !self.has_failed;
+        self.postponement.is_over(now) && (takes_any_credential || *self.credential == *credential)
     }
 }
 

@@ -388,7 +388,7 @@ impl NfsV4 {
     }
 
     /// As [`Self::send`], for this purpose; `None`: the session was lost during recovery.
-    pub(in crate::protocol::v4) fn send_for(
+    pub(super) fn send_for(
         &self,
         request: &CompoundRequest<'_>,
         purpose: CompoundPurpose,

@@ -1,4 +1,4 @@
-//! The request for a compound, by what its repetition does, and the operations that many have.
+//! The request for a compound, and the operations that many have.
 
 use std::sync::Arc;
 
