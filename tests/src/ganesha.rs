@@ -1,7 +1,7 @@
 //! NFS-Ganesha as server of a local directory, over NFSv3 and NFSv4.1.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rustix::process::Signal;
@@ -9,11 +9,17 @@ use rustix::process::Signal;
 use crate::network::{ADDRESS, Network};
 use crate::process::RunningProcess;
 
+/// Ganesha 4.3 numbers clients and sessions from the second in which it starts. One that starts in
+/// the same second as its predecessor takes the sessions of that for its own.
+const EPOCH: Duration = Duration::from_secs(1);
+
 /// A Ganesha that exports one directory at its own path. rpcbind must run in its network before it
 /// starts.
 pub struct Ganesha {
     running: RunningProcess,
     export: PathBuf,
+    /// When it served, which is after its start.
+    serving_since: Instant,
 }
 
 impl Ganesha {
@@ -58,7 +64,7 @@ impl Ganesha {
             .arg(own.join("pid"));
         let running = RunningProcess::start("Ganesha", command.args(["-N", "NIV_WARN"]))?;
         network.wait_for_port(ADDRESS, 2049).map_err(|error| error.context(running.output()))?;
-        Ok(Self { running, export: export.to_owned() })
+        Ok(Self { running, export: export.to_owned(), serving_since: Instant::now() })
     }
 
     /// The source of a mount: `HOST:/PATH`.
@@ -79,7 +85,9 @@ impl Ganesha {
     /// It had ended already.
     pub fn kill(mut self) -> Result<()> {
         self.running.signal(Signal::KILL)?;
-        self.running.wait(Duration::from_secs(60)).map(drop)
+        self.running.wait(Duration::from_secs(60))?;
+        std::thread::sleep(EPOCH.saturating_sub(self.serving_since.elapsed()));
+        Ok(())
     }
 
     /// Stops or continues it.

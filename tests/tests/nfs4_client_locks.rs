@@ -288,18 +288,16 @@ fn locks_outlive_a_power_failure_of_knfsd() -> Result<()> {
 // SEMANTICS: sessions-10.
 #[test]
 fn locks_outlive_a_kill_of_ganesha() -> Result<()> {
-    // Seconds. On a busy machine the first request of the mount after the restart may be late.
-    const GRACE: u32 = 45;
     let network = Network::new()?;
     let _rpcbind = network.rpcbind()?;
     let export = network.make_directory("export")?;
     std::fs::write(export.join("file"), "old")?;
-    let server = Ganesha::start_with_grace(&network, &export, GRACE)?;
+    let server = Ganesha::start_with_grace(&network, &export, 15)?;
     let mounts = Mounts::new(&network, &server.source(), "vers=4.1")?;
     let mut next = None;
     mounts.outlive(|| {
         server.kill()?;
-        next = Some(Ganesha::start_with_grace(&network, &export, GRACE)?);
+        next = Some(Ganesha::start_with_grace(&network, &export, 15)?);
         Ok(())
     })
 }
