@@ -14,6 +14,7 @@ use rustix::event::PollFlags;
 
 use super::{
     connection::{ClientConnection, ClientConnectionState},
+    options::Retransmission,
     outgoing::{OutgoingRecord, RecordWriter},
     silence::LOOK_INTERVAL,
     statistics::CallStatistics,
@@ -71,6 +72,7 @@ pub(super) struct CallParameters<'a> {
     pub(super) sink: Option<&'a Arc<dyn ReplySink>>,
     pub(super) interrupt: &'a Interrupt,
     pub(super) waiter: &'a Arc<CallWaiter>,
+    pub(super) retransmission: Retransmission,
     pub(super) began: Instant,
 }
 
@@ -80,6 +82,7 @@ pub(super) struct CallInProgress<'a> {
     outgoing: OutgoingRecord<'a>,
     interrupt: &'a Interrupt,
     waiter: &'a CallWaiter,
+    retransmission: Retransmission,
     /// Whether no byte of the caller's own record was passed to the writer yet.
     unsent: bool,
     /// Whether each transmission has its own credential and verifier.
@@ -115,8 +118,8 @@ impl<'a> CallInProgress<'a> {
         parameters: &CallParameters<'a>,
         statistics: &'a mut CallStatistics,
     ) -> Option<Self> {
-        let CallParameters { xid, outgoing, results_max, flavor, sink, interrupt, waiter, began } =
-            *parameters;
+        let CallParameters { xid, outgoing, results_max, flavor, sink, interrupt, waiter, .. } = *parameters;
+        let CallParameters { retransmission, began, .. } = *parameters;
         let mut state = connection.lock();
         if state.closed {
             return None;
@@ -132,6 +135,7 @@ impl<'a> CallInProgress<'a> {
             outgoing,
             interrupt,
             waiter,
+            retransmission,
             unsent: true,
             has_context: flavor.is_some(),
             replies_at_send: 0,
@@ -377,11 +381,14 @@ impl<'a> CallInProgress<'a> {
         polled
     }
 
-    /// Sends the call again on the same connection, if this is useful. TCP loses nothing, so only a
-    /// server that has replied to other calls since can have dropped the call. A call with a
-    /// context leaves to get a new verifier, because the server drops a sequence number that it has
-    /// seen (RFC 2203 section 5.3.3.1).
+    /// Sends the call again on the same connection, if this is useful and allowed. TCP loses
+    /// nothing, so only a server that has replied to other calls since can have dropped the call. A
+    /// call with a context leaves to get a new verifier, because the server drops a sequence number
+    /// that it has seen (RFC 2203 section 5.3.3.1).
     fn retry(&mut self) -> Option<CallEnd> {
+        if self.retransmission == Retransmission::ConnectionLoss {
+            return None;
+        }
         let answers_others = self.connection.lock().statistics.receives > self.replies_at_send;
         if !self.unsent && self.writing.is_none() && answers_others {
             self.unsent = !self.has_context;
@@ -456,6 +463,7 @@ mod tests {
             sink: Some(&sink),
             interrupt: &interrupt,
             waiter: &waiter,
+            retransmission: Retransmission::Timeout,
             began: Instant::now(),
         };
         let call = CallInProgress::start(&connection, &parameters, &mut statistics);

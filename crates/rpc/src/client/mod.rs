@@ -24,7 +24,7 @@ mod transport;
 
 pub use connect::LocalAddress;
 pub use events::{NoTransportEvents, TransportEvents};
-pub use options::{AddressFamily, PortSource, RecoveryMode, ServerName, TcpOptions};
+pub use options::{AddressFamily, PortSource, RecoveryMode, Retransmission, ServerName, TcpOptions};
 pub use single_calls::SingleCalls;
 pub use statistics::CallStatistics;
 pub use tcp::TcpTransport;

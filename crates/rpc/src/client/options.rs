@@ -16,6 +16,18 @@ pub enum RecoveryMode {
     SoftErr,
 }
 
+/// When a call without a reply is sent again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Retransmission {
+    /// When its connection is lost, and after a timeout if the server has replied to other calls
+    /// since.
+    #[default]
+    Timeout,
+    /// When its connection is lost. A server must not drop a call and keep the connection (RFC 8881
+    /// section 2.9.2).
+    ConnectionLoss,
+}
+
 /// The server's address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ServerName {
@@ -98,13 +110,15 @@ pub struct TcpOptions {
     pub port: PortSource,
     /// Number of connections that share the calls, all to one address: 1 to 16 (`nconnect`).
     pub nconnect: NonZeroU8,
-    /// The first retransmission timeout (`timeo`, there in tenths of a second). Each retry waits
+    /// The first timeout of a call (`timeo`, there in tenths of a second). Each retry waits
     /// longer than the one before by this value, up to 600 s.
     pub timeout: Duration,
     /// Number of retries before an outage is reported, or a soft call fails (`retrans`).
     pub retrans: u32,
     /// How long a call is retried.
     pub recovery: RecoveryMode,
+    /// When a call without a reply is sent again.
+    pub retransmission: Retransmission,
     /// Connect from a port below 1024 (`resvport`).
     pub reserved_port: bool,
     /// Timeout of one attempt to connect.
@@ -137,6 +151,7 @@ impl TcpOptions {
             timeout: Duration::from_secs(60),
             retrans: 2,
             recovery: RecoveryMode::Hard,
+            retransmission: Retransmission::Timeout,
             reserved_port: false,
             connect_timeout: Duration::from_secs(10),
             reply_max: 2 << 20,

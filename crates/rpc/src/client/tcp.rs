@@ -196,6 +196,7 @@ impl TcpTransport {
                 sink: sink.filter(|_| !flavor.get().wraps()),
                 interrupt,
                 waiter: &waiter,
+                retransmission: self.options().retransmission,
                 began,
             };
             let Some(mut call) = CallInProgress::start(&connection, &parameters, &mut *statistics) else {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use curt_rpc::{
-    client::{CallError, RecoveryMode, TcpOptions, TcpTransport, Transport},
+    client::{CallError, RecoveryMode, Retransmission, TcpOptions, TcpTransport, Transport},
     message::CallMessage,
 };
 
@@ -154,6 +154,57 @@ fn a_server_that_is_slow_or_stopped_keeps_its_connection() {
     });
     assert_eq!(of(&counts.reconnected), 0);
     assert_eq!(of(&counts.retransmitted), 0);
+}
+
+/// The arguments of a call that the server is slow with.
+const SLOW: [u8; 4] = [1; 4];
+
+/// The arguments of a call after which it is not slow any more.
+const END: [u8; 4] = [3; 4];
+
+/// Echoes all calls but those with [`SLOW`], until one with [`END`] arrives; then it answers the
+/// slow ones too. Returns how many there were.
+fn be_slow_with_some(mut stream: TcpStream) -> usize {
+    let mut slow = Vec::new();
+    while let Some(record) = read_record(&mut stream) {
+        let call = CallMessage::decode(&record).unwrap();
+        if call.arguments == SLOW {
+            slow.push(echo(&record));
+            continue;
+        }
+        if call.arguments == END {
+            slow.iter().for_each(|reply| stream.write_all(reply).unwrap());
+        }
+        stream.write_all(&echo(&record)).unwrap();
+    }
+    slow.len()
+}
+
+// SEMANTICS: rpc-7.
+#[test]
+fn a_server_that_is_slow_with_one_call_receives_it_once_if_it_must_drop_none() {
+    let connect = |retransmission| {
+        let (listener, address) = listen();
+        let options = TcpOptions { timeout: Duration::from_millis(50), retransmission, ..options(address) };
+        let (transport, stream, counts) = connected(&listener, options);
+        (transport, counts, thread::spawn(|| be_slow_with_some(stream)))
+    };
+    let (patient, patient_counts, patient_server) = connect(Retransmission::ConnectionLoss);
+    let (other, counts, server) = connect(Retransmission::Timeout);
+    thread::scope(|scope| {
+        let transports = [&patient, &other];
+        let slow = transports.map(|transport| scope.spawn(|| call(transport, &SLOW).unwrap()));
+        eventually("one is sent again, twice", || {
+            transports.iter().for_each(|transport| drop(call(*transport, &[2; 4]).unwrap()));
+            of(&counts.retransmitted) >= 2
+        });
+        transports.iter().for_each(|transport| drop(call(*transport, &END).unwrap()));
+        slow.into_iter().for_each(|slow| assert_eq!(slow.join().unwrap().results(), SLOW));
+    });
+    drop((patient, other));
+    assert!(server.join().unwrap() >= 2, "it could have dropped the call");
+    assert_eq!(patient_server.join().unwrap(), 1);
+    assert_eq!((of(&patient_counts.retransmitted), of(&patient_counts.reconnected)), (0, 0));
 }
 
 // SEMANTICS: rpc-6.

@@ -9,7 +9,8 @@ use curt_proto::nfs4::{
 };
 use curt_rpc::{
     client::{
-        CallError, Interrupt, PortSource, RecoveryMode, TcpOptions, TcpTransport, Transport, TransportEvents,
+        CallError, Interrupt, PortSource, RecoveryMode, Retransmission, TcpOptions, TcpTransport, Transport,
+        TransportEvents,
     },
     server::RpcService,
 };
@@ -82,6 +83,7 @@ pub fn mount(
     let options = TcpOptions {
         port: PortSource::Fixed(port),
         callbacks: Some(callback::handler(&callbacks)),
+        retransmission: Retransmission::ConnectionLoss,
         ..export.transport.clone()
     };
     let transport = Arc::new(TcpTransport::connect(options, events, interrupt).map_err(failed)?);
