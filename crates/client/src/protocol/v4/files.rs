@@ -1,8 +1,4 @@
-//! The intents on files and directories. Each is one compound.
-//!
-//! Attributes that are to show a change come after it; those that label a result (names, rights,
-//! data) come before it. So a change of another client between the two is seen as a change later,
-//! never missed.
+//! The intents on files and directories.
 
 use std::{ops::Range, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! READ, WRITE and SETATTR of files that are open, and the stateids that they use.
+//! READ, WRITE and SETATTR, and the stateids that they use.
 
 use std::{
     ops::Range,

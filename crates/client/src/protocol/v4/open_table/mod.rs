@@ -7,9 +7,8 @@
 //! arguments.
 //!
 //! An open is upgraded by another OPEN, and downgraded as soon as fewer accesses are used, and
-//! nothing is locked through it any more. A server
-//! knows which accesses it was opened with, and downgrades to these only (section 18.18.3): so does
-//! this table.
+//! nothing is locked through it any more. A server knows which accesses it was opened with, and
+//! downgrades to these only (section 18.18.3): so does this table.
 //!
 //! An open that the server has lost has as many OPENs as accesses in use. It is not used again
 //! before all of them were executed: a READ or WRITE between two of them would be refused.
@@ -137,6 +136,7 @@ impl Opens {
     fn end_use(&mut self, key: &OpenKey, now: Instant) -> bool {
         let is_of_server = |open: &&Open| open.validity == OpenValidity::Valid && open.opened != 0;
         if self.opens.get(key).filter(is_of_server).is_none() {
+            // The server does not have it.
             self.remove(key);
             return false;
         }
