@@ -240,10 +240,12 @@ fn lines_for_the_journal_carry_their_level() -> Result<()> {
         format!("exec 2>{}; JOURNAL_STREAM=$(stat -Lc %d:%i /dev/stderr) exec \"$@\"", log.display());
     shell.arg(script).arg("-").args(&words[at..]);
     let mut server = RunningProcess::start("curt serve", &mut shell)?;
-    place.network.wait_for_port(ADDRESS, PORT)?;
+    // The line comes behind the socket.
+    until("it says that it listens", Duration::from_secs(60), || {
+        Ok(fs::read_to_string(&log)?.contains("<6>listening on").then_some(()))
+    })?;
     server.stop()?;
     let text = fs::read_to_string(&log)?;
-    ensure!(text.contains("<6>listening on"), "{text}");
     ensure!(text.contains("<4>"), "an export that all may write deserves a warning: {text}");
     ensure!(text.lines().all(|line| line.starts_with('<')), "{text}");
     Ok(())
