@@ -314,8 +314,9 @@ impl NfsV4 {
 
     /// The server knows nothing that was open before the session `next`.
     fn forget_state(&self, next: SessionGeneration) {
-        self.opens.forgotten_by_server(next);
+        // First: what is abandoned from now on may be of the next session, and is closed in it.
         drop(self.abandoned.take());
+        self.opens.forgotten_by_server(next);
         self.delegations.forgotten_by_server(next);
         self.locks.forgotten_by_server();
     }
