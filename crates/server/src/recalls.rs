@@ -238,8 +238,9 @@ impl NfsService {
             self.release_departing();
         }
         self.send_recalls(conflict.recalls);
-        // A holder may have answered, or be gone.
-        match self.held.delegations.begin_change(file, by, kind, now) {
+        // A holder may have answered, or be gone. One that was granted a delegation since has its
+        // time from now on.
+        match self.held.delegations.begin_change(file, by, kind, self.uptime()) {
             Ok(begun) => Some(self.begun(begun)),
             // A recall may have failed already.
             Err(conflict) => {
