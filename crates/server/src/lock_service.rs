@@ -167,7 +167,7 @@ impl LockService {
                 // A shorter deadline wakes the thread; the loop then runs only what is due.
                 match next {
                     _ if state.is_over => {}
-                    Some(next) => drop(alarm.changed.wait_until(&mut state, next)),
+                    Some(next) => drop(alarm.changed.wait_for(&mut state, clock.until(next))),
                     None => alarm.changed.wait(&mut state),
                 }
                 if state.is_over {

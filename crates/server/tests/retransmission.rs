@@ -278,7 +278,8 @@ fn a_client_that_left_before_the_reply_came_finds_it_when_it_is_back() {
         NfsProcedure::Mkdir,
         &MkdirArguments { place: bed.at("directory"), attributes: Sattr::default() },
     );
-    for _ in 0..50 {
+    // More would be dropped while the first is executed.
+    for _ in 0..20 {
         // The first may be executed at any time: before, during and after the next one.
         let mut stream = TcpStream::connect(bed.address).unwrap();
         stream.write_all(&record).unwrap();

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use curt_proto::mount3::{self, DirPath, MountReply};
 use curt_proto::nfs3;
 use curt_rpc::client::TcpTransport;
-use curt_rpc::clock::TimeSource;
+use curt_rpc::clock::ScriptedTime;
 use curt_server::{ClientSpec, ExportClient, ExportDefinition, ExportRules, NameService, NfsService};
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Opaque, decode_all};
@@ -65,9 +65,10 @@ fn serve(names: Slow) -> TcpTransport {
         }],
         ..ExportDefinition::for_everyone(b"/tree".to_vec(), tree, rules)
     };
+    // Its time stands still.
+    let clock = ScriptedTime::new().clock();
     let service =
-        NfsService::with_environment(calling::setup(vec![definition]), Box::new(names), TimeSource::System)
-            .unwrap();
+        NfsService::with_environment(calling::setup(vec![definition]), Box::new(names), clock).unwrap();
     calling::connect(calling::serve(Arc::new(service)))
 }
 

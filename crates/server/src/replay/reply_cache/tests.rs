@@ -297,7 +297,8 @@ fn a_reply_of_the_maximum_length_is_cached_and_a_longer_one_is_not() {
 
 #[test]
 fn a_duplicate_of_a_running_call_waits_for_its_reply() {
-    let bed = Arc::new(Bed::new(ReplyCacheLimits::default()));
+    let patient = ReplyCacheLimits { wait: Duration::from_secs(60), ..ReplyCacheLimits::default() };
+    let bed = Arc::new(Bed::new(patient));
     let (begun, end) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let first = {
         let (bed, begun, end) = (Arc::clone(&bed), Arc::clone(&begun), Arc::clone(&end));

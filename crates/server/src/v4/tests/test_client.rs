@@ -17,6 +17,7 @@ use curt_rpc::client::{
     CallArguments, Interrupt, NoTransportEvents, PortSource, RpcRequest, ServerName, TcpOptions,
     TcpTransport, Transport as _,
 };
+use curt_rpc::clock::{ScriptedTime, TimeSource};
 use curt_rpc::message::{CallMessage, ProcedureId};
 use curt_rpc::server::{CallContext, Limits, RpcServer, RpcServerHandle, RpcService as _};
 use curt_types::FileHandle;
@@ -27,7 +28,7 @@ use parking_lot::Mutex;
 use crate::exports::CredentialFlavor;
 use crate::{
     ExportClient, ExportDefinition, ExportRules, Fsid, NfsService, NfsServiceConfig, PersistentState,
-    RulesByFlavor, Squash,
+    RulesByFlavor, Squash, SystemNames,
 };
 
 /// The operations of a compound, after SEQUENCE.
@@ -97,9 +98,19 @@ impl Server {
         Self::with(vec![export("/srv/files", 1, rules())])
     }
 
+    /// A server whose time stands still.
     pub(super) fn with(exports: Vec<ExportDefinition>) -> Self {
+        Self::with_clock(exports, ScriptedTime::new().clock())
+    }
+
+    pub(super) fn in_real_time(exports: Vec<ExportDefinition>) -> Self {
+        Self::with_clock(exports, TimeSource::System)
+    }
+
+    fn with_clock(exports: Vec<ExportDefinition>, clock: TimeSource) -> Self {
         let (state, counters) = (PersistentState::with_key([9; 16]), Arc::new(ServerCounters::default()));
-        Self::over(Arc::new(NfsService::new(NfsServiceConfig { state, exports, counters }).unwrap()))
+        let setup = NfsServiceConfig { state, exports, counters };
+        Self::over(Arc::new(NfsService::with_environment(setup, Box::new(SystemNames), clock).unwrap()))
     }
 
     pub(super) const fn over(service: Arc<NfsService>) -> Self {
