@@ -30,13 +30,16 @@ fn wait_until(is_so: impl Fn() -> bool, otherwise: &str) {
 fn the_session_is_maintained_while_all_threads_wait_for_the_server() {
     let world = World::new();
     let threads = Arc::new(BackgroundThreads::new(1));
-    let mounted = world
-        .mount_v4_as(V4Setup { background: Arc::<BackgroundThreads>::clone(&threads), ..V4Setup::default() });
+    let server = ScriptedServer::new(&world);
+    let mounted = world.mount_v4_as(V4Setup {
+        transport: Some(Arc::<ScriptedServer>::clone(&server)),
+        background: Arc::<BackgroundThreads>::clone(&threads),
+        ..V4Setup::default()
+    });
     let (end, ended) = mpsc::channel::<()>();
     threads.spawn(Box::new(move || ended.recv().unwrap_or_default()));
     mounted.put(&root(), mounted.client.root(), "file", 0o644, b"");
-    mounted.sent();
-    wait_until(|| mounted.sent().contains("NFSv4.SEQUENCE 1"), "the file is not closed");
+    wait_until(|| server.executed(op::CLOSE) == 1, "the file is not closed");
     drop(end);
 }
 
