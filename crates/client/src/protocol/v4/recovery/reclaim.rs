@@ -7,11 +7,14 @@ use curt_proto::nfs4::{
     Clientid, CompoundEncoder, DelegationType, Nfs4Operation, NfsStat4, OpenClaim, OpenOk4,
     ReclaimCompleteArgs4, Stateid,
 };
-use curt_rpc::{auth::RpcCredential, client::Interrupt};
+use curt_rpc::{
+    auth::RpcCredential,
+    client::{CallError, Interrupt},
+};
 
 use super::{RecoveryError, StepError, StepProgress};
 use crate::protocol::{
-    OpenOwner, RpcCaller, ShareAccess,
+    HeldDelegation, OpenOwner, RpcCaller, ShareAccess,
     v4::{
         NfsV4, attributes,
         compound::request::{CompoundRequest, get_attributes, put_fh},
@@ -219,11 +222,14 @@ impl NfsV4 {
         let mut results = CompoundResultReader::new(self.decoded(reply.results())?, reply.generation());
         let lose_reply = || opening.iter().for_each(|opening| opening.lose_reply(credential));
         for (done, Reclaim { key, access, is_delegated }) in batch.iter().enumerate() {
-            let found = outcome(results.operations.next::<()>(Nfs4Operation::Putfh));
-            let opened = outcome(results.operations.next::<OpenOk4<'_>>(Nfs4Operation::Open));
-            let opened = found.and_then(|found| opened.map(|opened| found.and(opened)));
-            let ok = match self.decoded(opened) {
-                Ok(Ok(ok)) => ok,
+            let sent = SentOpen {
+                access: *access,
+                wants_delegation: *is_delegated,
+                generation: results.generation,
+                is_reopening: true,
+            };
+            let held = match self.reclaimed(&mut results, key, owner, sent) {
+                Ok(Ok(held)) => held,
                 // These are sent again, first in a compound.
                 Ok(Err(status)) if done > 0 && is_of_compound(status) => {
                     return Ok(ReclaimedBatch { done, refused: None });
@@ -236,16 +242,6 @@ impl NfsV4 {
                     return Ok(ReclaimedBatch { done, refused });
                 }
             };
-            let sent = SentOpen {
-                access: *access,
-                wants_delegation: *is_delegated,
-                generation: results.generation,
-                is_reopening: true,
-            };
-            let held = self.opened(&key.file, owner, sent, GrantedOpen::from(&ok));
-            if held.is_none() && !self.opens.has_users(key) {
-                self.close_soon();
-            }
             if !*is_delegated {
                 continue;
             }
@@ -265,5 +261,25 @@ impl NfsV4 {
             }
         }
         Ok(ReclaimedBatch { done: batch.len(), refused: None })
+    }
+
+    /// Reads the results of PUTFH and OPEN of an open that is reclaimed. Returns its delegation.
+    fn reclaimed(
+        &self,
+        results: &mut CompoundResultReader<'_>,
+        key: &OpenKey,
+        owner: OpenOwner<'_>,
+        sent: SentOpen,
+    ) -> Result<Result<Option<Arc<HeldDelegation>>, NfsStat4>, CallError> {
+        let found = outcome(results.operations.next::<()>(Nfs4Operation::Putfh));
+        let opened = outcome(results.operations.next::<OpenOk4<'_>>(Nfs4Operation::Open));
+        let opened = found.and_then(|found| opened.map(|opened| found.and(opened)));
+        Ok(self.decoded(opened)?.map(|ok| {
+            let held = self.opened(&key.file, owner, sent, GrantedOpen::from(&ok));
+            if held.is_none() && !self.opens.has_users(key) {
+                self.close_soon();
+            }
+            held
+        }))
     }
 }
