@@ -1,6 +1,7 @@
 //! What is done before requests can be sent: the client presents itself, creates a session
-//! (`session_setup`), and reclaims what it had open (`reclaim`); then the states that the server
-//! has revoked are found and freed (`revoked_states`). RFC 8881 sections 8.4, 10.2.1 and 18.51.
+//! (`session_setup`), and reclaims what it had open and locked (`reclaim`, `reclaim_locks`); then
+//! the states that the server has revoked are found and freed (`revoked_states`). RFC 8881 sections
+//! 8.4, 10.2.1 and 18.51.
 //!
 //! One thread does it, with the interrupt of its own request; the others wait. If it is
 //! interrupted, the next one continues. Opens of before a restart of the server are reclaimed
@@ -8,6 +9,7 @@
 //! if that fails too, its users alone get EIO.
 
 mod reclaim;
+mod reclaim_locks;
 mod reopen;
 mod revoked_states;
 mod session_end;
@@ -30,7 +32,7 @@ use crate::protocol::{
 
 /// The first pause between two attempts of a step; each is twice the one before, up to
 /// [`JUKEBOX_DELAY_MAX`].
-pub(super) const RECOVERY_PAUSE: Duration = JUKEBOX_DELAY_MIN;
+const RECOVERY_PAUSE: Duration = JUKEBOX_DELAY_MIN;
 
 /// The steps of one recovery that a hard mount takes without a pause.
 const STEPS_AT_ONCE: u32 = 8;
@@ -122,7 +124,7 @@ impl NfsV4 {
     }
 
     /// Waits before a step is repeated.
-    pub(super) fn pause(&self, wait: Duration, interrupt: &Interrupt) -> Result<(), CallError> {
+    fn pause(&self, wait: Duration, interrupt: &Interrupt) -> Result<(), CallError> {
         self.rpc.pause(wait, interrupt);
         if interrupt.is_raised() { Err(CallError::Interrupted) } else { Ok(()) }
     }
@@ -134,7 +136,7 @@ impl NfsV4 {
     }
 
     /// Sends a compound that is part of recovery.
-    pub(super) fn send_in_recovery(&self, request: &CompoundRequest<'_>) -> Result<CompoundReply, StepError> {
+    fn send_in_recovery(&self, request: &CompoundRequest<'_>) -> Result<CompoundReply, StepError> {
         self.send_for(request, CompoundPurpose::Recovery)?.ok_or(StepError::SessionLost)
     }
 }
@@ -167,7 +169,7 @@ impl From<CallError> for RecoveryError {
 
 /// Why a step of recovery has ended before its end.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum StepError {
+enum StepError {
     /// The session was lost meanwhile: another step is necessary first.
     SessionLost,
     Failed(RecoveryError),
