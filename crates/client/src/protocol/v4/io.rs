@@ -20,7 +20,7 @@ use super::{
     NfsV4,
     attributes::{self, EncodedAttributes, file_step},
     compound::{
-        CompoundReply,
+        reply::CompoundReply,
         request::{CompoundRequest, RESULTS_SMALL, get_attributes, put_fh},
     },
     lock_states::LockOfIo,

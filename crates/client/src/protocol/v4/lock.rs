@@ -25,7 +25,7 @@ use curt_types::{ByteRange, Fault, FileHandle, LockType};
 use super::{
     NfsV4,
     compound::{
-        CompoundReply,
+        reply::CompoundReply,
         request::{Append, CompoundRequest, put_fh},
     },
     lock_states::{LockStateRef, LostLocks, UnlockTarget, Weakening},

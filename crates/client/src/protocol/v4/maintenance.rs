@@ -16,7 +16,7 @@ use curt_types::FileHandle;
 use super::{
     NfsV4,
     abandoned_opens::{AbandonedOpen, OpenTarget},
-    compound::{CompoundReply, SlotOutcome, request::CompoundRequest},
+    compound::{reply::CompoundReply, request::CompoundRequest, retransmission::SlotOutcome},
     delegation_table::OpenedForDelegation,
     maintenance_tasks::MaintenanceTask,
     open_codec::GrantedOpen,

@@ -58,7 +58,7 @@ use curt_types::{Fault, FileHandle};
 use self::{
     abandoned_opens::AbandonedOpens,
     callback::CallbackService,
-    compound::{CompoundReply, request::CompoundRequest},
+    compound::{reply::CompoundReply, request::CompoundRequest},
     delegation_table::DelegationTable,
     identity::ClientIdentity,
     lock_states::LockStateTable,

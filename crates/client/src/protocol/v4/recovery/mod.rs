@@ -22,7 +22,7 @@ use curt_rpc::client::{CallError, Interrupt};
 
 use super::{
     NfsV4,
-    compound::{CompoundReply, request::CompoundRequest},
+    compound::{reply::CompoundReply, request::CompoundRequest},
     session::{CompoundPurpose, RecoveryStep},
 };
 use crate::protocol::{
