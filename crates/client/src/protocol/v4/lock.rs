@@ -96,7 +96,7 @@ impl LockOperations for NfsV4 {
 
     /// A server may forget who waits when the lease ends.
     fn blocked_lock_wait_max(&self) -> Duration {
-        self.session.lock().lease() / 2
+        self.session.lock().lease.length() / 2
     }
 
     /// LOCK.
@@ -227,7 +227,8 @@ impl LockOperations for NfsV4 {
 impl NfsV4 {
     /// Records a LOCK that was not granted, and returns the reply to its caller.
     fn denied(&self, state: &LockStateRef, range: ByteRange, waits: bool, status: NfsStat4) -> LockReply {
-        let is_notified = waits && self.opens.may_notify(&state.open) && self.session.lock().has_callbacks();
+        let is_notified =
+            waits && self.opens.may_notify(&state.open) && self.session.lock().backchannel.is_usable();
         match reply_of(status) {
             LockReply::Denied if is_notified => {
                 self.locks.denied(state, range, true);

@@ -91,10 +91,12 @@ impl NfsV4 {
                     self.recover(interrupt)?;
                     continue;
                 }
-                SlotOrRecovery::Slot(slot) if slot.is_doubtful => match self.settle(slot, request.caller)? {
-                    SlotOutcome::Free => AttemptOutcome::Again,
-                    SlotOutcome::StillExecuting => AttemptOutcome::Wait(JUKEBOX_DELAY_MIN),
-                },
+                SlotOrRecovery::Slot(slot) if slot.is_doubtful() => {
+                    match self.settle(slot, request.caller)? {
+                        SlotOutcome::Free => AttemptOutcome::Again,
+                        SlotOutcome::StillExecuting => AttemptOutcome::Wait(JUKEBOX_DELAY_MIN),
+                    }
+                }
                 SlotOrRecovery::Slot(slot) => self.attempt(request, slot, purpose, may_piggyback)?,
             };
             match attempt {

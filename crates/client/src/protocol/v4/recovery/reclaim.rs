@@ -106,7 +106,7 @@ impl NfsV4 {
                 let lease = self.decoded(lease)?.and_then(|values| values.lease_time);
                 let mut session = self.session.lock();
                 if let Some(lease) = lease {
-                    session.set_lease(lease);
+                    session.lease.set_length(lease);
                 }
                 session.satisfied(RecoveryStep::Reclaim);
                 Ok(StepProgress::Done)
@@ -126,9 +126,9 @@ impl NfsV4 {
 
     /// The most OPENs of one compound that reclaims.
     fn reclaims_max(&self) -> usize {
-        let state = self.session.lock();
-        let operations = state.operations_max.saturating_sub(1) / OPERATIONS_TO_RECLAIM;
-        let bytes = state.operations_bytes_max().min(state.results_bytes_max()) / RECLAIM_BYTES;
+        let limits = self.session.lock().limits;
+        let operations = limits.operations_max.saturating_sub(1) / OPERATIONS_TO_RECLAIM;
+        let bytes = limits.operations_bytes_max().min(limits.results_bytes_max()) / RECLAIM_BYTES;
         usize::try_from(operations).unwrap_or(usize::MAX).min(bytes).clamp(1, RECLAIMS_MAX)
     }
 

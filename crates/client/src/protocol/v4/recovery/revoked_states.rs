@@ -37,7 +37,7 @@ impl NfsV4 {
     /// revoked.
     pub(super) fn test_states(&self, caller: RpcCaller<'_>) -> Result<StepProgress, StepError> {
         self.free_dropped_states(caller)?;
-        if !self.session.lock().must_test() {
+        if !self.session.lock().revoked.must_test() {
             self.session.lock().satisfied(RecoveryStep::TestStates);
             return Ok(StepProgress::Done);
         }
@@ -90,22 +90,22 @@ impl NfsV4 {
     fn free_dropped_states(&self, caller: RpcCaller<'_>) -> Result<(), StepError> {
         let mut held = HashSet::new();
         loop {
-            let states = self.session.lock().to_free();
+            let states = self.session.lock().revoked.to_free();
             let mut has_freed = false;
             for stateid in states {
                 match self.free_state(caller, stateid)? {
                     // It is freed after its locks, which are among these or are not known here.
                     NfsStat4::LocksHeld if held.insert(stateid.other) => {}
                     _ => {
-                        self.session.lock().freed(stateid);
+                        self.session.lock().revoked.freed(stateid);
                         has_freed = true;
                     }
                 }
             }
             // Others may be revoked meanwhile.
-            let left = self.session.lock().to_free();
+            let left = self.session.lock().revoked.to_free();
             if !has_freed && left.iter().all(|stateid| held.contains(&stateid.other)) {
-                left.iter().for_each(|stateid| self.session.lock().freed(*stateid));
+                left.iter().for_each(|stateid| self.session.lock().revoked.freed(*stateid));
                 return Ok(());
             }
         }

@@ -15,16 +15,17 @@ use super::{RecoveryError, StepError, StepProgress};
 use crate::protocol::{
     RpcCaller,
     v4::{
-        NfsV4, callback,
-        compound::request::OWN_OPERATIONS_MAX,
-        server_traits::ServerIdentity,
-        session::{MESSAGE_MIN, SLOTS_MAX},
+        NfsV4, callback, compound::request::OWN_OPERATIONS_MAX, server_traits::ServerIdentity,
+        session::SLOTS_MAX,
     },
 };
 
 /// Longest requests and replies that the client asks for, in bytes: 1 MiB of data, and what is
 /// beside them.
 const MESSAGE_MAX: u32 = (1 << 20) + 4096;
+
+/// The smallest requests and replies that a session must allow, in bytes.
+const MESSAGE_MIN: u32 = 4096;
 
 /// Longest reply that the server should keep, in bytes. Those of operations that change something
 /// have a handle and two sets of attributes.
@@ -130,7 +131,7 @@ impl NfsV4 {
                 let replacements = self.rpc.transport().replacements();
                 let replaced = {
                     let mut session = self.session.lock();
-                    session.bound_replacements = replacements;
+                    session.backchannel.bound_replacements = replacements;
                     session.created(&ok, self.rpc.now())
                 };
                 if let Some(replaced) = replaced {
@@ -162,7 +163,7 @@ impl NfsV4 {
         match bound {
             Ok(bound) => {
                 if bound.direction != ChannelDirFromServer::Fore {
-                    self.session.lock().bound();
+                    self.session.lock().backchannel.bound();
                 }
                 // What the server has called meanwhile is lost.
                 self.tell_callbacks_lost();
