@@ -78,15 +78,13 @@ impl NfsV4 {
         paths: &[Vec<&[u8]>],
         read: Option<u32>,
     ) -> Option<Answer<Vec<Result<PathReply, Fault>>, ()>> {
-        let (operations_max, response_max, mut bytes) = {
-            let state = self.session.lock();
-            (state.operations_max, state.response_max, state.operations_bytes_max())
-        };
+        let limits = self.session.lock().limits;
+        let mut bytes = limits.operations_bytes_max();
         // Beside them there is SEQUENCE.
-        let mut room = usize::try_from(operations_max).unwrap_or(usize::MAX).checked_sub(1)?;
+        let mut room = usize::try_from(limits.operations_max).unwrap_or(usize::MAX).checked_sub(1)?;
         let count = read.unwrap_or(0);
         let results_each = PATH_RESULTS.saturating_add(as_length(count));
-        let most = usize::try_from(response_max).unwrap_or(usize::MAX).saturating_sub(RESULTS_SMALL);
+        let most = usize::try_from(limits.response_max).unwrap_or(usize::MAX).saturating_sub(RESULTS_SMALL);
         let mut names: Vec<Names<'_>> = Vec::new();
         for path in paths.iter().take(most / results_each) {
             let components: Result<Names<'_>, _> = path.iter().map(|name| Component::new(name)).collect();
@@ -201,11 +199,10 @@ impl NfsV4 {
 
     /// The first of these names, as many as one compound can remove; `None` if that is none.
     fn removable_at_once<'n>(&self, names: &[&'n [u8]]) -> Option<Names<'n>> {
-        let (operations_max, mut bytes) = {
-            let state = self.session.lock();
-            (state.operations_max, state.operations_bytes_max())
-        };
-        let room = usize::try_from(operations_max).unwrap_or(usize::MAX).checked_sub(FRAME_OPERATIONS)?;
+        let limits = self.session.lock().limits;
+        let mut bytes = limits.operations_bytes_max();
+        let room =
+            usize::try_from(limits.operations_max).unwrap_or(usize::MAX).checked_sub(FRAME_OPERATIONS)?;
         // Delegations of what is removed are returned in the same compound.
         let each = REMOVAL_OPERATIONS + if self.delegations.returns_count() > 0 { 2 } else { 0 };
         let most = (room / each).min(REMOVALS_MAX);

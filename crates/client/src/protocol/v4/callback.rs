@@ -288,7 +288,7 @@ impl CallbackService {
                 lock_states::notified(&self.locks, notified.object, notified.owner.owner.bytes())
             }
             CallbackOperation::RecallSlot => {
-                self.sessions.lock().limit_slots(SlotId::decode(decoder)?);
+                self.sessions.lock().slots.limit(SlotId::decode(decoder)?);
                 if let Some(recalled) = self.slots_recalled.0.get() {
                     recalled();
                 }

@@ -20,7 +20,7 @@ use super::{
     NfsV4,
     attributes::{self, EncodedAttributes, file_step},
     compound::{
-        CompoundReply,
+        reply::CompoundReply,
         request::{CompoundRequest, RESULTS_SMALL, get_attributes, put_fh},
     },
     lock_states::LockOfIo,
@@ -50,7 +50,7 @@ impl NfsV4 {
         let key = OpenKey { file: file.clone(), owner: open.open.owner };
         let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
             get_attributes(operations, attributes::OBJECT);
-            let count = count.min(self.session.lock().read_max());
+            let count = count.min(self.session.lock().limits.read_max());
             operations.push(&ReadArgs4 { stateid, offset: range.start, count });
         };
         // A time not later than that of sending: older cached data never count as newer than the
@@ -119,7 +119,7 @@ impl NfsV4 {
         let encoded = set.map(EncodedAttributes::new);
         let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
             get_attributes(operations, attributes::CHANGE);
-            let count = length.min(self.session.lock().write_max());
+            let count = length.min(self.session.lock().limits.write_max());
             sent.store(count, Relaxed);
             operations.push_write(&WriteHead4 { stateid, offset, stable, count });
             if let Some(encoded) = &encoded {

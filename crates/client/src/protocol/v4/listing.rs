@@ -56,7 +56,7 @@ impl NfsV4 {
             if let Some(rights) = request.rights {
                 operations.push(&AccessArgs4 { access: rights.bits() });
             }
-            let most = self.session.lock().read_max();
+            let most = self.session.lock().limits.read_max();
             operations.push(&ReaddirArgs4 { max_count: size.min(most), ..arguments });
             if dots {
                 operations.bare(Nfs4Operation::Lookupp);

@@ -1,4 +1,4 @@
-//! LOCK, LOCKU and LOCKT (RFC 8881 sections 18.10 to 18.12), and what becomes of locks in recovery.
+//! LOCK, LOCKU and LOCKT (RFC 8881 sections 18.10 to 18.12), and what becomes of lost locks.
 //!
 //! A LOCK that is denied is not kept by the server as over NLM: if it may notify
 //! (`OPEN4_RESULT_MAY_NOTIFY_LOCK`), the lock agent treats it as blocked, and asks again when
@@ -13,25 +13,24 @@ use std::{
     time::Duration,
 };
 
-use curt_policy::locks::{LockError, LockRanges, LockReply};
+use curt_policy::locks::{LockError, LockReply};
 use curt_proto::nfs4::{
     Clientid, CompoundEncoder, LockArgs4, LockDenied, LockType4, Locker, LocktArgs4, LockuArgs4,
     Nfs4Operation, NfsStat4, OpaqueLimited, ResultError, StateOwner, Stateid, lock_offset_and_length,
     lock_range,
 };
-use curt_rpc::client::{CallError, Interrupt};
+use curt_rpc::client::CallError;
 use curt_types::{ByteRange, Fault, FileHandle, LockType};
 
 use super::{
     NfsV4,
     compound::{
-        CompoundReply,
+        reply::CompoundReply,
         request::{Append, CompoundRequest, put_fh},
     },
-    lock_states::{LockStateRef, LocksToReclaim, LostLocks, UnlockTarget, Weakening},
+    lock_states::{LockStateRef, LostLocks, UnlockTarget, Weakening},
     open_key::OpenKey,
     open_table::UsableOpen,
-    recovery::{RECOVERY_PAUSE, RecoveryError, StepError},
     results::{CompoundResultReader, fault, is_revoked, outcome},
     session::FreeOrder,
 };
@@ -43,7 +42,7 @@ use crate::protocol::{
 /// How often a request is sent again because its stateid was replaced meanwhile.
 const STATEID_RETRIES_MAX: u32 = 16;
 
-const fn wire_type(lock_type: LockType, waits: bool) -> LockType4 {
+pub(super) const fn wire_type(lock_type: LockType, waits: bool) -> LockType4 {
     match (lock_type, waits) {
         (LockType::Read, false) => LockType4::Read,
         (LockType::Write, false) => LockType4::Write,
@@ -53,7 +52,7 @@ const fn wire_type(lock_type: LockType, waits: bool) -> LockType4 {
 }
 
 /// The access of the open that a lock is based on.
-const fn access_for(lock_type: LockType) -> ShareAccess {
+pub(super) const fn access_for(lock_type: LockType) -> ShareAccess {
     match lock_type {
         LockType::Read => ShareAccess::Read,
         LockType::Write => ShareAccess::Write,
@@ -97,7 +96,7 @@ impl LockOperations for NfsV4 {
 
     /// A server may forget who waits when the lease ends.
     fn blocked_lock_wait_max(&self) -> Duration {
-        self.session.lock().lease() / 2
+        self.session.lock().lease.length() / 2
     }
 
     /// LOCK.
@@ -228,7 +227,8 @@ impl LockOperations for NfsV4 {
 impl NfsV4 {
     /// Records a LOCK that was not granted, and returns the reply to its caller.
     fn denied(&self, state: &LockStateRef, range: ByteRange, waits: bool, status: NfsStat4) -> LockReply {
-        let is_notified = waits && self.opens.may_notify(&state.open) && self.session.lock().has_callbacks();
+        let is_notified =
+            waits && self.opens.may_notify(&state.open) && self.session.lock().backchannel.is_usable();
         match reply_of(status) {
             LockReply::Denied if is_notified => {
                 self.locks.denied(state, range, true);
@@ -269,23 +269,7 @@ impl NfsV4 {
         locked
     }
 
-    /// Sends a LOCK that reclaims.
-    fn send_reclaim(
-        &self,
-        caller: RpcCaller<'_>,
-        state: &LockStateRef,
-        kind: LockType4,
-        range: ByteRange,
-    ) -> Result<Result<Stateid, NfsStat4>, StepError> {
-        let append = |operations: &mut CompoundEncoder<'_>, open_stateid: Stateid| {
-            self.push_lock(operations, open_stateid, state, kind, range, true);
-        };
-        // Nothing else may wait for a part of recovery.
-        let reply = self.send_in_recovery(&lock_request(caller, state, kind, &append))?;
-        Ok(self.result_of(&reply, Nfs4Operation::Lock)?)
-    }
-
-    fn push_lock(
+    pub(super) fn push_lock(
         &self,
         operations: &mut CompoundEncoder<'_>,
         open_stateid: Stateid,
@@ -304,7 +288,7 @@ impl NfsV4 {
     }
 
     /// The stateid that LOCK or LOCKU returns.
-    fn result_of(
+    pub(super) fn result_of(
         &self,
         reply: &CompoundReply,
         operation: Nfs4Operation,
@@ -412,65 +396,6 @@ impl NfsV4 {
         self.opens.narrow_all(file).iter().for_each(|open| self.close_when_due(open));
     }
 
-    /// Reclaims the locks, after the opens.
-    pub(super) fn reclaim_locks(&self, interrupt: &Interrupt) -> Result<(), StepError> {
-        for locks in self.locks.to_reclaim() {
-            let lost = self.reclaim_ranges(&locks, interrupt)?;
-            let file = &locks.state.open.file;
-            if let (Some(events), Some(owner)) = (self.locks.events(), self.locks.user(&locks.state)) {
-                for (range, _) in locks.ranges.iter() {
-                    if lost.overlapping(range).next().is_none() {
-                        events.reclaimed(file, range);
-                    }
-                }
-                for (range, _) in lost.iter() {
-                    events.lost(file, owner, range);
-                }
-            }
-            self.locks.reclaim_ended(&locks.state, &lost);
-            self.tidy_locks(file);
-        }
-        Ok(())
-    }
-
-    /// Reclaims the locks of one state; returns those that are lost.
-    fn reclaim_ranges(&self, locks: &LocksToReclaim, interrupt: &Interrupt) -> Result<LockRanges, StepError> {
-        let mut state = locks.state.clone();
-        let caller = RpcCaller { credential: &state.credential.clone(), interrupt };
-        let mut lost = LockRanges::default();
-        for (range, lock_type) in locks.ranges.iter() {
-            loop {
-                if !matches!(self.opens.usable(&state.open, access_for(lock_type)), UsableOpen::Stateid(_)) {
-                    lost.set(range, Some(lock_type));
-                    break;
-                }
-                let kind = wire_type(lock_type, false);
-                let locked = match self.send_reclaim(caller, &state, kind, range) {
-                    Err(StepError::Failed(RecoveryError::Call(CallError::Malformed(_)))) => {
-                        Err(NfsStat4::Badxdr)
-                    }
-                    locked => locked?,
-                };
-                match locked {
-                    Ok(stateid) => {
-                        self.locks.reclaimed(&state, stateid);
-                        state = self.locks.current_state(&state);
-                    }
-                    Err(NfsStat4::Delay) => {
-                        self.pause(RECOVERY_PAUSE, interrupt)?;
-                        continue;
-                    }
-                    Err(status) => {
-                        tracing::info!(%status, "a lock cannot be reclaimed");
-                        lost.set(range, Some(lock_type));
-                    }
-                }
-                break;
-            }
-        }
-        Ok(lost)
-    }
-
     /// A callback may have been lost: waiters for a notification ask again.
     pub(super) fn tell_callbacks_lost(&self) {
         if let Some(events) = self.locks.events().filter(|_| !self.locks.is_empty()) {
@@ -480,7 +405,7 @@ impl NfsV4 {
 }
 
 /// The compound of a LOCK that `append` adds.
-fn lock_request<'a>(
+pub(super) fn lock_request<'a>(
     caller: RpcCaller<'a>,
     state: &'a LockStateRef,
     kind: LockType4,

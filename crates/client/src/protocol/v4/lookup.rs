@@ -47,7 +47,7 @@ impl NfsV4 {
         let operation = if is_parent { Nfs4Operation::Lookupp } else { Nfs4Operation::Lookup };
         let (client, room) = {
             let session = self.session.lock();
-            (session.client, session.operations_max >= OWN_OPERATIONS_MAX)
+            (session.client, session.limits.operations_max >= OWN_OPERATIONS_MAX)
         };
         let used = self.server.used();
         let owner =

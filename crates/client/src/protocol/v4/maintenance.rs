@@ -16,7 +16,7 @@ use curt_types::FileHandle;
 use super::{
     NfsV4,
     abandoned_opens::{AbandonedOpen, OpenTarget},
-    compound::{CompoundReply, SlotOutcome, request::CompoundRequest},
+    compound::{reply::CompoundReply, request::CompoundRequest, retransmission::SlotOutcome},
     delegation_table::OpenedForDelegation,
     maintenance_tasks::MaintenanceTask,
     open_codec::GrantedOpen,
@@ -44,7 +44,7 @@ impl NfsV4 {
     pub(super) fn wants_delegation(&self, file: &FileHandle, access: ShareAccess) -> bool {
         let wish = DelegationConditions {
             is_allowed: self.delegations.is_allowed(),
-            can_be_recalled: self.session.lock().has_callbacks(),
+            can_be_recalled: self.session.lock().backchannel.is_usable(),
             only_reads: access == ShareAccess::Read,
             is_written_here: self.opens.is_written(file),
             returning: self.delegations.returning(),
@@ -122,7 +122,7 @@ impl NfsV4 {
             MaintenanceTask::Settle => {
                 let is_settled = self.settle_all(&never);
                 self.tasks.end(task);
-                if !is_settled || self.session.lock().has_doubtful() || !self.abandoned.is_empty() {
+                if !is_settled || self.session.lock().slots.has_doubtful() || !self.abandoned.is_empty() {
                     self.schedule(task, Some(KEPT_FOR));
                 }
             }
@@ -136,7 +136,7 @@ impl NfsV4 {
             MaintenanceTask::Bind => loop {
                 let replacements = || self.rpc.transport().replacements();
                 let bound = replacements();
-                self.session.lock().bound_replacements = bound;
+                self.session.lock().backchannel.bound_replacements = bound;
                 if let Err(error) = self.bind_connection(&never) {
                     tracing::debug!(%error, "the backchannel is not bound again");
                 }
@@ -240,7 +240,7 @@ impl NfsV4 {
         if must_tell && self.send_sequence(RpcCaller { credential: &self.machine, interrupt }).is_err() {
             return false;
         }
-        !self.session.lock().has_doubtful()
+        !self.session.lock().slots.has_doubtful()
     }
 
     fn close_abandoned(&self, open: &AbandonedOpen, interrupt: &Interrupt) -> Result<(), CallError> {
@@ -287,7 +287,7 @@ impl NfsV4 {
 
     /// Renews the lease when it has not been renewed by other requests, as long as the mount lasts.
     pub(super) fn keep_lease(self: &Arc<Self>) {
-        let period = (self.session.lock().lease() / RENEWAL_PART / 2).min(CHECK_PERIOD_MAX);
+        let period = (self.session.lock().lease.length() / RENEWAL_PART / 2).min(CHECK_PERIOD_MAX);
         let this = Arc::downgrade(self);
         let renew = move || {
             if let Some(this) = this.upgrade() {
@@ -301,8 +301,8 @@ impl NfsV4 {
 
     pub(super) fn renew_lease(&self) {
         let is_due = {
-            let state = self.session.lock();
-            state.is_idle_for(state.lease() / RENEWAL_PART, self.rpc.now())
+            let lease = &self.session.lock().lease;
+            lease.is_idle_for(lease.length() / RENEWAL_PART, self.rpc.now())
         };
         if is_due {
             let never = Interrupt::never();

@@ -58,7 +58,7 @@ use curt_types::{Fault, FileHandle};
 use self::{
     abandoned_opens::AbandonedOpens,
     callback::CallbackService,
-    compound::{CompoundReply, request::CompoundRequest},
+    compound::{reply::CompoundReply, request::CompoundRequest},
     delegation_table::DelegationTable,
     identity::ClientIdentity,
     lock_states::LockStateTable,
@@ -114,7 +114,7 @@ impl NfsV4 {
     ) -> Arc<Self> {
         let session = callbacks.sessions();
         let delegations = callbacks.delegations();
-        session.lock().lease_end = Arc::clone(delegations.lease());
+        session.lock().lease.end = Arc::clone(delegations.lease());
         Arc::new_cyclic(|this: &Weak<Self>| {
             let returner = Weak::clone(this);
             delegations.set_must_return(Box::new(move || {
@@ -232,7 +232,7 @@ impl DelegationOperations for NfsV4 {
     }
 
     fn expects_delegations(&self) -> bool {
-        self.delegations.is_expected(|| self.rpc.now()) && self.session.lock().has_callbacks()
+        self.delegations.is_expected(|| self.rpc.now()) && self.session.lock().backchannel.is_usable()
     }
 
     fn give_up_delegation(&self, file: &FileHandle) {

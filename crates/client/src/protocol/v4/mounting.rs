@@ -172,7 +172,7 @@ fn establish(
         export.path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
     let mut at = None;
     // Beside them there are SEQUENCE, the start of the walk and GETFH.
-    let most = usize::try_from(nfs.session.lock().operations_max.saturating_sub(3)).unwrap_or(1);
+    let most = usize::try_from(nfs.session.lock().limits.operations_max.saturating_sub(3)).unwrap_or(1);
     for names in names.chunks(COMPONENTS_MAX.min(most.max(1))) {
         at = Some(walk(&nfs, caller, at.as_ref(), names)?);
     }
@@ -240,6 +240,6 @@ fn root_limits(
     let values = attributes::values(&ok.attributes, attributes::LIMITS);
     let values = nfs.decoded(values).map_err(EstablishError::Call)?;
     let mut session = nfs.session.lock();
-    session.set_lease(values.lease_time.unwrap_or(0));
-    Ok(attributes::limits(&values, session.read_max(), session.write_max()))
+    session.lease.set_length(values.lease_time.unwrap_or(0));
+    Ok(attributes::limits(&values, session.limits.read_max(), session.limits.write_max()))
 }

@@ -113,7 +113,7 @@ impl NfsV4 {
             put_fh(operations, file);
             push_open(operations, &open, rights);
             if let Some(count) = read {
-                let count = count.min(self.session.lock().read_max());
+                let count = count.min(self.session.lock().limits.read_max());
                 operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count });
             }
             for sibling in siblings {
@@ -184,7 +184,7 @@ impl NfsV4 {
     /// The client ID, and how many files a compound has room for beside the one that it opens.
     fn client_and_sibling_opens_max(&self) -> (Clientid, usize) {
         let session = self.session.lock();
-        let room = session.operations_max.saturating_sub(1 + OPERATIONS) / OPERATIONS;
+        let room = session.limits.operations_max.saturating_sub(1 + OPERATIONS) / OPERATIONS;
         (session.client, usize::try_from(room).unwrap_or(0))
     }
 

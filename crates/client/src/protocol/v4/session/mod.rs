@@ -1,51 +1,32 @@
-//! The session of a client: its slots, and what must be done before requests can be sent (RFC 8881
-//! section 2.10).
+//! The session of a client, and what must be done before requests can be sent (RFC 8881 section
+//! 2.10).
 //!
-//! Owns the sequence numbers. A slot is used by one request at a time. Its number advances when the
-//! server has executed SEQUENCE, and only then. A request without a reply leaves its slot in doubt:
-//! the server may or may not have executed it. Such a slot is settled by a SEQUENCE alone, before
-//! its next use. Sends nothing.
+//! Owns the `slots` and their numbers. The flags in replies to SEQUENCE are about the `lease`, the
+//! `backchannel` and `revoked_states`. Sends nothing.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+mod backchannel;
+mod lease;
+mod limits;
+mod revoked_states;
+mod slots;
+
+use std::{sync::Arc, time::Instant};
 
 use curt_proto::nfs4::{
-    Clientid, CreateSessionFlags, CreateSessionOk4, NfsStat4, SequenceArgs4, SequenceId, SequenceOk4,
-    SequenceStatusFlags, SessionId, SlotId, Stateid,
+    Clientid, CreateSessionOk4, NfsStat4, SequenceArgs4, SequenceId, SequenceOk4, SequenceStatusFlags,
+    SessionId, Stateid,
 };
 use curt_rpc::client::{CallError, Interrupt, Wake};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::protocol::LeaseEnd;
-
-/// The most slots that the client asks for and uses.
-pub(super) const SLOTS_MAX: u32 = 128;
-
-/// The lease that is assumed until the server has returned its own.
-const LEASE_DEFAULT: Duration = Duration::from_secs(90);
-
-/// The smallest requests and replies that a session must allow, in bytes.
-pub(super) const MESSAGE_MIN: u32 = 4096;
-
-/// Bytes of a compound beside the data of a READ or WRITE that a session's sizes include: headers,
-/// a credential, a handle, piggybacked operations and two sets of attributes.
-const OVERHEAD: u32 = 2048;
-
-fn data_max(message_max: u32) -> u32 {
-    message_max.saturating_sub(OVERHEAD).clamp(1024, 1 << 20)
-}
-
-/// The most revoked states that wait for FREE_STATEID. Of more the server goes on saying that it
-/// has revoked some: nothing is served by delegations then.
-const FREED_MAX: usize = 1 << 16;
-
-/// The server has no connection for its calls, or none that works.
-const UNBOUND: u32 = SequenceStatusFlags::CB_PATH_DOWN
-    | SequenceStatusFlags::CB_PATH_DOWN_SESSION
-    | SequenceStatusFlags::BACKCHANNEL_FAULT;
+use self::{
+    backchannel::{Backchannel, UNBOUND},
+    lease::Lease,
+    limits::SessionLimits,
+    revoked_states::{REVOKED, RevokedStates},
+    slots::{Slots, TakenSlot},
+};
+pub(super) use self::{revoked_states::FreeOrder, slots::SLOTS_MAX};
 
 /// Counts the sessions of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,83 +92,11 @@ pub(super) struct SessionState {
     pub(super) session: SessionId,
     /// The session that the server may still have for this client.
     at_server: Option<SessionId>,
-    slots: Vec<Slot>,
-    /// How many of them the server wants to be used.
-    usable: usize,
-    /// How many of them the server accepts requests in; `usable` at least.
-    accepted: usize,
-    /// How often slots were taken.
-    taken: u64,
-    pub(super) request_max: u32,
-    pub(super) response_max: u32,
-    /// The longest reply that the server keeps.
-    response_kept_max: u32,
-    pub(super) operations_max: u32,
-    lease: Duration,
-    renewed_at: Option<Instant>,
-    /// The server has no connection for its calls.
-    is_unbound: bool,
-    /// When a connection was bound last because another was lost, and how many had been replaced by
-    /// then.
-    bound_at: Option<Instant>,
-    pub(super) bound_replacements: u64,
-    /// How often a connection was bound.
-    bindings: u64,
-    /// The server has accepted a backchannel.
-    has_backchannel: bool,
-    /// When states were last tested because the server reports that it has revoked some.
-    tested_at: Option<Instant>,
-    /// All states are to be tested.
-    must_test: bool,
-    /// Revoked states that this client has dropped, and the server keeps until it hears of that.
-    to_free: BTreeMap<(FreeOrder, [u8; 12]), Stateid>,
-    /// Until when delegations are valid.
-    pub(super) lease_end: Arc<LeaseEnd>,
-    /// How often replies have made delegations doubtful.
-    lease_doubts: u64,
-}
-
-/// The order in which revoked states are freed: an open is not before its locks (RFC 8881 section
-/// 18.38.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum FreeOrder {
-    Locks,
-    Others,
-}
-
-/// A slot of the session.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    /// The number of its next request.
-    sequence: SequenceId,
-    is_busy: bool,
-    doubt: SlotDoubt,
-}
-
-/// Whether the server may have executed a request with a slot's number, or may still execute it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SlotDoubt {
-    /// Neither.
-    None,
-    /// Both are possible. The number of slots that had been taken when the doubt began.
-    Since(u64),
-    /// The former is possible. The server was told later that the slot is not used, and accepts no
-    /// SEQUENCE in it any more (`sr_highest_slotid`, section 18.46.3).
-    Past,
-}
-
-impl Slot {
-    const fn new(sequence: SequenceId) -> Self {
-        Self { sequence, is_busy: false, doubt: SlotDoubt::None }
-    }
-
-    const fn is_doubtful(&self) -> bool {
-        !matches!(self.doubt, SlotDoubt::None)
-    }
-
-    const fn may_be_executed(&self) -> bool {
-        matches!(self.doubt, SlotDoubt::Since(_))
-    }
+    pub(super) slots: Slots,
+    pub(super) limits: SessionLimits,
+    pub(super) lease: Lease,
+    pub(super) backchannel: Backchannel,
+    pub(super) revoked: RevokedStates,
 }
 
 /// The slot of a request. Dropping it leaves the slot in doubt.
@@ -195,20 +104,16 @@ impl Slot {
 pub(super) struct SlotGuard<'a> {
     monitor: &'a SessionMonitor,
     generation: SessionGeneration,
-    index: usize,
+    taken: TakenSlot,
     pub(super) arguments: SequenceArgs4,
     /// The most operations of a compound.
     pub(super) operations_max: u32,
-    /// The slot is in doubt.
-    pub(super) is_doubtful: bool,
-    /// [`SessionState::taken`] with it.
-    number: u64,
     is_settled: bool,
-    /// [`SessionState::lease_doubts`] and [`SessionState::bindings`] when it was taken.
+    /// [`Lease::doubts`], [`Backchannel::bindings`] and [`SessionState::reclaims`] when it was
+    /// taken.
     lease_doubts: u64,
-    /// [`SessionState::reclaims`] then.
-    reclaims: u64,
     bindings: u64,
+    reclaims: u64,
 }
 
 /// A slot for a compound, or the recovery that has to precede it.
@@ -233,26 +138,11 @@ impl Default for SessionMonitor {
             create_sequence: SequenceId(0),
             session: SessionId([0; 16]),
             at_server: None,
-            slots: Vec::new(),
-            usable: 0,
-            accepted: 0,
-            taken: 0,
-            request_max: 0,
-            response_max: 0,
-            response_kept_max: 0,
-            operations_max: 0,
-            lease: LEASE_DEFAULT,
-            renewed_at: None,
-            is_unbound: false,
-            bound_at: None,
-            bound_replacements: 0,
-            bindings: 0,
-            has_backchannel: false,
-            tested_at: None,
-            must_test: false,
-            to_free: BTreeMap::new(),
-            lease_end: Arc::default(),
-            lease_doubts: 0,
+            slots: Slots::default(),
+            limits: SessionLimits::default(),
+            lease: Lease::default(),
+            backchannel: Backchannel::default(),
+            revoked: RevokedStates::default(),
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -318,44 +208,38 @@ impl SessionMonitor {
     }
 
     fn free_slot<'a>(&'a self, state: &mut SessionState, kept: Option<u32>) -> Option<SlotGuard<'a>> {
-        let mut slots = state.slots.iter().take(state.usable);
-        let settled = slots.clone().position(|slot| !slot.is_busy && !slot.is_doubtful());
-        let index = settled.or_else(|| slots.position(|slot| !slot.is_busy))?;
-        Some(self.guard(state, index, kept))
+        let taken = state.slots.take_free()?;
+        Some(self.guard(state, taken, kept))
     }
 
-    fn guard<'a>(&'a self, state: &mut SessionState, index: usize, kept: Option<u32>) -> SlotGuard<'a> {
-        let cache_this = kept.is_some_and(|bytes| bytes <= state.response_kept_max);
-        state.taken += 1;
-        let slot = &mut state.slots[index];
-        slot.is_busy = true;
-        let (sequence, is_doubtful) = (slot.sequence, slot.is_doubtful());
-        let highest = state.slots.iter().rposition(|slot| slot.is_busy).unwrap_or(index);
-        let id = |index: usize| SlotId(u32::try_from(index).unwrap_or(u32::MAX));
-        let (session, slot, highest_slot) = (state.session, id(index), id(highest));
+    fn guard<'a>(&'a self, state: &SessionState, taken: TakenSlot, kept: Option<u32>) -> SlotGuard<'a> {
         SlotGuard {
             monitor: self,
             generation: state.generation,
-            index,
-            arguments: SequenceArgs4 { session, sequence, slot, highest_slot, cache_this },
-            operations_max: state.operations_max,
-            is_doubtful,
-            number: state.taken,
+            taken,
+            arguments: SequenceArgs4 {
+                session: state.session,
+                sequence: taken.sequence,
+                slot: taken.id,
+                highest_slot: taken.highest,
+                cache_this: kept.is_some_and(|bytes| state.limits.is_kept(bytes)),
+            },
+            operations_max: state.limits.operations_max,
             is_settled: false,
-            lease_doubts: state.lease_doubts,
+            lease_doubts: state.lease.doubts,
+            bindings: state.backchannel.bindings,
             reclaims: state.reclaims,
-            bindings: state.bindings,
         }
     }
 
-    /// A free slot in doubt, if requests can be sent. It may be one that the server wants not to be
-    /// used. Those in which the server accepts nothing are settled by telling it
-    /// ([`SessionState::must_tell_of_slots`]).
+    /// A free slot in doubt, if requests can be sent.
     pub(super) fn take_doubtful(&self) -> Option<SlotGuard<'_>> {
         let state = &mut *self.state.lock();
-        let mut slots = state.slots.iter().take(state.accepted);
-        let index = slots.position(|slot| slot.may_be_executed() && !slot.is_busy)?;
-        (state.need == RecoveryStep::None).then(|| self.guard(state, index, None))
+        if state.need != RecoveryStep::None {
+            return None;
+        }
+        let taken = state.slots.take_doubtful()?;
+        Some(self.guard(state, taken, None))
     }
 
     /// The recovery thread has ended. If it has failed for all who wait for it, each of them would
@@ -373,9 +257,7 @@ impl SessionMonitor {
     /// The server has revoked a state that this client has dropped.
     pub(super) fn free(&self, order: FreeOrder, stateid: Stateid) {
         let mut state = self.state.lock();
-        if state.to_free.len() < FREED_MAX {
-            // Whatever its newest sequence number is.
-            state.to_free.entry((order, stateid.other)).or_insert(Stateid { seqid: 0, ..stateid });
+        if state.revoked.free(order, stateid) {
             state.need = state.need.max(RecoveryStep::TestStates);
         }
         drop(state);
@@ -403,20 +285,6 @@ impl SessionState {
         self.generation
     }
 
-    pub(super) const fn lease(&self) -> Duration {
-        self.lease
-    }
-
-    pub(super) fn set_lease(&mut self, seconds: u32) {
-        // A server without a lease would make the client renew it without pause.
-        let lease = Duration::from_secs(if seconds == 0 { 1 } else { seconds.into() });
-        if lease < self.lease {
-            // Replies have extended it by more.
-            self.lease_end.suspend();
-        }
-        self.lease = lease;
-    }
-
     /// EXCHANGE_ID was answered. The server knows nothing of the client's state if it has given a
     /// new number, or has no confirmed record of that number (section 18.35.3).
     pub(super) fn exchanged(&mut self, client: Clientid, sequence: SequenceId, is_confirmed: bool) -> bool {
@@ -426,8 +294,7 @@ impl SessionState {
         self.must_reclaim |= is_new;
         self.at_server = self.at_server.filter(|_| !is_new);
         if is_new {
-            self.to_free.clear();
-            self.must_test = false;
+            self.revoked.forget();
         }
         self.need = RecoveryStep::Session;
         is_new
@@ -439,17 +306,10 @@ impl SessionState {
         self.session = ok.session;
         let replaced = self.at_server.replace(ok.session).filter(|former| *former != ok.session);
         self.create_sequence = self.create_sequence.next();
-        let count = usize::try_from(ok.fore.requests_max.clamp(1, SLOTS_MAX)).unwrap_or(1);
-        self.slots = vec![Slot::new(SequenceId(1)); count];
-        (self.usable, self.accepted) = (count, count);
-        self.request_max = ok.fore.request_max;
-        self.response_max = ok.fore.response_max;
-        self.response_kept_max = ok.fore.response_cached_max;
-        self.operations_max = ok.fore.operations_max;
-        self.renewed_at = Some(now);
-        self.bound_at = None;
-        self.bound();
-        self.has_backchannel = ok.flags.0 & CreateSessionFlags::CONN_BACK_CHAN != 0;
+        self.slots.created(ok.fore.requests_max);
+        self.limits = SessionLimits::from(&ok.fore);
+        self.lease.renew(now);
+        self.backchannel.created(ok.flags);
         self.need = match self.must_reclaim {
             true => RecoveryStep::Reclaim,
             false => self.least_need(),
@@ -459,32 +319,12 @@ impl SessionState {
 
     /// The recovery steps other than session and opens.
     fn least_need(&self) -> RecoveryStep {
-        if self.must_test || !self.to_free.is_empty() { RecoveryStep::TestStates } else { RecoveryStep::None }
+        if self.revoked.is_any() { RecoveryStep::TestStates } else { RecoveryStep::None }
     }
 
     /// CREATE_SESSION was answered with a session that is of no use.
     pub(super) const fn rejected(&mut self) {
         self.create_sequence = self.create_sequence.next();
-    }
-
-    /// The most data that a READ may ask for.
-    pub(super) fn read_max(&self) -> u32 {
-        data_max(self.response_max)
-    }
-
-    /// The most data of a WRITE.
-    pub(super) fn write_max(&self) -> u32 {
-        data_max(self.request_max)
-    }
-
-    /// The most bytes of the operations of a compound that has no data.
-    pub(super) fn operations_bytes_max(&self) -> usize {
-        usize::try_from(self.request_max.saturating_sub(OVERHEAD)).unwrap_or(usize::MAX)
-    }
-
-    /// The most bytes of the results of a compound that has no data.
-    pub(super) fn results_bytes_max(&self) -> usize {
-        usize::try_from(self.response_max.saturating_sub(OVERHEAD)).unwrap_or(usize::MAX)
     }
 
     /// Returns whether the server has lost all state but the session, and clears that flag.
@@ -497,28 +337,11 @@ impl SessionState {
         self.need = RecoveryStep::Client;
     }
 
-    /// The revoked states that the server is to be told of, until that is done ([`Self::freed`]).
-    pub(super) fn to_free(&self) -> Vec<Stateid> {
-        self.to_free.values().copied().collect()
-    }
-
-    /// The server has been told of a revoked state.
-    pub(super) fn freed(&mut self, stateid: Stateid) {
-        for order in [FreeOrder::Locks, FreeOrder::Others] {
-            self.to_free.remove(&(order, stateid.other));
-        }
-    }
-
-    /// Whether all states are to be tested.
-    pub(super) const fn must_test(&self) -> bool {
-        self.must_test
-    }
-
     /// A step of recovery is done; a later need stands.
     pub(super) fn satisfied(&mut self, need: RecoveryStep) {
         match need {
             RecoveryStep::Reclaim => (self.must_reclaim, self.reclaims) = (false, self.reclaims + 1),
-            RecoveryStep::TestStates => self.must_test = false,
+            RecoveryStep::TestStates => self.revoked.tested(),
             RecoveryStep::None | RecoveryStep::Session | RecoveryStep::Client => {}
         }
         if self.need == need {
@@ -527,115 +350,30 @@ impl SessionState {
         }
     }
 
-    /// Whether the server can call this client, as far as is known.
-    pub(super) const fn has_callbacks(&self) -> bool {
-        self.has_backchannel && !self.is_unbound
-    }
-
-    /// Whether the lease has not been renewed for this time.
-    pub(super) fn is_idle_for(&self, time: Duration, now: Instant) -> bool {
-        self.renewed_at.is_none_or(|at| now.saturating_duration_since(at) >= time)
-    }
-
-    /// The server wants no more slots than these to be used.
-    pub(super) fn limit_slots(&mut self, target: SlotId) {
-        self.usable = self.slots_to(target);
-        self.accepted = self.accepted.max(self.usable);
-    }
-
-    /// How many slots there are up to this one.
-    fn slots_to(&self, highest: SlotId) -> usize {
-        let highest = usize::try_from(highest.0).unwrap_or(usize::MAX);
-        highest.saturating_add(1).clamp(1, self.slots.len().max(1))
-    }
-
-    /// Whether a connection is to be bound again now: at once if another was replaced since the
-    /// last time (the server may not have noticed the loss), otherwise if the server has none, once
-    /// in a lease.
+    /// As [`Backchannel::must_bind`].
     pub(super) fn must_bind(&mut self, now: Instant, replacements: u64) -> bool {
-        let is_later = |at: Instant| now.saturating_duration_since(at) >= self.lease;
-        let is_replaced = self.bound_replacements != replacements;
-        self.bound_replacements = replacements;
-        let is_due = is_replaced && self.has_backchannel
-            || self.is_unbound && (is_replaced || self.bound_at.is_none_or(is_later));
-        if is_due {
-            self.bound_at = Some(now);
-        }
-        is_due
-    }
-
-    /// A connection is bound for the server's calls. So the session has a backchannel, also if the
-    /// server has refused one in CREATE_SESSION.
-    pub(super) const fn bound(&mut self) {
-        self.bindings += 1;
-        (self.is_unbound, self.has_backchannel) = (false, true);
-    }
-
-    /// Judges the connection for the server's calls by the flags of a reply. A reply to a request
-    /// that was sent before the last one was bound says nothing new, nor does one that may be older
-    /// than another.
-    const fn judge_binding(&mut self, flags: u32, guard: &SlotGuard<'_>) {
-        if flags & UNBOUND == 0 {
-            self.is_unbound &= guard.lease_doubts != self.lease_doubts;
-        } else if guard.bindings == self.bindings {
-            self.is_unbound = true;
-        }
+        self.backchannel.must_bind(now, replacements, self.lease.length())
     }
 
     /// A reply to SEQUENCE, which was sent at `sent_at`, extends the lease, unless it says that
-    /// delegations are lost or cannot be recalled. So did another reply if there are more than
-    /// `doubts` since its slot was taken: it may be of a later time.
-    fn judge_lease(&mut self, flags: u32, sent_at: Instant, doubts: u64) {
-        let revoked = SequenceStatusFlags::EXPIRED_ALL_STATE_REVOKED
-            | SequenceStatusFlags::EXPIRED_SOME_STATE_REVOKED
-            | SequenceStatusFlags::ADMIN_STATE_REVOKED;
-        let delegations_revoked = SequenceStatusFlags::RECALLABLE_STATE_REVOKED;
-        // A server that goes on saying so is not asked about it each time.
-        let is_recent = |at: Instant| sent_at.saturating_duration_since(at) < self.lease / 2;
-        if flags & (revoked | delegations_revoked) != 0 && !self.tested_at.is_some_and(is_recent) {
-            self.tested_at = Some(sent_at);
-            self.must_test = true;
+    /// delegations are lost or cannot be recalled. If another reply has said so since its slot was
+    /// taken, that may be of a later time.
+    fn judge_lease(&mut self, flags: u32, sent_at: Instant, is_newest: bool) {
+        if self.revoked.judge(flags, sent_at, self.lease.length()) {
             self.need = self.need.max(RecoveryStep::TestStates);
         }
-        if flags & (revoked | delegations_revoked | UNBOUND) != 0 {
-            self.lease_doubts += 1;
-            self.lease_end.suspend();
-        } else if doubts == self.lease_doubts {
-            self.tested_at = None;
-            self.lease_end.extend(sent_at + self.lease);
+        if flags & (REVOKED | UNBOUND) != 0 {
+            self.lease.doubt();
+        } else if is_newest {
+            self.lease.extend(sent_at);
+            self.revoked.none_reported();
         }
     }
 
-    /// Whether the outcome of a request that nobody waits for is unknown.
-    pub(super) fn has_doubtful(&self) -> bool {
-        self.slots.iter().any(Slot::may_be_executed)
-    }
-
-    /// Whether requests can be sent, and one in a slot that the server does not accept any more is
-    /// in doubt until it is told that the slot is not used.
+    /// Whether requests can be sent, and the server has to be told of a slot
+    /// ([`Slots::must_tell`]).
     pub(super) fn must_tell_of_slots(&self) -> bool {
-        let mut unused = self.slots.iter().skip(self.accepted);
-        self.need == RecoveryStep::None && unused.any(|slot| slot.may_be_executed() && !slot.is_busy)
-    }
-
-    /// The server was told of the highest slot in use, and accepts no more than these: it does not
-    /// execute requests in higher ones any more. The slots that it only wants not to be used are
-    /// settled by a SEQUENCE in them.
-    fn told_of_slots(&mut self, guard: &SlotGuard<'_>, ok: &SequenceOk4) {
-        // The server may wish for more than it accepts yet.
-        self.limit_slots(ok.target_highest_slot.min(ok.highest_slot));
-        self.accepted = self.slots_to(ok.highest_slot);
-        let first = self.accepted.max(self.slots_to(guard.arguments.highest_slot));
-        for slot in self.slots.iter_mut().skip(first).filter(|slot| !slot.is_busy) {
-            if matches!(slot.doubt, SlotDoubt::Since(taken) if taken < guard.number) {
-                slot.doubt = SlotDoubt::Past;
-            }
-        }
-    }
-
-    fn slot(&mut self, guard: &SlotGuard<'_>) -> Option<&mut Slot> {
-        let is_current = self.generation == guard.generation;
-        self.slots.get_mut(guard.index).filter(|_| is_current)
+        self.need == RecoveryStep::None && self.slots.must_tell()
     }
 }
 
@@ -645,20 +383,25 @@ impl SlotGuard<'_> {
         self.generation
     }
 
+    /// Whether the slot is in doubt.
+    pub(super) const fn is_doubtful(&self) -> bool {
+        self.taken.is_doubtful
+    }
+
     /// The server has executed SEQUENCE, for a request that was sent at `sent_at`. Returns whether
     /// the server has no connection for its calls.
     pub(super) fn executed(mut self, ok: &SequenceOk4, sent_at: Instant) -> bool {
         self.is_settled = true;
         let monitor = self.monitor;
         let mut state = monitor.state.lock();
-        if let Some(slot) = state.slot(&self) {
-            *slot = Slot::new(slot.sequence.next());
-            // The request may reach the server long after it is sent: the lease counts from before.
-            state.renewed_at = state.renewed_at.max(Some(sent_at));
-            state.told_of_slots(&self, ok);
+        if state.generation == self.generation {
+            state.slots.advance(&self.taken);
+            state.lease.renew(sent_at);
+            state.slots.told(&self.taken, ok);
             let flags = ok.status_flags.0;
-            state.judge_binding(flags, &self);
-            state.judge_lease(flags, sent_at, self.lease_doubts);
+            let is_newest = self.lease_doubts == state.lease.doubts;
+            state.backchannel.judge(flags, self.bindings, is_newest);
+            state.judge_lease(flags, sent_at, is_newest);
             // The server sets the flag until RECLAIM_COMPLETE, and it is also in replies that were
             // sent before RECLAIM_COMPLETE.
             if flags & SequenceStatusFlags::RESTART_RECLAIM_NEEDED != 0
@@ -669,7 +412,7 @@ impl SlotGuard<'_> {
                 state.need = state.need.max(RecoveryStep::Reclaim);
             }
         }
-        let is_unbound = state.is_unbound;
+        let is_unbound = state.backchannel.is_unbound;
         drop(state);
         monitor.changed.notify_all();
         is_unbound
@@ -677,12 +420,7 @@ impl SlotGuard<'_> {
 
     /// The server has refused SEQUENCE: the slot's number is still to be used.
     pub(super) fn refused(mut self) {
-        self.is_settled = true;
-        let monitor = self.monitor;
-        if let Some(slot) = monitor.state.lock().slot(&self) {
-            slot.is_busy = false;
-        }
-        monitor.changed.notify_all();
+        self.end(Slots::release);
     }
 
     /// A SEQUENCE alone was answered with this status. Returns whether the slot can be used again:
@@ -690,31 +428,27 @@ impl SlotGuard<'_> {
     pub(super) fn settled(mut self, status: NfsStat4) -> bool {
         let is_used_up =
             matches!(status, NfsStat4::Ok | NfsStat4::SeqFalseRetry | NfsStat4::RetryUncachedRep);
-        self.is_settled = true;
-        let monitor = self.monitor;
-        if let Some(slot) = monitor.state.lock().slot(&self) {
-            slot.is_busy = false;
-            if is_used_up {
-                *slot = Slot::new(slot.sequence.next());
-            }
-        }
-        monitor.changed.notify_all();
+        self.end(if is_used_up { Slots::advance } else { Slots::release });
         is_used_up
+    }
+
+    /// Ends the use of the slot in this way, unless its session is lost.
+    fn end(&mut self, end: fn(&mut Slots, &TakenSlot)) {
+        self.is_settled = true;
+        let mut state = self.monitor.state.lock();
+        if state.generation == self.generation {
+            end(&mut state.slots, &self.taken);
+        }
+        drop(state);
+        self.monitor.changed.notify_all();
     }
 }
 
 impl Drop for SlotGuard<'_> {
     fn drop(&mut self) {
-        if self.is_settled {
-            return;
+        if !self.is_settled {
+            self.end(Slots::doubt);
         }
-        let mut state = self.monitor.state.lock();
-        let taken = state.taken;
-        if let Some(slot) = state.slot(self) {
-            (slot.is_busy, slot.doubt) = (false, SlotDoubt::Since(taken));
-        }
-        drop(state);
-        self.monitor.changed.notify_all();
     }
 }
 

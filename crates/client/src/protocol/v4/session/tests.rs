@@ -1,7 +1,7 @@
 //! The state of a session, without a server.
 
 use curt_policy::MonotonicTime;
-use curt_proto::nfs4::{ChannelAttributes, SessionId};
+use curt_proto::nfs4::{ChannelAttributes, CreateSessionFlags, SessionId, SlotId};
 
 use super::*;
 use crate::protocol::HeldDelegation;
@@ -64,9 +64,9 @@ fn slots_in_doubt_are_used_last_and_recalled_ones_not_at_all() {
     drop(slot(&monitor));
     let taken: Vec<_> = (0..4).map(|_| slot(&monitor)).collect();
     assert_eq!(taken.iter().map(index).collect::<Vec<_>>(), [1, 2, 3, 0]);
-    assert!(taken[3].is_doubtful && monitor.take_doubtful().is_none(), "it is in use");
+    assert!(taken[3].is_doubtful() && monitor.take_doubtful().is_none(), "it is in use");
     taken.into_iter().for_each(SlotGuard::refused);
-    monitor.lock().limit_slots(SlotId(1));
+    monitor.lock().slots.limit(SlotId(1));
     assert_eq!([slot(&monitor), slot(&monitor)].each_ref().map(index), [1, 0]);
 }
 
@@ -83,20 +83,20 @@ fn a_doubt_about_a_slot_that_was_recalled_ends_when_the_server_knows_that_it_is_
     let (early, interrupted, late) = (slot(&monitor), slot(&monitor), slot(&monitor));
     drop(interrupted);
     executed(early);
-    assert!(monitor.lock().has_doubtful(), "that was sent before");
+    assert!(monitor.lock().slots.has_doubtful(), "that was sent before");
     assert!(monitor.take_doubtful().is_none(), "a SEQUENCE in it would be refused");
     assert!(monitor.lock().must_tell_of_slots());
     let next = slot(&monitor);
     assert_eq!((next.arguments.slot, next.arguments.highest_slot), (SlotId(0), SlotId(2)));
     executed(next);
-    assert!(monitor.lock().has_doubtful(), "a higher slot is in use");
+    assert!(monitor.lock().slots.has_doubtful(), "a higher slot is in use");
     executed(late);
     executed(slot(&monitor));
-    assert!(!monitor.lock().has_doubtful() && !monitor.lock().must_tell_of_slots());
+    assert!(!monitor.lock().slots.has_doubtful() && !monitor.lock().must_tell_of_slots());
     // If the server wants it to be used again, it is used last, and settled first.
-    monitor.lock().limit_slots(SlotId(1));
+    monitor.lock().slots.limit(SlotId(1));
     let taken = [slot(&monitor), slot(&monitor)];
-    assert_eq!(taken.each_ref().map(|guard| guard.is_doubtful), [false, true]);
+    assert_eq!(taken.each_ref().map(SlotGuard::is_doubtful), [false, true]);
 }
 
 // SEMANTICS: sessions-6.
@@ -117,20 +117,20 @@ fn a_slot_that_the_server_still_accepts_is_settled_by_a_request_in_it() {
     let settled: Vec<u32> = std::iter::from_fn(|| {
         let doubtful = monitor.take_doubtful()?;
         let index = doubtful.arguments.slot.0;
-        assert!(monitor.lock().has_doubtful());
+        assert!(monitor.lock().slots.has_doubtful());
         assert!(doubtful.settled(NfsStat4::Ok));
         Some(index)
     })
     .collect();
     assert_eq!(settled, [1, 2]);
-    assert!(!monitor.lock().has_doubtful() && !monitor.lock().must_tell_of_slots());
+    assert!(!monitor.lock().slots.has_doubtful() && !monitor.lock().must_tell_of_slots());
     // It accepts fewer than it did.
-    monitor.lock().limit_slots(SlotId(3));
+    monitor.lock().slots.limit(SlotId(3));
     let taken: Vec<_> = (0..4).map(|_| slot(&monitor)).collect();
     drop(taken);
     executed(slot(&monitor), 0);
     assert!(monitor.take_doubtful().is_none(), "a SEQUENCE in it would be refused");
-    assert!(!monitor.lock().has_doubtful());
+    assert!(!monitor.lock().slots.has_doubtful());
     assert_eq!(slot(&monitor).arguments.slot, SlotId(0), "the only one");
 }
 
@@ -180,16 +180,16 @@ fn a_state_that_is_revoked_during_recovery_is_still_freed() {
     monitor.free(FreeOrder::Others, state(1));
     monitor.lock().satisfied(RecoveryStep::Reclaim);
     assert_eq!(monitor.lock().need(), RecoveryStep::TestStates);
-    assert_eq!(monitor.lock().to_free(), [state(1)]);
-    assert_eq!(monitor.lock().to_free(), [state(1)], "until it is freed");
+    assert_eq!(monitor.lock().revoked.to_free(), [state(1)]);
+    assert_eq!(monitor.lock().revoked.to_free(), [state(1)], "until it is freed");
     monitor.free(FreeOrder::Others, state(2));
     monitor.free(FreeOrder::Locks, state(3));
-    monitor.lock().freed(state(1));
+    monitor.lock().revoked.freed(state(1));
     monitor.lock().satisfied(RecoveryStep::TestStates);
     assert_eq!(monitor.lock().need(), RecoveryStep::TestStates);
-    assert_eq!(monitor.lock().to_free(), [state(3), state(2)]);
-    monitor.lock().freed(state(3));
-    monitor.lock().freed(state(2));
+    assert_eq!(monitor.lock().revoked.to_free(), [state(3), state(2)]);
+    monitor.lock().revoked.freed(state(3));
+    monitor.lock().revoked.freed(state(2));
     monitor.lock().satisfied(RecoveryStep::TestStates);
     assert_eq!(monitor.lock().need(), RecoveryStep::None);
 }
@@ -198,7 +198,7 @@ fn a_state_that_is_revoked_during_recovery_is_still_freed() {
 fn a_reply_that_was_on_its_way_does_not_end_the_doubt_of_another() {
     let origin = Instant::now();
     let monitor = monitor(origin);
-    let lease = Arc::clone(&monitor.lock().lease_end);
+    let lease = Arc::clone(&monitor.lock().lease.end);
     lease.begin(origin);
     let held = HeldDelegation::new(&lease);
     let is_valid = || held.is_valid(MonotonicTime::default());
@@ -236,17 +236,17 @@ fn a_connection_is_bound_at_once_after_a_loss_and_otherwise_once_in_a_lease() {
     let late = slot(&monitor);
     assert!(answered(down, 1), "within the first lease");
     assert!(!answered(down, 1), "by one thread");
-    monitor.lock().bound();
-    assert!(monitor.lock().has_callbacks());
+    monitor.lock().backchannel.bound();
+    assert!(monitor.lock().backchannel.is_usable());
     let of_before = reply(&late, down);
     late.executed(&of_before, origin);
-    assert!(monitor.lock().has_callbacks(), "that is known");
+    assert!(monitor.lock().backchannel.is_usable(), "that is known");
     assert!(!answered(down, 1), "the server does not accept it");
-    assert!(!monitor.lock().has_callbacks());
-    assert!(monitor.lock().must_bind(origin + LEASE_DEFAULT, 1));
+    assert!(!monitor.lock().backchannel.is_usable());
+    assert!(monitor.lock().must_bind(origin + lease::LEASE_DEFAULT, 1));
     assert!(answered(down, 2), "another connection was made");
     assert!(!answered(0, 2));
-    assert!(monitor.lock().has_callbacks(), "the server says so");
+    assert!(monitor.lock().backchannel.is_usable(), "the server says so");
 }
 
 // SEMANTICS: sessions-13.
@@ -255,10 +255,10 @@ fn a_session_that_was_created_without_a_backchannel_gets_it_with_a_connection() 
     let (monitor, origin) = (Arc::<SessionMonitor>::default(), Instant::now());
     let created = CreateSessionOk4 { flags: CreateSessionFlags::default(), ..session() };
     monitor.lock().created(&created, origin);
-    assert!(!monitor.lock().has_callbacks());
-    monitor.lock().bound();
-    assert!(monitor.lock().has_callbacks());
+    assert!(!monitor.lock().backchannel.is_usable());
+    monitor.lock().backchannel.bound();
+    assert!(monitor.lock().backchannel.is_usable());
     assert!(monitor.lock().must_bind(origin, 1), "the connection is replaced");
     monitor.lock().created(&created, origin);
-    assert!(!monitor.lock().has_callbacks(), "another session");
+    assert!(!monitor.lock().backchannel.is_usable(), "another session");
 }
