@@ -49,10 +49,15 @@ fn after_a_directory_was_closed_here_nobody_else_sees_a_name_below() -> Result<(
     script(
         "kernelnames=3",
         r"
-        closes() { local begun=${EPOCHREALTIME/./}; chmod 700 $1; (( ${EPOCHREALTIME/./} - begun > 1000000 )) || echo 'no name was cached'; }
-        # The kernel renews a name once it has expired: this one has just been renewed.
-        makes one; knows one; sleep 3.2; stranger stat $m/one/below/file >/dev/null; [[ -z $(closes $m/one) ]]
-        is_all_refused one
+        waits_to_close() { local begun=${EPOCHREALTIME/./}; chmod 700 $1; (( ${EPOCHREALTIME/./} - begun > 1000000 )); }
+        # The kernel renews a name once it has expired: this one has just been renewed. On a busy
+        # machine it may have expired again.
+        for round in {1..10}; do
+            one=one$round; makes $one; knows $one; sleep 3.2; stranger stat $m/$one/below/file >/dev/null
+            if waits_to_close $m/$one; then break; fi
+            (( round < 10 )) || { echo 'no name was cached'; exit 1; }
+        done
+        is_all_refused $one
         makes two; knows two; chown 1000:1000 $m/two; chmod 711 $m/two; knows two; chmod 701 $m/two; chmod 600 $m/two
         is_all_refused two
         mkdir -m 700 $m/closed; makes three; knows three; mv $m/three $m/closed/three; is_all_refused closed/three
@@ -332,7 +337,7 @@ fn whoever_works_below_a_directory_that_another_client_closed_goes_on_when_names
             stranger cat file && stranger stat file && stranger ls . && stranger mkdir new && stranger rmdir new
         }
         begun=$EPOCHSECONDS
-        until works >/dev/null 2>&1; do (( EPOCHSECONDS - begun < 10 )); sleep 0.1; done
+        until works >/dev/null 2>&1; do (( EPOCHSECONDS - begun < 60 )); sleep 0.1; done
         for i in {1..20}; do works >/dev/null; done
         cd /; is_all_refused one
         ",
@@ -345,11 +350,13 @@ fn a_descriptor_of_a_closed_directory_gives_access_when_names_have_expired() -> 
     script(
         "kernelnames=4,actimeo=600,dirfill=off",
         r#"
-        makes one; knows one; mkdir -m 777 $s/../hands
+        # On a busy machine the names may have expired before the directory is closed.
+        for round in {1..10}; do
+        one=one$round; hands=$s/../hands$round; makes $one; knows $one; mkdir -m 777 $hands
         stranger /usr/bin/python3 -c '
 import os, sys, time
-m, hands = sys.argv[1:]
-path = m + "/one/below/file"
+directory, hands = sys.argv[1:]
+path = directory + "/below/file"
 # The kernel renews a name once it has expired.
 time.sleep(4.2)
 os.stat(path)
@@ -364,16 +371,18 @@ while True:
         break
     except PermissionError:
         refused += 1
-        assert time.monotonic() - begun < 15, refused
+        assert time.monotonic() - begun < 60, refused
         time.sleep(0.05)
 try:
     os.open(path, os.O_RDONLY)
     sys.exit("the path is open")
 except PermissionError:
-    assert refused
-' $m $s/../hands & reader=$!
-        until [[ -e $s/../hands/held ]]; do kill -0 $reader; sleep 0.01; done
-        chmod 700 $s/one; [[ ! -e $m/one/missing ]]; touch $s/../hands/closed; wait $reader
+    sys.exit(0 if refused else 3)
+' $m/$one $hands & reader=$!
+        until [[ -e $hands/held ]]; do kill -0 $reader; sleep 0.01; done
+        chmod 700 $s/$one; [[ ! -e $m/$one/missing ]]; touch $hands/closed
+        if wait $reader; then break; else (( $? == 3 && round < 10 )); fi
+        done
         "#,
     )
 }

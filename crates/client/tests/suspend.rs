@@ -42,9 +42,11 @@ fn no_delegation_is_valid_after_a_suspend_that_is_longer_than_the_lease() {
     lease.extend(origin + LEASE);
     let held = HeldDelegation::new(&lease);
     assert!(held.is_valid(now()));
-    let before = MonotonicClock.suspended();
+    // A reading is the less exact the longer this thread waits for a processor: the best one counts.
+    let readings = || (0..100).map(|_| MonotonicClock.suspended());
+    let before = readings().map(|reading| reading.at_most).min().unwrap();
     suspend();
-    let suspended = MonotonicClock.suspended().at_least - before.at_most;
+    let suspended = readings().map(|reading| reading.at_least).max().unwrap() - before;
     assert!(suspended.abs_diff(SUSPENDED) < Duration::from_secs(1), "{suspended:?}");
     assert!(begun.elapsed() < LEASE, "a timer does not notice the suspend");
     assert!(!held.is_valid(now()));

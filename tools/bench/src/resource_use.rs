@@ -76,6 +76,8 @@ fn ticks(line: &str) -> Option<[u64; 2]> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -87,9 +89,16 @@ mod tests {
 
     #[test]
     fn work_takes_processor_time() {
+        let processor_time = || {
+            let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+            Duration::try_from(now).expect("the time of a process is positive")
+        };
+        let before = processor_time();
         let spent = measure("this", &[], || {
+            // Ticks of the clock are rounded down, and other processes may run meanwhile.
             let start = Instant::now();
-            while start.elapsed().as_millis() < 200 {}
+            while start.elapsed().as_millis() < 200 || processor_time() - before < Duration::from_millis(50) {
+            }
             Ok(())
         });
         let spent = spent.expect("this process has a stat");

@@ -14,8 +14,8 @@ use curt_xdr::{Decode, decode_all};
 
 pub(super) const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// A service on this machine replies at once or not at all.
-pub(super) const LOCAL_TIMEOUT: Duration = Duration::from_secs(3);
+/// A service on this machine replies at once or not at all; those of tests always reply.
+const LOCAL_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 3 });
 
 /// The longest result in bytes.
 const RESULTS_MAX: usize = 64;

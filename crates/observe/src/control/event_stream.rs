@@ -136,12 +136,15 @@ pub fn keep_ring(origin: RecordedProcess, level: RingLevel) -> Option<EventRing>
 
 #[cfg(test)]
 mod tests {
+    use std::sync::PoisonError;
+
     use crate::events::{RecordingItem, RecordingReader};
 
     use super::*;
 
     #[test]
     fn the_watermark_is_sent_once_more_without_further_events() {
+        let _alone = events::WATCHING_TEST.lock().unwrap_or_else(PoisonError::into_inner);
         let mut live = EventStream::begin("nfs_umount", RecordedProcess::default(), Box::new(|_| None))
             .expect("a place");
         crate::probe!(NfsUmount { server: "nas", name: "/mnt" });

@@ -38,6 +38,8 @@ pub use recording::{
 };
 pub use ring::{EventRing, RingLevel};
 pub use short_text::{ShortText, handle_hash, procedure_name};
+#[cfg(test)]
+pub(crate) use sinks::WATCHING_TEST;
 pub use sinks::{EventWatch, TooManyWatches, WATCHERS_MAX, keep_in_ring, now, time_of_day_offset};
 
 /// Emits an event if it is enabled: `probe!(NfsGetattrExit { fileid: 5_u64, size: 0_u64, error: 0

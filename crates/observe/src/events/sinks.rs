@@ -191,6 +191,10 @@ pub fn keep_in_ring(events: &[Event]) {
     }
 }
 
+/// Held by tests of this crate that begin to watch: the places are the process's.
+#[cfg(test)]
+pub(crate) static WATCHING_TEST: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[cfg(test)]
 mod tests {
     use super::super::record;
@@ -216,6 +220,7 @@ mod tests {
 
     #[test]
     fn only_watchers_receive_events_and_their_number_is_bounded() {
+        let _alone = WATCHING_TEST.lock().unwrap_or_else(PoisonError::into_inner);
         tell("before");
         let watch = EventWatch::begin(&[EVENT]).expect("a place");
         tell("one");

@@ -15,11 +15,12 @@ use crate::fake::{Bytes, PROGRAM, listen, options};
 use curt_rpc::{
     auth::{AuthStatus, RpcCredential},
     client::{CallError, Interrupt, NoTransportEvents, RpcRequest, TcpTransport, Transport},
+    clock::TimeSource,
     message::{
         AcceptStatus, CallMessage, RejectedReply, VersionRange, decode_reply_header, encode_call_header,
     },
     record,
-    server::{CallContext, CallFailure, Limits, RpcServer, RpcServerHandle, RpcService},
+    server::{CallContext, CallFailure, Limits, RpcServer, RpcServerHandle, RpcServerOptions, RpcService},
 };
 use curt_xdr::Decoder;
 use parking_lot::{Condvar, Mutex};
@@ -109,10 +110,16 @@ pub(crate) struct Running {
 pub(crate) const RECORD_MAX: usize = 2 << 20;
 
 pub(crate) fn serve(limits: Limits) -> Running {
+    serve_by(TimeSource::System, limits)
+}
+
+/// A server with this clock.
+pub(crate) fn serve_by(clock: TimeSource, limits: Limits) -> Running {
     let (listener, address) = listen();
     let answers = Arc::new(Answers::default());
     let limits = Limits { record: RECORD_MAX, ..limits };
-    let server = RpcServer::new(vec![listener], answers.clone(), limits).unwrap();
+    let options = RpcServerOptions { limits, clock, acceptor: None };
+    let server = RpcServer::new(vec![listener], answers.clone(), options).unwrap();
     let handle = server.handle();
     let thread = Some(thread::spawn(move || server.run()));
     Running { address, answers, handle, thread }

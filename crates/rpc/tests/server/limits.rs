@@ -10,6 +10,7 @@ use std::{
 };
 
 use curt_rpc::{
+    clock::ScriptedTime,
     record,
     server::{Limits, ResourceLimit},
 };
@@ -48,28 +49,26 @@ fn a_record_above_the_bound_is_refused_before_its_bytes_come_and_one_below_it_is
 
 #[test]
 fn half_a_record_has_a_time_limit_however_its_bytes_dribble() {
-    let running = serve(Limits {
-        // Far longer than a fast client is delayed by the scheduler.
-        half_record_for: Duration::from_secs(10),
-        ..Limits::default()
-    });
+    let time = ScriptedTime::new();
+    let limits = Limits { half_record_for: Duration::from_secs(1), ..Limits::default() };
+    let running = serve_by(time.clock(), limits);
     let call = call_record(1, ECHO, &[3; 4000]);
     let mut silent = running.connect();
     silent.write_all(&call[..100]).unwrap();
-    let mut dribbling = running.connect();
+    let (mut dribbling, endless) = (running.connect(), call_record(1, ECHO, &[3; 1 << 20]));
     let mut quick = running.connect();
     quick.write_all(&call[..2000]).unwrap();
     expect_unharmed(&running);
     quick.write_all(&call[2000..]).unwrap();
     expect_echo(&mut quick, 1, &[3; 4000]);
-    // It would take more than a minute.
-    let cut_off = call.iter().position(|byte| {
-        thread::sleep(Duration::from_millis(20));
-        dribbling.write_all(&[*byte]).is_err()
+    let mut bytes = endless.iter();
+    eventually("both are closed", || {
+        time.advance(Duration::from_millis(5));
+        let _ = dribbling.write_all(&[*bytes.next().unwrap()]);
+        met(&running, ResourceLimit::HalfRecordFor) == 2
     });
-    assert!(cut_off.is_some_and(|at| at < call.len() - 1), "it was let finish");
     expect_end(&mut silent);
-    assert_eq!(met(&running, ResourceLimit::HalfRecordFor), 2);
+    expect_end(&mut dribbling);
     // A client that sends each of many records in time is not affected.
     quick.write_all(&call).unwrap();
     expect_echo(&mut quick, 1, &[3; 4000]);
@@ -140,15 +139,15 @@ fn half_records_of_all_clients_are_bounded() {
 
 #[test]
 fn idle_connections_end_and_busy_ones_do_not() {
-    let running = serve(Limits {
-        // Far longer than a busy client is delayed by the scheduler.
-        idle_for: Duration::from_secs(10),
-        ..Limits::default()
-    });
+    let time = ScriptedTime::new();
+    let limits = Limits { idle_for: Duration::from_secs(1), ..Limits::default() };
+    let running = serve_by(time.clock(), limits);
     let mut idle = running.connect();
     let (mut busy, mut waiting) = (running.connect(), running.connect());
     waiting.write_all(&call_record(1, SLOW, &[1; 4])).unwrap();
+    eventually("the call is begun", || running.answers.slow_begun.load(Ordering::SeqCst) == 1);
     eventually("the idle one has ended", || {
+        time.advance(Duration::from_millis(100));
         busy.write_all(&call_record(2, ECHO, &[2; 4])).unwrap();
         expect_echo(&mut busy, 2, &[2; 4]);
         met(&running, ResourceLimit::IdleFor) > 0
@@ -161,21 +160,24 @@ fn idle_connections_end_and_busy_ones_do_not() {
 
 #[test]
 fn replies_that_nobody_reads_are_dropped_after_a_time() {
-    let running = serve(Limits {
-        // Far longer than a client that receives replies is delayed by the scheduler.
-        unsent_for: Duration::from_secs(10),
-        ..Limits::default()
-    });
+    let time = ScriptedTime::new();
+    // Long enough for the kernel not to end the connection by its own clock.
+    let limits = Limits { unsent_for: Duration::from_secs(120), ..Limits::default() };
+    let running = serve_by(time.clock(), limits);
     let calls: Vec<u8> = (0..80).flat_map(|xid| call_record(xid, LARGE, &[])).collect();
     let (mut never, mut slow) = (running.connect(), running.connect());
     never.write_all(&calls).unwrap();
     slow.write_all(&calls).unwrap();
     // It receives a little at a time, for longer than the timeout, and gets all.
     for xid in 0..80 {
-        thread::sleep(Duration::from_millis(140));
+        time.advance(Duration::from_secs(2));
         assert_eq!(read_reply(&mut slow).0, xid);
     }
-    eventually("who takes nothing is closed", || met(&running, ResourceLimit::UnsentFor) == 1);
+    eventually("who takes nothing is closed", || {
+        // The server looks when something happens, or after seconds.
+        expect_unharmed(&running);
+        met(&running, ResourceLimit::UnsentFor) == 1
+    });
     eventually("it is gone", || running.handle.connections() <= 1);
     drop(never);
 }
@@ -245,7 +247,8 @@ fn clients_with_slow_calls_leave_threads_for_others() {
 /// A socket that is closed with unread bytes is reset, and the reset overtakes replies.
 #[test]
 fn the_last_replies_survive_what_a_client_still_sends_while_the_server_stops() {
-    let mut running = serve(Limits::default());
+    // The time passes in which a closed connection is read on.
+    let mut running = serve_by(ScriptedTime::new().clock(), Limits::default());
     let mut stream = running.connect();
     stream.write_all(&call_record(1, SLOW, &[])).unwrap();
     eventually("the call is begun", || running.answers.slow_begun.load(Ordering::SeqCst) == 1);

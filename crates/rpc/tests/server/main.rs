@@ -18,7 +18,9 @@ use std::{
     thread::{self},
 };
 
-use curt_rpc::{auth::AuthStatus, client::CallError, message::VersionRange, record, server::Limits};
+use curt_rpc::{
+    auth::AuthStatus, client::CallError, clock::ScriptedTime, message::VersionRange, record, server::Limits,
+};
 use fake::eventually;
 
 use fixture::*;
@@ -124,7 +126,8 @@ fn a_fault_of_the_service_is_a_system_error_of_that_call() {
 
 #[test]
 fn shutdown_finishes_what_was_begun() {
-    let mut running = serve(Limits::default());
+    // No time passes that would end a connection.
+    let mut running = serve_by(ScriptedTime::new().clock(), Limits::default());
     let mut stream = running.connect();
     let mut idle = running.connect();
     stream.write_all(&call_record(1, SLOW, &[1; 4])).unwrap();

@@ -1,6 +1,7 @@
 //! Handles: the same after a restart, and valid only for their object.
 
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use curt_types::{SetAttributes, Timestamp};
 use curt_vfs::{
@@ -184,24 +185,13 @@ fn directories_that_are_swapped_for_symlinks_meanwhile_lead_nowhere_else() {
     std::fs::write(outside.join("secret"), "").unwrap();
     std::os::unix::fs::symlink(&outside, place.served.join("link")).unwrap();
     let vfs = place.serve();
-    let done = std::sync::atomic::AtomicBool::new(false);
-    let order = std::sync::atomic::Ordering::Relaxed;
     std::thread::scope(|scope| {
-        let (vfs, served, done) = (&vfs, &place.served, &done);
-        scope.spawn(move || {
-            // Bounded, in case the other thread fails.
-            for _ in 0..1_000_000 {
-                if done.load(order) {
-                    break;
-                }
-                let (one, other) = (served.join("name"), served.join("link"));
-                let exchange = rustix::fs::RenameFlags::EXCHANGE;
-                rustix::fs::renameat_with(rustix::fs::CWD, one, rustix::fs::CWD, other, exchange).unwrap();
-            }
-        });
-        scope.spawn(move || {
+        let (vfs, served) = (&vfs, &place.served);
+        let looking = scope.spawn(move || {
             let (mut directories, mut links) = (0, 0);
-            for _ in 0..20_000 {
+            let end = Instant::now() + Duration::from_secs(60);
+            while directories <= 20 || links <= 20 || directories + links < 1_000 {
+                assert!(Instant::now() < end, "{directories} directories and {links} links");
                 let found = vfs.lookup(&ROOT, &vfs.root(), b"name").value.unwrap();
                 match found.attributes.kind {
                     curt_types::FileKind::Directory => directories += 1,
@@ -209,8 +199,13 @@ fn directories_that_are_swapped_for_symlinks_meanwhile_lead_nowhere_else() {
                 }
                 assert!(vfs.lookup(&ROOT, &found.handle, b"secret").value.is_err());
             }
-            done.store(true, order);
-            assert!(directories > 0 && links > 0, "{directories} and {links}");
+        });
+        scope.spawn(move || {
+            while !looking.is_finished() {
+                let (one, other) = (served.join("name"), served.join("link"));
+                let exchange = rustix::fs::RenameFlags::EXCHANGE;
+                rustix::fs::renameat_with(rustix::fs::CWD, one, rustix::fs::CWD, other, exchange).unwrap();
+            }
         });
     });
 }

@@ -198,12 +198,10 @@ fn what_was_written_can_be_executed() {
             tree.set(&ROOT, &file, &SetAttributes::with_mode(0o755)).value.unwrap();
             // Another test's new process may have inherited the descriptor for a moment.
             let mut last = execute();
-            for _ in 0..100 {
-                if !busy(&last) {
-                    break;
-                }
+            eventually("nobody else has it open to write", || {
                 last = execute();
-            }
+                !busy(&last)
+            });
             assert_eq!(last.ok(), Some(true));
             eventually("it is open to write", || {
                 tree.write(&OWNER, &file, 0, &program[..1]).unwrap();

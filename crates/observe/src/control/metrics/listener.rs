@@ -292,8 +292,7 @@ mod tests {
     fn what_follows_a_request_does_not_take_its_answer_away() {
         let (_serving, address) = serving(100_000);
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.write_all(REQUEST).unwrap();
-        stream.write_all(&[b'y'; 20_000]).unwrap();
+        stream.write_all(&[REQUEST, &[b'y'; 20_000]].concat()).unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("xxx"));
