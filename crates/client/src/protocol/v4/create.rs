@@ -88,16 +88,7 @@ impl NfsV4 {
             ..OpenRequest::by_handle(client, owner.number, access, used.wish(false))
         };
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, directory);
-            operations.bare(Nfs4Operation::Savefh);
-            operations.push(&open.arguments());
-            operations.bare(Nfs4Operation::Getfh);
-            if is_exclusive {
-                operations.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes: times.fattr() });
-            }
-            get_attributes(operations, attributes::OBJECT);
-            operations.bare(Nfs4Operation::Restorefh);
-            get_attributes(operations, attributes::OBJECT);
+            push_creation(operations, directory, &open, is_exclusive.then_some(&times));
         };
         let target = || OpenTarget::Name(directory.clone(), name.bytes().to_vec());
         let abandoned = || vec![AbandonedOpen::new(target(), owner, access)];
@@ -147,6 +138,25 @@ impl NfsV4 {
         let found = self.find(caller, directory, name.bytes())?.outcome.ok();
         Ok(found.filter(|found| found.attributes.is_some_and(is_it)))
     }
+}
+
+/// OPEN in a directory, SETATTR of the times if these are given, and what is asked about both.
+fn push_creation(
+    operations: &mut CompoundEncoder<'_>,
+    directory: &FileHandle,
+    open: &OpenRequest<'_>,
+    times: Option<&EncodedAttributes>,
+) {
+    put_fh(operations, directory);
+    operations.bare(Nfs4Operation::Savefh);
+    operations.push(&open.arguments());
+    operations.bare(Nfs4Operation::Getfh);
+    if let Some(times) = times {
+        operations.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes: times.fattr() });
+    }
+    get_attributes(operations, attributes::OBJECT);
+    operations.bare(Nfs4Operation::Restorefh);
+    get_attributes(operations, attributes::OBJECT);
 }
 
 /// The time in seconds by the local clock, and a fraction of its own.

@@ -116,18 +116,12 @@ impl NfsV4 {
         let delegations = callbacks.delegations();
         session.lock().lease.end = Arc::clone(delegations.lease());
         Arc::new_cyclic(|this: &Weak<Self>| {
-            let returner = Weak::clone(this);
-            delegations.set_must_return(Box::new(move || {
-                if let Some(this) = returner.upgrade() {
-                    this.return_delegations();
-                }
-            }));
-            let reducer = Weak::clone(this);
-            callbacks.set_slots_recalled(Box::new(move || {
-                if let Some(this) = reducer.upgrade() {
-                    this.report_slots();
-                }
-            }));
+            let call = |method: fn(&Self)| {
+                let this = Weak::clone(this);
+                Box::new(move || this.upgrade().iter().for_each(|this| method(this)))
+            };
+            delegations.set_must_return(call(Self::return_delegations));
+            callbacks.set_slots_recalled(call(Self::report_slots));
             Self {
                 rpc,
                 minor_version,

@@ -134,13 +134,11 @@ impl Opens {
 
     /// The last use of an open has ended. Returns whether a piggybacked operation waits.
     fn end_use(&mut self, key: &OpenKey, now: Instant) -> bool {
-        let is_of_server = |open: &&Open| open.validity == OpenValidity::Valid && open.opened != 0;
-        if self.opens.get(key).filter(is_of_server).is_none() {
-            // The server does not have it.
-            self.remove(key);
-            return false;
+        if self.opens.get(key).is_some_and(Open::is_at_server) {
+            return self.set_idle(key, now);
         }
-        self.set_idle(key, now)
+        self.remove(key);
+        false
     }
 
     /// The opens of a file.
@@ -244,11 +242,7 @@ impl OpenTable {
             let of_file = OpenKey { file: key.file.clone(), owner };
             let Some(open) = opens.opens.get_mut(&of_file) else { continue };
             let was_kept = open.delegation.take_if(|delegation| !delegation.is_held()).is_some();
-            if !was_kept && owner != key.owner
-                || open.is_used()
-                || open.opened == 0
-                || open.validity != OpenValidity::Valid
-            {
+            if !was_kept && owner != key.owner || open.is_used() || !open.is_at_server() {
                 continue;
             }
             open.idle_since = Some(now.checked_sub(KEPT_FOR).unwrap_or(now));
@@ -346,9 +340,8 @@ impl OpenTable {
     /// All opens that the server should know, with their stateids.
     pub(super) fn held(&self) -> Vec<(OpenKey, Stateid)> {
         let opens = self.0.lock();
-        let is_held = |open: &Open| open.validity == OpenValidity::Valid && open.opened != 0;
-        let valid = opens.opens.iter().filter(|(_, open)| is_held(open));
-        valid.map(|(key, open)| (key.clone(), open.stateid)).collect()
+        let held = opens.opens.iter().filter(|(_, open)| open.is_at_server());
+        held.map(|(key, open)| (key.clone(), open.stateid)).collect()
     }
 
     /// Whether the server lets the owner of this open write.

@@ -96,6 +96,11 @@ impl Open {
         }
     }
 
+    /// Whether the server has it, as far as is known.
+    pub(super) fn is_at_server(&self) -> bool {
+        self.validity == OpenValidity::Valid && self.opened != 0
+    }
+
     /// Whether it is kept without users.
     pub(super) fn is_delegated(&self) -> bool {
         self.delegation.as_ref().is_some_and(|delegation| delegation.is_held())
@@ -156,11 +161,11 @@ impl Open {
     /// earlier.
     pub(super) fn is_preserved_for_users(&self) -> bool {
         let has_all = self.used().all(|access| wire(access) & !self.share() == 0);
-        self.is_preserved && self.validity == OpenValidity::Valid && self.opened != 0 && has_all
+        self.is_preserved && self.is_at_server() && has_all
     }
 
     /// Whether OPENs that the server has executed are together of this access.
-    pub(super) fn is_union(&self, access: ShareAccess) -> bool {
+    fn is_union(&self, access: ShareAccess) -> bool {
         let both = [ShareAccess::Read, ShareAccess::Write];
         self.has_opened(access)
             || access == ShareAccess::Both && both.into_iter().all(|part| self.has_opened(part))
@@ -200,7 +205,7 @@ impl Open {
     }
 
     /// The accesses that an open which is not valid still has to be opened with.
-    pub(super) fn unrestored(&self) -> Vec<ShareAccess> {
+    fn unrestored(&self) -> Vec<ShareAccess> {
         // Delayed opens are not known to the server: they stay delayed.
         let mut accesses: Vec<_> = self.used().filter(|access| self.has_opened(*access)).collect();
         if accesses.is_empty() && self.pins > 0 {

@@ -4,22 +4,19 @@
 use std::sync::Arc;
 
 use curt_proto::nfs4::{
-    Clientid, CompoundEncoder, DelegationType, Nfs4Operation, NfsStat4, OpenClaim, OpenOk4,
-    ReclaimCompleteArgs4, Stateid,
+    Clientid, CompoundEncoder, DelegationType, Nfs4Operation, NfsStat4, OpenClaim, ReclaimCompleteArgs4,
+    Stateid,
 };
-use curt_rpc::{
-    auth::RpcCredential,
-    client::{CallError, Interrupt},
-};
+use curt_rpc::{auth::RpcCredential, client::Interrupt};
 
 use super::{RecoveryError, StepError, StepProgress};
 use crate::protocol::{
-    HeldDelegation, OpenOwner, RpcCaller, ShareAccess,
+    OpenOwner, RpcCaller, ShareAccess,
     v4::{
         NfsV4, attributes,
         compound::request::{CompoundRequest, get_attributes, put_fh},
         delegation_table::DelegationToReclaim,
-        open_codec::{GrantedOpen, OPEN_RESULTS_MAX, OpenRequest},
+        open_codec::{OPEN_RESULTS_MAX, OpenRequest},
         open_key::OpenKey,
         open_table::{OpenToRestore, SentOpen},
         results::{CompoundResultReader, optional, outcome},
@@ -228,7 +225,7 @@ impl NfsV4 {
                 generation: results.generation,
                 is_reopening: true,
             };
-            let held = match self.reclaimed(&mut results, key, owner, sent) {
+            let held = match self.opened_again(&mut results.operations, key, owner, sent) {
                 Ok(Ok(held)) => held,
                 // These are sent again, first in a compound.
                 Ok(Err(status)) if done > 0 && is_of_compound(status) => {
@@ -242,6 +239,9 @@ impl NfsV4 {
                     return Ok(ReclaimedBatch { done, refused });
                 }
             };
+            if held.is_none() && !self.opens.has_users(key) {
+                self.close_soon();
+            }
             if !*is_delegated {
                 continue;
             }
@@ -261,25 +261,5 @@ impl NfsV4 {
             }
         }
         Ok(ReclaimedBatch { done: batch.len(), refused: None })
-    }
-
-    /// Reads the results of PUTFH and OPEN of an open that is reclaimed. Returns its delegation.
-    fn reclaimed(
-        &self,
-        results: &mut CompoundResultReader<'_>,
-        key: &OpenKey,
-        owner: OpenOwner<'_>,
-        sent: SentOpen,
-    ) -> Result<Result<Option<Arc<HeldDelegation>>, NfsStat4>, CallError> {
-        let found = outcome(results.operations.next::<()>(Nfs4Operation::Putfh));
-        let opened = outcome(results.operations.next::<OpenOk4<'_>>(Nfs4Operation::Open));
-        let opened = found.and_then(|found| opened.map(|opened| found.and(opened)));
-        Ok(self.decoded(opened)?.map(|ok| {
-            let held = self.opened(&key.file, owner, sent, GrantedOpen::from(&ok));
-            if held.is_none() && !self.opens.has_users(key) {
-                self.close_soon();
-            }
-            held
-        }))
     }
 }

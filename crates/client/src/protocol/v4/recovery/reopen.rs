@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use curt_proto::nfs4::{CompoundEncoder, Nfs4Operation, NfsStat4, OpenOk4, Stateid};
+use curt_proto::nfs4::{CompoundEncoder, CompoundResults, Nfs4Operation, NfsStat4, OpenOk4, Stateid};
 use curt_rpc::client::{CallError, Interrupt};
 use curt_types::FileHandle;
 
 use crate::protocol::{
-    OpenOwner, RpcCaller, ShareAccess,
+    HeldDelegation, OpenOwner, RpcCaller, ShareAccess,
     v4::{
         NfsV4,
         compound::request::{CompoundRequest, put_fh},
@@ -88,14 +88,24 @@ impl NfsV4 {
         };
         let caller = RpcCaller { credential: &open.credential, interrupt };
         let reply = self.send(&CompoundRequest::non_idempotent(caller, Nfs4Operation::Open, 1, &append))?;
+        let owner = OpenOwner { number: open.key.owner, credential: &open.credential };
+        let generation = reply.generation();
+        let sent = SentOpen { access, wants_delegation: false, generation, is_reopening: true };
         let mut results = self.decoded(reply.results())?;
-        let found = self.decoded(outcome(results.next::<()>(Nfs4Operation::Putfh)))?;
-        let opened = self.decoded(outcome(results.next::<OpenOk4<'_>>(Nfs4Operation::Open)))?;
-        Ok(found.and(opened).map(|ok| {
-            let owner = OpenOwner { number: open.key.owner, credential: &open.credential };
-            let generation = reply.generation();
-            let sent = SentOpen { access, wants_delegation: false, generation, is_reopening: true };
-            self.opened(&open.key.file, owner, sent, GrantedOpen::from(&ok));
-        }))
+        Ok(self.opened_again(&mut results, &open.key, owner, sent)?.map(drop))
+    }
+
+    /// Reads the results of PUTFH and of an OPEN that was sent again. Returns its delegation.
+    pub(super) fn opened_again(
+        &self,
+        results: &mut CompoundResults<'_>,
+        key: &OpenKey,
+        owner: OpenOwner<'_>,
+        sent: SentOpen,
+    ) -> Result<Result<Option<Arc<HeldDelegation>>, NfsStat4>, CallError> {
+        let found = outcome(results.next::<()>(Nfs4Operation::Putfh));
+        let opened = outcome(results.next::<OpenOk4<'_>>(Nfs4Operation::Open));
+        let opened = self.decoded(found.and_then(|found| opened.map(|opened| found.and(opened))))?;
+        Ok(opened.map(|ok| self.opened(&key.file, owner, sent, GrantedOpen::from(&ok))))
     }
 }
