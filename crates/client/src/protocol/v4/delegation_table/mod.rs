@@ -6,18 +6,18 @@
 //! forgets it. The least recently used ones are returned first, by second chance. One that is not
 //! used for long is returned too.
 //!
-//! A recall can arrive before the reply to the OPEN that granted the delegation. While such replies
-//! are outstanding, each recall of an unknown delegation is remembered. Referring triples (section
-//! 2.10.6.3) are not relied on, since a slot is free before its reply is processed. A reply that
-//! was lost may have granted a delegation too: its caller was interrupted, or the OPEN was executed
-//! a second time, and the server reports a delegation once. Once no outstanding reply can contain
-//! the delegation, it is returned.
+//! A recall can arrive before the reply to the OPEN that granted the delegation (`early_recalls`).
+//! A reply that was lost may have granted a delegation too: its caller was interrupted, or the OPEN
+//! was executed a second time, and the server reports a delegation once. Once no outstanding reply
+//! can contain a delegation that was recalled, it is returned.
 //!
 //! The end of a delegation is reported before its DELEGRETURN can be sent, with no lock held. This
 //! module sends nothing.
 
+mod early_recalls;
+
 use std::{
-    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::{
         Arc, OnceLock, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -34,6 +34,7 @@ use curt_rpc::auth::RpcCredential;
 use curt_types::{Attributes, FileHandle};
 use parking_lot::Mutex;
 
+use self::early_recalls::EarlyRecalls;
 use super::{
     open_codec::OfferedDelegation,
     open_key::{OpenKey, UNKNOWN_OWNER},
@@ -62,10 +63,7 @@ struct Delegations {
     order: VecDeque<(FileHandle, [u8; 12])>,
     /// The delegations whose DELEGRETURN waits for a compound.
     to_return: VecDeque<PiggybackedOperation>,
-    /// OPENs in progress that may get a delegation, by number.
-    opening: BTreeSet<u64>,
-    last_opening: u64,
-    early_recalls: Vec<EarlyRecall>,
+    early_recalls: EarlyRecalls,
     /// The credential of the last OPEN whose reply was lost.
     lost_reply: Option<Arc<RpcCredential>>,
     expectation: GrantExpectation,
@@ -79,15 +77,6 @@ struct Delegations {
     unreclaimed: HashSet<OpenKey>,
     /// When those that were not used were last returned.
     unused_ended: Option<Instant>,
-}
-
-/// The recall of an unknown delegation.
-#[derive(Debug)]
-struct EarlyRecall {
-    file: FileHandle,
-    stateid: Stateid,
-    /// The last OPEN that may get the delegation.
-    last: u64,
 }
 
 /// A delegation of before a restart of the server.
@@ -167,15 +156,11 @@ impl DelegationRecord {
 impl Delegations {
     /// Whether a delegation that an OPEN has brought is kept. Takes the recall that came before it.
     fn keeps(&mut self, open: &OpenedForDelegation<'_>, offered: &OfferedDelegation) -> bool {
-        let other = offered.stateid.other;
-        let early = self.early_recalls.iter().position(|recall| recall.stateid.other == other);
-        if let Some(early) = early {
-            self.early_recalls.swap_remove(early);
-        }
+        let has_early_recall = self.early_recalls.take(offered.stateid);
         let offer = DelegationOffer {
             was_wanted: open.was_wanted && self.is_allowed,
             is_read: offered.is_read,
-            is_recalled: offered.is_recalled || early.is_some(),
+            is_recalled: offered.is_recalled || has_early_recall,
             has_another: self.files.get(&open.key.file).is_some_and(|former| !former.is_returning),
             is_written_here: open.is_written_here,
         };
@@ -230,7 +215,7 @@ impl Delegations {
     /// Recalls of unknown delegations that are remembered.
     fn remembered_recalls(&self) -> usize {
         let returned = self.to_return.iter().filter(|waiting| waiting.key.owner == UNKNOWN_OWNER).count();
-        self.early_recalls.len() + returned
+        self.early_recalls.count() + returned
     }
 
     /// How many are being returned.
@@ -321,24 +306,18 @@ impl DelegationTable {
     }
 
     fn next_opening(&self) -> u64 {
-        let state = &mut *self.state.lock();
-        state.last_opening += 1;
-        state.opening.insert(state.last_opening);
-        state.last_opening
+        self.state.lock().early_recalls.begin_opening()
     }
 
     /// The reply to an OPEN was dealt with, or there is none.
     fn end_opening(&self, number: u64) {
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
-        state.opening.remove(&number);
-        let first = state.opening.first().copied().unwrap_or(u64::MAX);
-        let unclaimed: Vec<_> = state.early_recalls.extract_if(.., |recall| recall.last < first).collect();
+        let mut state = self.state.lock();
+        let unclaimed = state.early_recalls.end_opening(number);
         let must_return = state.lost_reply.is_some() && !unclaimed.is_empty();
         for recall in unclaimed {
             state.return_unknown(recall.file, recall.stateid);
         }
-        drop(guard);
+        drop(state);
         if must_return {
             self.return_now();
         }
@@ -460,7 +439,7 @@ impl DelegationTable {
             Some(known) if known.is_returning => RecalledDelegation::Returning,
             Some(_) => RecalledDelegation::Held,
             None => RecalledDelegation::Unknown {
-                is_opening: !state.opening.is_empty(),
+                is_opening: state.early_recalls.is_opening(),
                 is_reply_lost: state.lost_reply.is_some(),
                 remembered: state.remembered_recalls(),
             },
@@ -479,9 +458,7 @@ impl DelegationTable {
                 NfsStat4::Ok
             }
             RecallDecision::Remember => {
-                let last = state.last_opening;
-                state.early_recalls.retain(|recall| recall.stateid.other != stateid.other);
-                state.early_recalls.push(EarlyRecall { file: file.clone(), stateid, last });
+                state.early_recalls.remember(file, stateid);
                 NfsStat4::Ok
             }
             RecallDecision::Delay => NfsStat4::Delay,
@@ -619,7 +596,7 @@ impl DelegationTable {
         state.files.clear();
         state.order.clear();
         state.to_return.clear();
-        state.early_recalls.clear();
+        state.early_recalls.forget();
         state.lost_reply = None;
         state.expectation = GrantExpectation::default();
         state.valid_since = next;
