@@ -1,8 +1,8 @@
 //! Recalls that arrive before the replies to the OPENs that granted the delegations.
 //!
-//! While such replies are outstanding, each recall of an unknown delegation is remembered. Referring
-//! triples (RFC 8881 section 2.10.6.3) are not relied on, since a slot is free before its reply is
-//! processed.
+//! While such replies are outstanding, each recall of an unknown delegation is remembered.
+//! Referring triples (RFC 8881 section 2.10.6.3) are not relied on, since a slot is free before its
+//! reply is processed.
 
 use std::collections::BTreeSet;
 

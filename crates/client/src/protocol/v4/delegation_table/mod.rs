@@ -15,9 +15,10 @@
 //! module sends nothing.
 
 mod early_recalls;
+mod reclaim_queue;
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, VecDeque},
     sync::{
         Arc, OnceLock, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -32,9 +33,10 @@ use curt_policy::delegation::{
 use curt_proto::nfs4::{NfsStat4, Stateid};
 use curt_rpc::auth::RpcCredential;
 use curt_types::{Attributes, FileHandle};
-use parking_lot::Mutex;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
-use self::early_recalls::EarlyRecalls;
+pub(super) use self::reclaim_queue::DelegationToReclaim;
+use self::{early_recalls::EarlyRecalls, reclaim_queue::ReclaimQueue};
 use super::{
     open_codec::OfferedDelegation,
     open_key::{OpenKey, UNKNOWN_OWNER},
@@ -71,19 +73,9 @@ struct Delegations {
     refused_at: Option<Instant>,
     /// The first session since the server has forgotten them.
     valid_since: SessionGeneration,
-    /// The delegations that the server has forgotten, until they are reclaimed. Those that are
-    /// reclaimed with their opens stay in the queue until they are found.
-    to_reclaim: VecDeque<DelegationToReclaim>,
-    unreclaimed: HashSet<OpenKey>,
+    to_reclaim: ReclaimQueue,
     /// When those that were not used were last returned.
     unused_ended: Option<Instant>,
-}
-
-/// A delegation of before a restart of the server.
-#[derive(Clone, Debug)]
-pub(super) struct DelegationToReclaim {
-    pub(super) key: OpenKey,
-    pub(super) credential: Arc<RpcCredential>,
 }
 
 #[derive(Debug)]
@@ -167,11 +159,6 @@ impl Delegations {
         offer.is_kept()
     }
 
-    fn end_reclaiming(&mut self) {
-        self.to_reclaim.clear();
-        self.unreclaimed.clear();
-    }
-
     fn end(&mut self, file: &FileHandle) -> Option<PiggybackedOperation> {
         let delegation = self.files.get_mut(file).filter(|delegation| !delegation.is_returning)?;
         self.held -= 1;
@@ -252,7 +239,7 @@ impl DelegationTable {
     pub(super) fn allow(&self, is_allowed: bool) {
         self.state.lock().is_allowed = is_allowed;
         if !is_allowed {
-            self.end_reclaiming();
+            self.to_reclaim().clear();
             self.limit(0);
         }
     }
@@ -587,11 +574,7 @@ impl DelegationTable {
             credential: Arc::clone(&ended.credential),
         });
         if state.is_allowed {
-            let Delegations { to_reclaim, unreclaimed, .. } = &mut *state;
-            to_reclaim.retain(|waiting| unreclaimed.contains(&waiting.key));
-            to_reclaim.extend(reclaimed);
-            to_reclaim.truncate(DELEGATIONS_MAX);
-            *unreclaimed = to_reclaim.iter().map(|waiting| waiting.key.clone()).collect();
+            state.to_reclaim.add(reclaimed);
         }
         state.files.clear();
         state.order.clear();
@@ -606,42 +589,9 @@ impl DelegationTable {
         }
     }
 
-    /// Whether the delegation that came with an open has to be reclaimed with it.
-    pub(super) fn must_reclaim(&self, key: &OpenKey) -> bool {
-        self.state.lock().unreclaimed.contains(key)
-    }
-
-    /// An open was reclaimed, or cannot be, and so was the delegation that came with it.
-    pub(super) fn reclaim_ended(&self, key: &OpenKey) {
-        self.state.lock().unreclaimed.remove(key);
-    }
-
-    /// Takes delegations of one owner that are to be reclaimed, at most this number.
-    pub(super) fn take_to_reclaim(&self, most: usize) -> Vec<DelegationToReclaim> {
-        let Delegations { to_reclaim, unreclaimed, .. } = &mut *self.state.lock();
-        let mut taken: Vec<DelegationToReclaim> = Vec::new();
-        while taken.len() < most
-            && let Some(waiting) = to_reclaim.pop_front_if(|waiting| {
-                taken.first().is_none_or(|first| first.key.owner == waiting.key.owner)
-                    || !unreclaimed.contains(&waiting.key)
-            })
-        {
-            if unreclaimed.contains(&waiting.key) {
-                taken.push(waiting);
-            }
-        }
-        taken
-    }
-
-    /// These are still to be reclaimed.
-    pub(super) fn put_back_to_reclaim(&self, waiting: impl DoubleEndedIterator<Item = DelegationToReclaim>) {
-        let state = &mut *self.state.lock();
-        waiting.rev().for_each(|waiting| state.to_reclaim.push_front(waiting));
-    }
-
-    /// Nothing can be reclaimed any more.
-    pub(super) fn end_reclaiming(&self) {
-        self.state.lock().end_reclaiming();
+    /// The delegations that are to be reclaimed. While the result exists, the table is locked.
+    pub(super) fn to_reclaim(&self) -> MappedMutexGuard<'_, ReclaimQueue> {
+        MutexGuard::map(self.state.lock(), |state| &mut state.to_reclaim)
     }
 
     /// Reports the attributes of a file whose delegation was reclaimed, read behind that.

@@ -334,14 +334,15 @@ fn what_the_server_has_forgotten_is_reclaimed_once() {
     rig.table.give_up(&file(4));
     rig.table.forgotten_by_server(SessionGeneration::default().next().next());
     let key = |number| OpenKey { file: file(number), owner: 1 };
-    assert!(rig.table.must_reclaim(&key(2)), "with its open");
-    rig.table.reclaim_ended(&key(2));
-    assert!(!rig.table.must_reclaim(&key(2)) && !rig.table.must_reclaim(&key(4)), "it was given up");
-    let taken = rig.table.take_to_reclaim(9);
+    let is_waiting = |number| rig.table.to_reclaim().contains(&key(number));
+    assert!(is_waiting(2), "with its open");
+    rig.table.to_reclaim().remove(&key(2));
+    assert!(!is_waiting(2) && !is_waiting(4), "it was given up");
+    let taken = rig.table.to_reclaim().take(9);
     let files = |taken: &[DelegationToReclaim]| taken.iter().map(|it| it.key.clone()).collect::<Vec<_>>();
     assert_eq!(files(&taken), [key(1), key(3)]);
-    rig.table.put_back_to_reclaim(taken.into_iter());
-    assert_eq!(files(&rig.table.take_to_reclaim(1)), [key(1)]);
-    rig.table.end_reclaiming();
-    assert!(rig.table.take_to_reclaim(9).is_empty());
+    rig.table.to_reclaim().put_back(taken.into_iter());
+    assert_eq!(files(&rig.table.to_reclaim().take(1)), [key(1)]);
+    rig.table.to_reclaim().clear();
+    assert!(rig.table.to_reclaim().take(9).is_empty());
 }

@@ -97,7 +97,7 @@ impl NfsV4 {
         let mut results = self.decoded(reply.results())?;
         match self.decoded(outcome(results.next::<()>(Nfs4Operation::ReclaimComplete)))? {
             Ok(()) | Err(NfsStat4::CompleteAlready | NfsStat4::Notsupp) => {
-                self.delegations.end_reclaiming();
+                self.delegations.to_reclaim().clear();
                 self.decoded(optional(results.next::<()>(Nfs4Operation::Putrootfh)))?;
                 let lease = CompoundResultReader::new(results, reply.generation()).values(attributes::LEASE);
                 let lease = self.decoded(lease)?.and_then(|values| values.lease_time);
@@ -140,14 +140,14 @@ impl NfsV4 {
             let reclaims = accesses.map(|(OpenToRestore { key, .. }, access)| Reclaim {
                 key,
                 access,
-                is_delegated: access == ShareAccess::Read && self.delegations.must_reclaim(key),
+                is_delegated: access == ShareAccess::Read && self.delegations.to_reclaim().contains(key),
             });
             let reclaims: Vec<_> = reclaims.collect();
             let ReclaimedBatch { mut done, refused } = self.reclaim_some(credential, &reclaims, interrupt)?;
             if refused == Some(NfsStat4::NoGrace) {
                 tracing::info!("it is too late to reclaim open files: they are opened again");
                 self.opens.none_reclaimed();
-                self.delegations.end_reclaiming();
+                self.delegations.to_reclaim().clear();
                 return Ok(());
             }
             for open in &opens {
@@ -156,7 +156,7 @@ impl NfsV4 {
                     break;
                 }
                 self.opens.not_reclaimed(&open.key);
-                self.delegations.reclaim_ended(&open.key);
+                self.delegations.to_reclaim().remove(&open.key);
                 let Some(left) = left else {
                     tracing::info!(?refused, "an open file cannot be reclaimed: it is opened again");
                     break;
@@ -170,7 +170,7 @@ impl NfsV4 {
     fn reclaim_delegations(&self, interrupt: &Interrupt) -> Result<(), StepError> {
         let most = self.reclaims_max();
         loop {
-            let batch = self.delegations.take_to_reclaim(most);
+            let batch = self.delegations.to_reclaim().take(most);
             let Some(DelegationToReclaim { credential, .. }) = batch.first() else { return Ok(()) };
             let reclaims = batch.iter().map(|waiting| Reclaim {
                 key: &waiting.key,
@@ -183,11 +183,10 @@ impl NfsV4 {
             // The first that is refused is lost, with all others if it is too late for them.
             let is_over = matches!(refused, Some(NfsStat4::NoGrace | NfsStat4::ReclaimBad));
             if is_over {
-                self.delegations.end_reclaiming();
+                self.delegations.to_reclaim().clear();
             } else {
                 let gone = done + usize::from(refused.is_some());
-                self.delegations
-                    .put_back_to_reclaim(batch.into_iter().skip(gone).collect::<Vec<_>>().into_iter());
+                self.delegations.to_reclaim().put_back(batch.into_iter().skip(gone));
             }
             reclaimed?;
         }
@@ -246,7 +245,7 @@ impl NfsV4 {
                 continue;
             }
             // If its open is sent again, the delegation is not reclaimed twice.
-            self.delegations.reclaim_ended(key);
+            self.delegations.to_reclaim().remove(key);
             match self.decoded(results.attributes()) {
                 Ok(Some(about)) => held.iter().for_each(|held| {
                     self.delegations.report_confirmed(&key.file, held, &about, reply.call.sent_at);

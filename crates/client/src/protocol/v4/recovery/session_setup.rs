@@ -72,7 +72,7 @@ impl NfsV4 {
                 }
                 if !may_reclaim {
                     self.opens.none_reclaimed();
-                    self.delegations.end_reclaiming();
+                    self.delegations.to_reclaim().clear();
                 }
                 Ok(StepProgress::Done)
             }
