@@ -141,8 +141,13 @@ impl RpcServerInner {
         if sent == SendOutcome::Queued {
             // If a thread reads the connection, it checks for unsent bytes before each wait.
             self.idle_set.arm_for_room(connection);
-        } else if last && matches!(*connection.reading.lock(), ReaderState::Closed) {
-            self.close_at_shutdown(connection);
+        } else if last && self.stopping.load(Ordering::SeqCst) {
+            // The server that stops has left a connection with a call in progress idle.
+            if let Some(receive_buffer) = self.idle_set.reclaim(connection) {
+                self.make_idle(connection, receive_buffer);
+            } else if matches!(*connection.reading.lock(), ReaderState::Closed) {
+                self.close_at_shutdown(connection);
+            }
         }
     }
 }

@@ -59,7 +59,7 @@ impl RpcServerInner {
     /// Executes a deferred call again, and sends its reply.
     pub(super) fn execute_resumed(self: &Arc<Self>, resumed: ResumedCall, own: &mut WorkerBuffers) {
         let ResumedCall { call, state } = resumed;
-        let connection = &call.connection;
+        let connection = &Arc::clone(&call.connection);
         own.reply.clear();
         let mut reader = ResumedReader { server: self, call: &call };
         let backchannel = || ConnectionBackchannel::of(self, connection);
@@ -89,7 +89,9 @@ struct ResumedReader<'a> {
     call: &'a CountedCall,
 }
 
+        // It is in progress until its reply is sent.
 impl HandOverReading for ResumedReader<'_> {
+        drop(call);
     fn hand_over(&mut self) {}
 
     fn defer(&self) -> Option<Box<dyn DeferredCall>> {

@@ -125,6 +125,7 @@ impl RpcServer {
         // Calls in progress are waited for without a limit, unsent replies only for the timeout.
         while self.shared.idle_set.connections() > 0 {
             self.shared.idle_set.wait(&mut ready, &self.shared.limits, Some(LOOK_INTERVAL));
+            self.shared.handler.service.resume_deferred();
             self.dispatch(&mut ready);
             if clock.now() >= abandon_at {
                 self.shared.idle_set.abandon();
