@@ -10,7 +10,7 @@ use curt_observe::stages;
 
 use super::{
     backchannel::ConnectionBackchannel,
-    connection::{ReadJob, ReaderState, ServerConnection},
+    connection::{ReaderState, ServerConnection},
     deferred::DeferredServerCall,
     inner::{BATCH_MAX, RpcServerInner, WorkerBuffers},
     limits::ResourceLimit,
@@ -184,7 +184,7 @@ impl HandOverReading for ConnectionReader<'_> {
         if matches!(more, Ok(None)) {
             shared.make_idle(connection, rest);
         } else {
-            shared.dispatch(ReadJob { connection: Arc::clone(connection), receive_buffer: rest });
+            shared.dispatch(connection, rest);
         }
     }
     fn defer(&self) -> Option<Box<dyn DeferredCall>> {

@@ -14,7 +14,8 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::worker_pool::ClientQuota;
+use super::{limit_log::LimitLog, worker_pool::ClientQuota};
+use crate::clock::TimeSource;
 
 /// All clients with connections.
 pub(super) struct ClientAddressTable<J> {
@@ -32,7 +33,7 @@ pub(super) struct ClientUsage<J> {
     pub(super) connections: AtomicUsize,
     /// Bytes of unsent replies.
     pub(super) unsent: AtomicUsize,
-    /// Bytes of incomplete records.
+    /// See [`ReceivedBytes`](super::received_bytes::ReceivedBytes).
     pub(super) half_records: AtomicUsize,
     /// Its quota of threads.
     pub(super) quota: Arc<ClientQuota<J>>,
@@ -41,6 +42,27 @@ pub(super) struct ClientUsage<J> {
 /// A connection's reference to its client.
 pub(super) struct ClientRef<J> {
     clients: Arc<ClientAddressTable<J>>,
+/// Resources used by all connections together, and the log of reached limits.
+pub(super) struct TotalUsage {
+    pub(super) clock: TimeSource,
+    /// Bytes of all backlogs.
+    pub(super) unsent: AtomicUsize,
+    /// See [`ReceivedBytes`](super::received_bytes::ReceivedBytes).
+    pub(super) half_records: AtomicUsize,
+    pub(super) limit_log: LimitLog,
+}
+
+impl TotalUsage {
+    pub(super) fn new(clock: TimeSource) -> Self {
+        Self {
+            limit_log: LimitLog::new(clock.clone()),
+            clock,
+            unsent: AtomicUsize::new(0),
+            half_records: AtomicUsize::new(0),
+        }
+    }
+}
+
     address: IpAddr,
     pub(super) client: Arc<ClientUsage<J>>,
 }

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::{
     fake::{eventually, listen},
-    fixture::{ECHO, RECORD_MAX, SLOW, call_record, expect_echo, expect_end},
+    fixture::{ECHO, RECORD_MAX, SLOW, call_record, expect_echo, expect_end, read_reply},
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -84,4 +84,25 @@ fn a_server_that_stops_answers_calls_that_wait_and_ends() {
     expect_echo(client, 1, &[1; 4]);
     expect_end(client);
     assert_eq!(world.ended.recv_timeout(LONG), Ok(()));
+}
+
+#[test]
+fn the_bytes_of_calls_that_wait_are_bounded() {
+    // Half of it is for calls that wait.
+    let mut world = world(Limits { half_records_per_client: 1_000_000, ..Limits::default() });
+    let (client, waiting) = (&mut world.client, || world.service.0.lock().len());
+    for xid in 1..5 {
+        client.write_all(&call_record(xid, SLOW, &[7; 100_000])).unwrap();
+    }
+    eventually("they wait", || waiting() == 4);
+    client.write_all(&call_record(5, SLOW, &[7; 100_000])).unwrap();
+    expect_echo(client, 5, &[7; 4]);
+    world.service.resume_deferred();
+    let mut answered: Vec<_> = (0..4).map(|_| read_reply(client).0).collect();
+    answered.sort_unstable();
+    assert_eq!(answered, [1, 2, 3, 4]);
+    // What has waited is not counted any more.
+    client.write_all(&call_record(6, SLOW, &[7; 100_000])).unwrap();
+    eventually("another one waits", || waiting() == 1);
+    world.handle.shutdown();
 }
