@@ -4,12 +4,13 @@
 //! client has an entry exactly while it has a connection.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Instant,
 };
 
 use parking_lot::Mutex;
@@ -35,13 +36,12 @@ pub(super) struct ClientUsage<J> {
     pub(super) unsent: AtomicUsize,
     /// See [`ReceivedBytes`](super::received_bytes::ReceivedBytes).
     pub(super) half_records: AtomicUsize,
+    /// The result of the last search of its idle connections.
+    pub(super) oldest_idle: Mutex<VecDeque<(Instant, u64)>>,
     /// Its quota of threads.
     pub(super) quota: Arc<ClientQuota<J>>,
 }
 
-/// A connection's reference to its client.
-pub(super) struct ClientRef<J> {
-    clients: Arc<ClientAddressTable<J>>,
 /// Resources used by all connections together, and the log of reached limits.
 pub(super) struct TotalUsage {
     pub(super) clock: TimeSource,
@@ -63,6 +63,9 @@ impl TotalUsage {
     }
 }
 
+/// A connection's reference to its client.
+pub(super) struct ClientRef<J> {
+    clients: Arc<ClientAddressTable<J>>,
     address: IpAddr,
     pub(super) client: Arc<ClientUsage<J>>,
 }
@@ -77,6 +80,7 @@ impl<J> ClientAddressTable<J> {
                 connections: AtomicUsize::new(0),
                 unsent: AtomicUsize::new(0),
                 half_records: AtomicUsize::new(0),
+                oldest_idle: Mutex::default(),
                 quota: Arc::default(),
             })
         });

@@ -161,6 +161,11 @@ impl ServerConnection {
         self.unsent.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether it has been idle since then, without calls in progress.
+    pub(super) fn is_idle_since(&self, since: Instant) -> bool {
+        self.in_flight.load(Ordering::Acquire) == 0 && self.reading.lock().idle_since() == Some(since)
+    }
+
     pub(super) fn forget_unsent(&self, count: usize) {
         self.total_usage.unsent.fetch_sub(count, Ordering::Relaxed);
         self.client_ref.client.unsent.fetch_sub(count, Ordering::Relaxed);
@@ -257,12 +262,12 @@ mod tests {
 
     use super::*;
     use crate::{
+        clock::TimeSource,
         connection::sendfile::SendfileRange,
         record::buffer_pool::BufferPool,
         server::{clients::ClientAddressTable, limits::Limits, sending::SendOutcome},
     };
 
-        clock::TimeSource,
     /// A connection, and its client's end.
     fn connected() -> (ServerConnection, OwnedFd) {
         let flags = rustix::net::SocketFlags::CLOEXEC;

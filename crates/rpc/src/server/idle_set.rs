@@ -4,7 +4,7 @@
 //! no thread; when it becomes ready, a serving thread reads it.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     io,
     net::TcpListener,
     os::fd::{AsFd, OwnedFd},
@@ -23,7 +23,7 @@ use rustix::{
 };
 
 use super::{
-    clients::{ClientAddressTable, TotalUsage},
+    clients::{ClientAddressTable, ClientUsage, TotalUsage},
     connection::{ReaderState, ServerConnection, ServerJob},
     limits::Limits,
     received_bytes::ReceivedBytes,
@@ -40,6 +40,9 @@ pub(super) const STOP: u64 = FIRST_ID - 1;
 /// Maximum time of a receive before the connection becomes idle.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(1);
 
+/// Maximum number of connections that a search for the oldest returns.
+const OLDEST_IDLE_MAX: usize = 256;
+
 pub(super) struct IdleSet {
     pub(super) epoll: OwnedFd,
     pub(super) listeners: Mutex<Vec<TcpListener>>,
@@ -51,6 +54,10 @@ pub(super) struct IdleSet {
     pub(super) clients: Arc<ClientAddressTable<ServerJob>>,
     pub(super) total_usage: Arc<TotalUsage>,
     pub(super) pool: Arc<BufferPool>,
+    /// The result of the last search of all idle connections.
+    oldest_idle: Mutex<VecDeque<(Instant, u64)>>,
+    #[cfg(test)]
+    pub(super) searches: AtomicU64,
 }
 
 /// The event for which an idle connection waits.
@@ -84,6 +91,9 @@ impl IdleSet {
             clients: Arc::default(),
             total_usage: Arc::new(TotalUsage::new(clock)),
             pool,
+            oldest_idle: Mutex::default(),
+            #[cfg(test)]
+            searches: AtomicU64::default(),
         })
     }
 
@@ -210,25 +220,50 @@ impl IdleSet {
         self.connections.lock().remove(&connection.id);
     }
 
-    /// Closes the connection that has been idle longest, of those for which `meant` is true. A
-    /// connection with calls in progress is not idle.
-    pub(super) fn evict(&self, meant: impl Fn(&ServerConnection) -> bool) -> bool {
-        let oldest = self
-            .connections
-            .lock()
-            .values()
-            .filter(|connection| meant(connection) && connection.in_flight.load(Ordering::Acquire) == 0)
-            .filter_map(|connection| Some((connection.reading.lock().idle_since()?, Arc::clone(connection))))
-            .min_by_key(|(since, _)| *since);
-        let Some((_, connection)) = oldest else {
-            return false;
-        };
-        if connection.reading.lock().take().is_none() {
-            return false;
+    /// Closes the connection that has been idle longest, of a client or of all. A connection with
+    /// calls in progress is not idle.
+    pub(super) fn evict(&self, of: Option<&Arc<ClientUsage<ServerJob>>>) -> bool {
+        let mut oldest = of.map_or(&self.oldest_idle, |client| &client.oldest_idle).lock();
+        if self.evict_first(&mut oldest) {
+            return true;
         }
-        connection.close("room was needed");
-        self.remove(&connection);
-        true
+        *oldest = self.search_idle(of);
+        self.evict_first(&mut oldest)
+    }
+
+    /// Closes the first connection of a list that has been idle since.
+    fn evict_first(&self, oldest: &mut VecDeque<(Instant, u64)>) -> bool {
+        while let Some((since, id)) = oldest.pop_front() {
+            let connection = self.connections.lock().get(&id).cloned();
+            let Some(connection) = connection.filter(|connection| connection.is_idle_since(since)) else {
+                continue;
+            };
+            if connection.reading.lock().take().is_some() {
+                connection.close("room was needed");
+                self.remove(&connection);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The connections of a client, or of all, that have been idle longest, and since when. Others
+    /// are idle later than these, so a flood of new connections searches once for many.
+    fn search_idle(&self, of: Option<&Arc<ClientUsage<ServerJob>>>) -> VecDeque<(Instant, u64)> {
+        #[cfg(test)]
+        self.searches.fetch_add(1, Ordering::Relaxed);
+        let connections = self.connections.lock();
+        let meant = connections.values().filter(|connection| {
+            of.is_none_or(|client| Arc::ptr_eq(client, &connection.client_ref.client))
+                && connection.in_flight.load(Ordering::Acquire) == 0
+        });
+        let idle =
+            meant.filter_map(|connection| Some((connection.reading.lock().idle_since()?, connection.id)));
+        let mut idle: Vec<_> = idle.collect();
+        drop(connections);
+        idle.sort_unstable();
+        idle.truncate(OLDEST_IDLE_MAX);
+        idle.into()
     }
 
     /// All connections at this moment.
