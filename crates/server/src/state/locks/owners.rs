@@ -21,7 +21,7 @@ pub struct ClientLimits {
     /// Maximum number of locks.
     pub locks: u32,
     /// Maximum number of owners that have locks or wait. An owner counts once for each table that
-    /// it is in.
+    /// it is in, and one with a long name as several ([`owner_weight`]).
     pub owners: u32,
     /// Maximum number of requests that wait.
     pub waiters: u32,
@@ -30,12 +30,20 @@ pub struct ClientLimits {
 impl ClientLimits {
     /// The default limits of an address.
     pub const CLIENT: Self = Self { locks: 1 << 18, owners: 1 << 16, waiters: 1 << 14 };
-    /// The default limits of all clients together: with the largest names about 1 GiB, with those
-    /// of usual clients 256 MiB.
+    /// The default limits of all clients together: at most about 320 MiB.
     pub const ALL: Self = Self { locks: 1 << 20, owners: 1 << 19, waiters: 1 << 16 };
 }
 
 /// A client of all tables.
+/// The bytes of a name that count as one owner. Names of Linux are shorter.
+pub(crate) const OWNER_BYTES: usize = 128;
+
+/// The number of owners as which one with this name counts, so that a limit of their number is one
+/// of their memory, too.
+pub(crate) const fn owner_weight(name: &[u8]) -> usize {
+    if name.is_empty() { 1 } else { name.len().div_ceil(OWNER_BYTES) }
+}
+
 #[derive(Debug)]
 pub struct ClientAccount {
     client: LockClient,
@@ -204,6 +212,10 @@ fn key(owner: &LockOwner<'_>) -> Option<OwnerKey> {
 impl Owners {
     /// The owner, if it has anything.
     pub(super) fn find(&self, owner: &LockOwner<'_>) -> Option<OwnerId> {
+fn counted_owners(key: &[u8]) -> i64 {
+    i64::try_from(owner_weight(&key[KEY_HEAD..])).expect("the name of an owner is limited")
+}
+
         self.ids.get(&*key(owner)?).copied()
     }
 
@@ -219,10 +231,10 @@ impl Owners {
         if let Some(id) = self.ids.get(&*key) {
             return Some(*id);
         }
-        if !account.allows(Counted::Owners, 1) {
+        if !account.allows(Counted::Owners, counted_owners(&key)) {
             return None;
         }
-        account.change(Counted::Owners, 1);
+        account.change(Counted::Owners, counted_owners(&key));
         let key: Arc<[u8]> = Arc::from(key.as_slice());
         let record = OwnerRecord { key: Arc::clone(&key), account: Arc::clone(account), uses: 0, waiters: 0 };
         let id = self.free.pop().unwrap_or_else(|| {
@@ -243,7 +255,7 @@ impl Owners {
             return;
         }
         if let Some(record) = self.records[id.0 as usize].take() {
-            record.account.change(Counted::Owners, -1);
+            record.account.change(Counted::Owners, -counted_owners(&record.key));
             self.ids.remove(&record.key);
             self.free.push(id);
         }
