@@ -1,6 +1,7 @@
 //! Clients and owners of a table, and how much the clients of each address have.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -34,7 +35,6 @@ impl ClientLimits {
     pub const ALL: Self = Self { locks: 1 << 20, owners: 1 << 19, waiters: 1 << 16 };
 }
 
-/// A client of all tables.
 /// The bytes of a name that count as one owner. Names of Linux are shorter.
 pub(crate) const OWNER_BYTES: usize = 128;
 
@@ -44,6 +44,7 @@ pub(crate) const fn owner_weight(name: &[u8]) -> usize {
     if name.is_empty() { 1 } else { name.len().div_ceil(OWNER_BYTES) }
 }
 
+/// A client of all tables.
 #[derive(Debug)]
 pub struct ClientAccount {
     client: LockClient,
@@ -163,6 +164,8 @@ pub(super) struct Owners {
     ids: HashMap<Arc<[u8]>, OwnerId>,
     records: Vec<Option<OwnerRecord>>,
     free: Vec<OwnerId>,
+    /// The number of owners of each client.
+    of_client: HashMap<LockClient, u32>,
     /// The number of owners that wait more than once.
     several: usize,
 }
@@ -209,14 +212,19 @@ fn key(owner: &LockOwner<'_>) -> Option<OwnerKey> {
     Some(key)
 }
 
-impl Owners {
-    /// The owner, if it has anything.
-    pub(super) fn find(&self, owner: &LockOwner<'_>) -> Option<OwnerId> {
 fn counted_owners(key: &[u8]) -> i64 {
     i64::try_from(owner_weight(&key[KEY_HEAD..])).expect("the name of an owner is limited")
 }
 
+impl Owners {
+    /// The owner, if it has anything.
+    pub(super) fn find(&self, owner: &LockOwner<'_>) -> Option<OwnerId> {
         self.ids.get(&*key(owner)?).copied()
+    }
+
+    /// Whether a client has owners.
+    pub(super) fn has_client(&self, client: LockClient) -> bool {
+        self.of_client.contains_key(&client)
     }
 
     /// The owner, with or without anything; none if its client has too many, or its name is too
@@ -243,6 +251,7 @@ fn counted_owners(key: &[u8]) -> i64 {
         });
         self.records[id.0 as usize] = Some(record);
         self.ids.insert(key, id);
+        *self.of_client.entry(account.client()).or_default() += 1;
         Some(id)
     }
 
@@ -258,6 +267,12 @@ fn counted_owners(key: &[u8]) -> i64 {
             record.account.change(Counted::Owners, -counted_owners(&record.key));
             self.ids.remove(&record.key);
             self.free.push(id);
+            if let Entry::Occupied(mut count) = self.of_client.entry(record.account.client()) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
         }
     }
 

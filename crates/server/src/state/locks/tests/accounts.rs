@@ -137,6 +137,25 @@ fn the_clients_of_one_address_have_its_limits_together() {
 }
 
 #[test]
+fn the_release_of_a_client_without_locks_looks_at_no_locks_of_others() {
+    let mut fixture = Fixture::new();
+    for at in 0..1000 {
+        fixture.take(who(1, at), READ, bytes(at.into(), at.into()));
+    }
+    let release = |fixture: &mut Fixture| {
+        let before = visits();
+        fixture.table.release_client(client(2), fixture.now, &mut Vec::new());
+        visits() - before
+    };
+    assert_eq!(release(&mut fixture), 0);
+    fixture.take(who(2, 1), READ, bytes(5, 5));
+    fixture.take(who(2, 2), READ, bytes(5, 5));
+    assert!(release(&mut fixture) >= 1000);
+    assert_eq!(release(&mut fixture), 0);
+    assert_eq!(fixture.table.counts().locks, 1000);
+}
+
+#[test]
 fn what_clients_owners_and_files_have_can_be_released_at_once() {
     let mut fixture = Fixture::new();
     let (a, b, c) = (who(1, 1), who(1, 2), who(2, 1));
