@@ -114,6 +114,10 @@ impl RpcService for NfsService {
         outcome
     }
 
+    fn resume_deferred(&self) {
+        self.waiting_calls.resume_all();
+    }
+
     fn stages(&self) -> Option<Arc<StageTimes>> {
         Some(Arc::clone(&self.counters.stages))
     }

@@ -192,6 +192,15 @@ impl WaitingCalls {
         key
     }
 
+    /// Resumes all calls that wait.
+    pub(crate) fn resume_all(&self) {
+        let mut table = self.table.lock();
+        table.files.clear();
+        let waiting = std::mem::take(&mut table.calls);
+        drop(table);
+        waiting.into_values().for_each(WaitingCall::resume);
+    }
+
     fn resume(&self, key: (Instant, u64)) {
         let waiting = self.table.lock().remove(key);
         if let Some(waiting) = waiting {

@@ -45,11 +45,12 @@ pub(super) struct LimitArguments {
     #[arg(long, value_name = "S", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
     unsent_timeout: u32,
 
-    /// Maximum MiB of partly received calls; a connection that would exceed it is closed
+    /// Maximum MiB of received calls that are incomplete, or wait for a thread or for a delegation;
+    /// a connection that would exceed it is closed
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     max_half_records: u32,
 
-    /// Incomplete records of one client
+    /// Such calls of one client
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     max_half_records_per_client: u32,
 

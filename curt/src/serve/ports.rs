@@ -80,6 +80,10 @@ impl RpcService for PortRouter {
         }
     }
 
+    fn resume_deferred(&self) {
+        self.service.resume_deferred();
+    }
+
     fn stages(&self) -> Option<Arc<StageTimes>> {
         self.service.stages()
     }

@@ -25,6 +25,9 @@ pub trait RpcService: Send + Sync {
         reply: &mut Vec<u8>,
     ) -> Result<(), CallFailure>;
 
+    /// Resumes the calls that it has deferred. The server stops, and waits for them.
+    fn resume_deferred(&self) {}
+
     /// The times of stages, if the service measures them. Called once, when a server is created.
     fn stages(&self) -> Option<Arc<StageTimes>> {
         None

@@ -90,7 +90,7 @@ impl IdleSet {
                         || format!("cannot accept connections: {errno}; one that is idle makes room");
                     self.total_usage.limit_log.note(ResourceLimit::System, message);
                     // Out of descriptors or memory: an idle connection is closed.
-                    if !self.evict(|_| true) {
+                    if !self.evict(None) {
                         self.pause();
                     }
                     return;
@@ -116,10 +116,8 @@ impl IdleSet {
                 let name = limit.name();
                 format!("{most} connections, the last from {peer}: closing the one idle longest ({name})")
             });
-            let of_client = |connection: &ServerConnection| {
-                Arc::ptr_eq(&connection.client_ref.client, &client_ref.client)
-            };
-            if !self.evict(|connection| limit == ResourceLimit::Connections || of_client(connection)) {
+            let of = (limit == ResourceLimit::ConnectionsPerClient).then_some(&client_ref.client);
+            if !self.evict(of) {
                 return Ok(());
             }
         }
@@ -217,5 +215,31 @@ mod tests {
         assert_eq!(wait(None), (1, 1));
         time.advance(Duration::from_nanos(1));
         assert_eq!(wait(None), (2, 1));
+    }
+
+    #[test]
+    fn a_flood_of_connections_searches_for_the_oldest_once_for_many() {
+        let each = 50;
+        for limits in [
+            Limits { connections: each, ..Limits::default() },
+            Limits { connections_per_client: each, ..Limits::default() },
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+            let pool = Arc::new(BufferPool::new(0));
+            let idle_set = IdleSet::new(vec![listener], &stop, pool, ScriptedTime::new().clock()).unwrap();
+            let mut clients = std::collections::VecDeque::new();
+            for number in 0..5 * each {
+                clients.push_back(TcpStream::connect(address).unwrap());
+                idle_set.wait(&mut Vec::new(), &limits, None);
+                if number >= each {
+                    let ended = io::Read::read(&mut clients.pop_front().unwrap(), &mut [0; 1]);
+                    assert_eq!(ended.unwrap(), 0, "the oldest has ended");
+                }
+            }
+            assert_eq!(idle_set.connections(), each);
+            assert_eq!(idle_set.searches.load(Ordering::Relaxed), 4, "200 were evicted");
+        }
     }
 }

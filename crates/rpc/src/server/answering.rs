@@ -10,7 +10,7 @@ use curt_observe::stages;
 
 use super::{
     backchannel::ConnectionBackchannel,
-    connection::{ReadJob, ReaderState, ServerConnection},
+    connection::{ReaderState, ServerConnection},
     deferred::DeferredServerCall,
     inner::{BATCH_MAX, RpcServerInner, WorkerBuffers},
     limits::ResourceLimit,
@@ -141,8 +141,13 @@ impl RpcServerInner {
         if sent == SendOutcome::Queued {
             // If a thread reads the connection, it checks for unsent bytes before each wait.
             self.idle_set.arm_for_room(connection);
-        } else if last && matches!(*connection.reading.lock(), ReaderState::Closed) {
-            self.close_at_shutdown(connection);
+        } else if last && self.stopping.load(Ordering::SeqCst) {
+            // The server that stops has left a connection with a call in progress idle.
+            if let Some(receive_buffer) = self.idle_set.reclaim(connection) {
+                self.make_idle(connection, receive_buffer);
+            } else if matches!(*connection.reading.lock(), ReaderState::Closed) {
+                self.close_at_shutdown(connection);
+            }
         }
     }
 }
@@ -179,7 +184,7 @@ impl HandOverReading for ConnectionReader<'_> {
         if matches!(more, Ok(None)) {
             shared.make_idle(connection, rest);
         } else {
-            shared.dispatch(ReadJob { connection: Arc::clone(connection), receive_buffer: rest });
+            shared.dispatch(connection, rest);
         }
     }
     fn defer(&self) -> Option<Box<dyn DeferredCall>> {

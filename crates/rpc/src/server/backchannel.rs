@@ -67,10 +67,11 @@ impl Backchannel for ConnectionBackchannel {
         let mut record = Vec::new();
         request.encode(&mut record, xid, flavor.get()).copy_into(&mut record);
         let deadline = server.clock.now() + timeout;
-        match connection.send([&record, &[]], &server.limits) {
-            SendOutcome::All => {}
-            SendOutcome::Queued => server.idle_set.arm_for_room(&connection),
-            SendOutcome::Closed => return Err(CallError::Closed),
+        match connection.send_within(timeout, [&record, &[]], &server.limits) {
+            Some(SendOutcome::All) => {}
+            Some(SendOutcome::Queued) => server.idle_set.arm_for_room(&connection),
+            Some(SendOutcome::Closed) => return Err(CallError::Closed),
+            None => return Err(CallError::TimedOut { softerr: false }),
         }
         loop {
             if let Some(outcome) = pending.take_outcome() {
@@ -110,5 +111,64 @@ impl RegisteredCall<'_> {
 impl Drop for RegisteredCall<'_> {
     fn drop(&mut self) {
         self.connection.calls.lock().remove(self.xid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use std::{
+        net::{TcpListener, TcpStream},
+        sync::mpsc,
+        thread,
+    };
+
+    use curt_xdr::Encoded;
+
+    use super::*;
+    use crate::{
+        connection::{context::CallContext, service::RpcService},
+        message::{call::CallMessage, failure::CallFailure},
+        security::credential::RpcCredential,
+        server::{Limits, RpcServer},
+    };
+
+    struct Silent;
+
+    impl RpcService for Silent {
+        fn call(
+            &self,
+            _: &CallMessage<'_>,
+            _: &mut CallContext<'_>,
+            _: &mut Vec<u8>,
+        ) -> Result<(), CallFailure> {
+            Err(CallFailure::NoReply)
+        }
+    }
+
+    #[test]
+    fn a_call_waits_no_longer_than_its_timeout_for_a_thread_that_sends() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let server = RpcServer::new(vec![listener], Arc::new(Silent), Limits::default()).unwrap().shared;
+        server.idle_set.wait(&mut Vec::new(), &server.limits, None);
+        let connection = server.idle_set.all().remove(0);
+        let backchannel = ConnectionBackchannel::of(&server, &connection);
+        let request = RpcRequest {
+            program: 1,
+            version: 1,
+            procedure: 1,
+            credential: &RpcCredential::None,
+            arguments: &Encoded(&[]),
+            results_max: 0,
+        };
+        let (sender, ended) = mpsc::channel();
+        thread::scope(|scope| {
+            let sending = connection.output.lock();
+            scope.spawn(|| sender.send(backchannel.call(&request, Duration::from_millis(20)).map(drop)));
+            let outcome = ended.recv_timeout(Duration::from_secs(60));
+            drop(sending);
+            assert_eq!(outcome, Ok(Err(CallError::TimedOut { softerr: false })));
+        });
     }
 }

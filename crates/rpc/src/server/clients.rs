@@ -4,17 +4,19 @@
 //! client has an entry exactly while it has a connection.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Instant,
 };
 
 use parking_lot::Mutex;
 
-use super::worker_pool::ClientQuota;
+use super::{limit_log::LimitLog, worker_pool::ClientQuota};
+use crate::clock::TimeSource;
 
 /// All clients with connections.
 pub(super) struct ClientAddressTable<J> {
@@ -32,10 +34,33 @@ pub(super) struct ClientUsage<J> {
     pub(super) connections: AtomicUsize,
     /// Bytes of unsent replies.
     pub(super) unsent: AtomicUsize,
-    /// Bytes of incomplete records.
+    /// See [`ReceivedBytes`](super::received_bytes::ReceivedBytes).
     pub(super) half_records: AtomicUsize,
+    /// The result of the last search of its idle connections.
+    pub(super) oldest_idle: Mutex<VecDeque<(Instant, u64)>>,
     /// Its quota of threads.
     pub(super) quota: Arc<ClientQuota<J>>,
+}
+
+/// Resources used by all connections together, and the log of reached limits.
+pub(super) struct TotalUsage {
+    pub(super) clock: TimeSource,
+    /// Bytes of all backlogs.
+    pub(super) unsent: AtomicUsize,
+    /// See [`ReceivedBytes`](super::received_bytes::ReceivedBytes).
+    pub(super) half_records: AtomicUsize,
+    pub(super) limit_log: LimitLog,
+}
+
+impl TotalUsage {
+    pub(super) fn new(clock: TimeSource) -> Self {
+        Self {
+            limit_log: LimitLog::new(clock.clone()),
+            clock,
+            unsent: AtomicUsize::new(0),
+            half_records: AtomicUsize::new(0),
+        }
+    }
 }
 
 /// A connection's reference to its client.
@@ -55,6 +80,7 @@ impl<J> ClientAddressTable<J> {
                 connections: AtomicUsize::new(0),
                 unsent: AtomicUsize::new(0),
                 half_records: AtomicUsize::new(0),
+                oldest_idle: Mutex::default(),
                 quota: Arc::default(),
             })
         });

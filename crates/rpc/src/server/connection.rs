@@ -21,10 +21,13 @@ use rustix::{
     net::{RecvFlags, Shutdown},
 };
 
-use super::{clients::ClientRef, limit_log::LimitLog, limits::ResourceLimit, sending::SendBacklog};
-use crate::{
-    clock::TimeSource, connection::pending_call::PendingCalls, record::receive_buffer::ReceiveBuffer,
+use super::{
+    clients::{ClientRef, TotalUsage},
+    limits::ResourceLimit,
+    received_bytes::ReceivedBytes,
+    sending::SendBacklog,
 };
+use crate::{connection::pending_call::PendingCalls, record::receive_buffer::ReceiveBuffer};
 use curt_observe::{events::ShortText, probe};
 
 /// Maximum wait of an orderly close for the client's last bytes: if they were unread, the kernel
@@ -75,11 +78,17 @@ pub(super) struct ResumedCall {
 /// A message that counts as a call in progress of its connection.
 pub(super) struct CountedCall {
     pub(super) connection: Arc<ServerConnection>,
-    pub(super) message: Arc<[u8]>,
+    pub(super) message: Arc<DeferredMessage>,
+}
+
+/// The message of a deferred call.
+pub(super) struct DeferredMessage {
+    pub(super) bytes: Box<[u8]>,
+    pub(super) _counted: Option<ReceivedBytes<ServerJob>>,
 }
 
 impl CountedCall {
-    pub(super) fn new(connection: &Arc<ServerConnection>, message: Arc<[u8]>) -> Self {
+    pub(super) fn new(connection: &Arc<ServerConnection>, message: Arc<DeferredMessage>) -> Self {
         connection.in_flight.fetch_add(1, Ordering::Relaxed);
         Self { connection: Arc::clone(connection), message }
     }
@@ -101,33 +110,14 @@ impl ResumedCall {
 pub(super) struct ReadJob {
     pub(super) connection: Arc<ServerConnection>,
     pub(super) receive_buffer: ReceiveBuffer,
-}
-
-/// Resources used by all connections together, and the log of reached limits.
-pub(super) struct TotalUsage {
-    pub(super) clock: TimeSource,
-    /// Bytes of all backlogs.
-    pub(super) unsent: AtomicUsize,
-    /// Memory of the receive buffers of idle connections; updated under the lock of `reading`.
-    pub(super) half_records: AtomicUsize,
-    pub(super) limit_log: LimitLog,
-}
-
-impl TotalUsage {
-    pub(super) fn new(clock: TimeSource) -> Self {
-        Self {
-            limit_log: LimitLog::new(clock.clone()),
-            clock,
-            unsent: AtomicUsize::new(0),
-            half_records: AtomicUsize::new(0),
-        }
-    }
+    /// The received bytes, until a thread reads the connection.
+    pub(super) counted: Option<ReceivedBytes<ServerJob>>,
 }
 
 /// The reader of a connection.
 pub(super) enum ReaderState {
     /// No thread: it is in the epoll set, with the received bytes of an incomplete record.
-    Idle { receive_buffer: ReceiveBuffer, since: Instant },
+    Idle { receive_buffer: ReceiveBuffer, since: Instant, counted: Option<ReceivedBytes<ServerJob>> },
     /// A thread.
     Busy,
     /// The connection is closed.
@@ -149,7 +139,11 @@ impl ServerConnection {
             socket,
             peer,
             local,
-            reading: Mutex::new(ReaderState::Idle { receive_buffer, since: total_usage.clock.now() }),
+            reading: Mutex::new(ReaderState::Idle {
+                receive_buffer,
+                since: total_usage.clock.now(),
+                counted: None,
+            }),
             output: Mutex::default(),
             unsent: AtomicUsize::new(0),
             total_usage,
@@ -165,6 +159,11 @@ impl ServerConnection {
     /// Whether replies are unsent.
     pub(super) fn has_backlog(&self) -> bool {
         self.unsent.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether it has been idle since then, without calls in progress.
+    pub(super) fn is_idle_since(&self, since: Instant) -> bool {
+        self.in_flight.load(Ordering::Acquire) == 0 && self.reading.lock().idle_since() == Some(since)
     }
 
     pub(super) fn forget_unsent(&self, count: usize) {
@@ -263,6 +262,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        clock::TimeSource,
         connection::sendfile::SendfileRange,
         record::buffer_pool::BufferPool,
         server::{clients::ClientAddressTable, limits::Limits, sending::SendOutcome},

@@ -1,7 +1,7 @@
 //! Calls that wait without a thread, and are executed again when their wait has ended.
 //!
-//! A deferred call has a copy of its message, and counts as a call in progress of its connection:
-//! so the number and the size of deferred calls have the limits of calls in progress.
+//! A deferred call has a copy of its message. It counts as a call in progress of its connection,
+//! and its bytes as received ones.
 
 use std::{
     any::Any,
@@ -10,8 +10,10 @@ use std::{
 
 use super::{
     backchannel::ConnectionBackchannel,
-    connection::{CountedCall, ResumedCall, ServerConnection, ServerJob},
+    connection::{CountedCall, DeferredMessage, ResumedCall, ServerConnection, ServerJob},
     inner::{RpcServerInner, WorkerBuffers},
+    limits::ResourceLimit,
+    received_bytes::ReceivedBytes,
 };
 use crate::connection::{
     answer::Answered,
@@ -25,7 +27,7 @@ pub(super) struct DeferredServerCall {
 }
 
 impl DeferredServerCall {
-    /// None if the connection has too many calls in progress.
+    /// None if the connection has too many calls in progress, or too many bytes wait.
     pub(super) fn of(
         server: &Arc<RpcServerInner>,
         connection: &Arc<ServerConnection>,
@@ -34,7 +36,16 @@ impl DeferredServerCall {
         if !may_defer(server, connection) {
             return None;
         }
-        let call = CountedCall::new(connection, message.into());
+        let (total_usage, client) = (&connection.total_usage, &connection.client_ref.client);
+        let counted = ReceivedBytes::of_deferred(total_usage, client, message.len(), &server.limits);
+        let note = |limit: &ResourceLimit| {
+            let peer = connection.peer;
+            let what =
+                || format!("a call from {peer} cannot wait: too many bytes do (limit {})", limit.name());
+            total_usage.limit_log.note(*limit, what);
+        };
+        let message = DeferredMessage { bytes: message.into(), _counted: counted.inspect_err(note).ok()? };
+        let call = CountedCall::new(connection, Arc::new(message));
         Some(Box::new(Self { server: Arc::downgrade(server), call }))
     }
 }
@@ -59,7 +70,7 @@ impl RpcServerInner {
     /// Executes a deferred call again, and sends its reply.
     pub(super) fn execute_resumed(self: &Arc<Self>, resumed: ResumedCall, own: &mut WorkerBuffers) {
         let ResumedCall { call, state } = resumed;
-        let connection = &call.connection;
+        let connection = &Arc::clone(&call.connection);
         own.reply.clear();
         let mut reader = ResumedReader { server: self, call: &call };
         let backchannel = || ConnectionBackchannel::of(self, connection);
@@ -72,13 +83,15 @@ impl RpcServerInner {
         )
         .resuming(state);
         let log = |what: &str| connection.log_misbehaviour(what);
-        let answered = self.handler.answer(&call.message, &mut context, &mut own.reply, &log);
+        let answered = self.handler.answer(&call.message.bytes, &mut context, &mut own.reply, &log);
         let piece = match answered {
             Ok(Answered::Reply(piece)) => piece,
             // It waits again. What was no call the first time is none either.
             Ok(Answered::Nothing) | Err(_) => return,
         };
+        // It is in progress until its reply is sent.
         connection.in_flight.fetch_add(1, Ordering::Relaxed);
+        drop(call);
         self.answer_late(connection, &own.reply, piece.as_ref());
     }
 }

@@ -4,13 +4,13 @@
 //! no thread; when it becomes ready, a serving thread reads it.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     io,
     net::TcpListener,
     os::fd::{AsFd, OwnedFd},
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -23,9 +23,10 @@ use rustix::{
 };
 
 use super::{
-    clients::ClientAddressTable,
-    connection::{ReaderState, ServerConnection, ServerJob, TotalUsage},
-    limits::{Limits, ResourceLimit},
+    clients::{ClientAddressTable, ClientUsage, TotalUsage},
+    connection::{ReaderState, ServerConnection, ServerJob},
+    limits::Limits,
+    received_bytes::ReceivedBytes,
 };
 use crate::{
     clock::TimeSource,
@@ -39,6 +40,9 @@ pub(super) const STOP: u64 = FIRST_ID - 1;
 /// Maximum time of a receive before the connection becomes idle.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(1);
 
+/// Maximum number of connections that a search for the oldest returns.
+const OLDEST_IDLE_MAX: usize = 256;
+
 pub(super) struct IdleSet {
     pub(super) epoll: OwnedFd,
     pub(super) listeners: Mutex<Vec<TcpListener>>,
@@ -50,6 +54,10 @@ pub(super) struct IdleSet {
     pub(super) clients: Arc<ClientAddressTable<ServerJob>>,
     pub(super) total_usage: Arc<TotalUsage>,
     pub(super) pool: Arc<BufferPool>,
+    /// The result of the last search of all idle connections.
+    oldest_idle: Mutex<VecDeque<(Instant, u64)>>,
+    #[cfg(test)]
+    pub(super) searches: AtomicU64,
 }
 
 /// The event for which an idle connection waits.
@@ -83,6 +91,9 @@ impl IdleSet {
             clients: Arc::default(),
             total_usage: Arc::new(TotalUsage::new(clock)),
             pool,
+            oldest_idle: Mutex::default(),
+            #[cfg(test)]
+            searches: AtomicU64::default(),
         })
     }
 
@@ -126,7 +137,7 @@ impl IdleSet {
     /// Takes a ready connection out of the set, if it is still idle.
     fn take_ready(&self, id: u64) -> Option<(Arc<ServerConnection>, ReceiveBuffer)> {
         let connection = self.connections.lock().get(&id).cloned()?;
-        let receive_buffer = self.take(&connection, &mut connection.reading.lock())?;
+        let receive_buffer = connection.reading.lock().take()?;
         Some((connection, receive_buffer))
     }
 
@@ -141,30 +152,30 @@ impl IdleSet {
         receive_buffer.shrink();
         // Its timeouts start here.
         receive_buffer.incomplete_since(|| self.clock().now());
-        let held = receive_buffer.held();
-        let (all, own) = (&self.total_usage.half_records, &connection.client_ref.client.half_records);
-        let met = if held == 0 {
-            None
-        } else if !reserve(own, held, limits.half_records_per_client) {
-            Some(ResourceLimit::HalfRecordsPerClient)
-        } else if !reserve(all, held, limits.half_records) {
-            own.fetch_sub(held, Ordering::Relaxed);
-            Some(ResourceLimit::HalfRecords)
-        } else {
-            None
-        };
-        if let Some(limit) = met {
-            connection.close_for(limit, "too many bytes of incomplete records");
-            return self.remove(connection);
-        }
+        let Some(counted) = self.count_received(connection, receive_buffer.held(), limits) else { return };
         let mut reading = connection.reading.lock();
         if matches!(*reading, ReaderState::Closed) {
-            all.fetch_sub(held, Ordering::Relaxed);
-            own.fetch_sub(held, Ordering::Relaxed);
             return;
         }
-        *reading = ReaderState::Idle { receive_buffer, since: self.clock().now() };
+        *reading = ReaderState::Idle { receive_buffer, since: self.clock().now(), counted };
         self.arm(connection);
+    }
+
+    /// Counts received bytes of a connection that no thread executes; closes it and returns `None`
+    /// if they would exceed a limit.
+    pub(super) fn count_received(
+        &self,
+        connection: &ServerConnection,
+        count: usize,
+        limits: &Limits,
+    ) -> Option<Option<ReceivedBytes<ServerJob>>> {
+        let client = &connection.client_ref.client;
+        let counted = ReceivedBytes::of_connection(&self.total_usage, client, count, limits);
+        if let Err(limit) = counted {
+            connection.close_for(limit, "too many bytes of calls that are incomplete or wait");
+            self.remove(connection);
+        }
+        counted.ok()
     }
 
     /// Sets the epoll events of an idle connection. Called under the lock of `reading`.
@@ -192,7 +203,7 @@ impl IdleSet {
     /// Takes back a connection that this thread made idle; `None` if another thread has it now.
     pub(super) fn reclaim(&self, connection: &ServerConnection) -> Option<ReceiveBuffer> {
         let mut reading = connection.reading.lock();
-        let receive_buffer = self.take(connection, &mut reading)?;
+        let receive_buffer = reading.take()?;
         self.set(connection, EpollInterest::Nothing);
         Some(receive_buffer)
     }
@@ -201,7 +212,7 @@ impl IdleSet {
     /// calls is done.
     pub(super) fn remove(&self, connection: &ServerConnection) {
         let mut reading = connection.reading.lock();
-        drop(self.take(connection, &mut reading));
+        drop(reading.take());
         *reading = ReaderState::Closed;
         drop(reading);
         connection.calls.lock().close();
@@ -209,46 +220,50 @@ impl IdleSet {
         self.connections.lock().remove(&connection.id);
     }
 
-    /// Closes the connection that has been idle longest, of those for which `meant` is true. A
-    /// connection with calls in progress is not idle.
-    pub(super) fn evict(&self, meant: impl Fn(&ServerConnection) -> bool) -> bool {
-        let oldest = self
-            .connections
-            .lock()
-            .values()
-            .filter(|connection| meant(connection) && connection.in_flight.load(Ordering::Acquire) == 0)
-            .filter_map(|connection| Some((connection.reading.lock().idle_since()?, Arc::clone(connection))))
-            .min_by_key(|(since, _)| *since);
-        let Some((_, connection)) = oldest else {
-            return false;
-        };
-        if self.take(&connection, &mut connection.reading.lock()).is_none() {
-            return false;
+    /// Closes the connection that has been idle longest, of a client or of all. A connection with
+    /// calls in progress is not idle.
+    pub(super) fn evict(&self, of: Option<&Arc<ClientUsage<ServerJob>>>) -> bool {
+        let mut oldest = of.map_or(&self.oldest_idle, |client| &client.oldest_idle).lock();
+        if self.evict_first(&mut oldest) {
+            return true;
         }
-        connection.close("room was needed");
-        self.remove(&connection);
-        true
+        *oldest = self.search_idle(of);
+        self.evict_first(&mut oldest)
     }
 
-    /// Takes an idle connection.
-    pub(super) fn take(
-        &self,
-        connection: &ServerConnection,
-        reading: &mut ReaderState,
-    ) -> Option<ReceiveBuffer> {
-        if !matches!(reading, ReaderState::Idle { .. }) {
-            return None;
-        }
-        match std::mem::replace(reading, ReaderState::Busy) {
-            ReaderState::Idle { receive_buffer, .. } => {
-                let held = receive_buffer.held();
-                self.total_usage.half_records.fetch_sub(held, Ordering::Relaxed);
-                let own = &connection.client_ref.client.half_records;
-                own.fetch_sub(held, Ordering::Relaxed);
-                Some(receive_buffer)
+    /// Closes the first connection of a list that has been idle since.
+    fn evict_first(&self, oldest: &mut VecDeque<(Instant, u64)>) -> bool {
+        while let Some((since, id)) = oldest.pop_front() {
+            let connection = self.connections.lock().get(&id).cloned();
+            let Some(connection) = connection.filter(|connection| connection.is_idle_since(since)) else {
+                continue;
+            };
+            if connection.reading.lock().take().is_some() {
+                connection.close("room was needed");
+                self.remove(&connection);
+                return true;
             }
-            ReaderState::Busy | ReaderState::Closed => None,
         }
+        false
+    }
+
+    /// The connections of a client, or of all, that have been idle longest, and since when. Others
+    /// are idle later than these, so a flood of new connections searches once for many.
+    fn search_idle(&self, of: Option<&Arc<ClientUsage<ServerJob>>>) -> VecDeque<(Instant, u64)> {
+        #[cfg(test)]
+        self.searches.fetch_add(1, Ordering::Relaxed);
+        let connections = self.connections.lock();
+        let meant = connections.values().filter(|connection| {
+            of.is_none_or(|client| Arc::ptr_eq(client, &connection.client_ref.client))
+                && connection.in_flight.load(Ordering::Acquire) == 0
+        });
+        let idle =
+            meant.filter_map(|connection| Some((connection.reading.lock().idle_since()?, connection.id)));
+        let mut idle: Vec<_> = idle.collect();
+        drop(connections);
+        idle.sort_unstable();
+        idle.truncate(OLDEST_IDLE_MAX);
+        idle.into()
     }
 
     /// All connections at this moment.
@@ -273,7 +288,7 @@ impl IdleSet {
             if connection.in_flight.load(Ordering::Acquire) > 0 || connection.has_backlog() {
                 continue;
             }
-            let Some(receive_buffer) = self.take(&connection, &mut connection.reading.lock()) else {
+            let Some(receive_buffer) = connection.reading.lock().take() else {
                 continue;
             };
             let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -295,7 +310,7 @@ impl IdleSet {
             if connection.has_backlog() || connection.reading.lock().idle_since().is_some() {
                 connection.close("the server stops");
             }
-            let parked = self.take(&connection, &mut connection.reading.lock());
+            let parked = connection.reading.lock().take();
             if parked.is_some() {
                 self.remove(&connection);
             }
@@ -303,13 +318,21 @@ impl IdleSet {
     }
 }
 
-/// Adds `more` to `sum` unless the result would exceed `most`.
-fn reserve(sum: &AtomicUsize, more: usize, most: usize) -> bool {
-    let sum_with = |sum: usize| sum.checked_add(more).filter(|sum| *sum <= most);
-    sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum_with).is_ok()
-}
-
 impl ReaderState {
+    /// Takes the buffer of an idle connection, which is busy from now on.
+    pub(super) fn take(&mut self) -> Option<ReceiveBuffer> {
+        if !matches!(self, Self::Idle { .. }) {
+            return None;
+        }
+        match std::mem::replace(self, Self::Busy) {
+            Self::Idle { receive_buffer, counted, .. } => {
+                drop(counted);
+                Some(receive_buffer)
+            }
+            Self::Busy | Self::Closed => None,
+        }
+    }
+
     pub(super) const fn idle_since(&self) -> Option<Instant> {
         match self {
             Self::Idle { since, .. } => Some(*since),

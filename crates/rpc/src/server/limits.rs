@@ -32,10 +32,11 @@ pub struct Limits {
     pub unsent: usize,
     /// Unsent replies of one client.
     pub unsent_per_client: usize,
-    /// Maximum number of bytes of incomplete records of all idle connections. A connection that
-    /// would exceed it is closed.
+    /// Maximum number of bytes of calls that are incomplete, or that wait for a thread or for
+    /// another client, of all connections. A connection that would exceed it is closed. Half of it
+    /// is for calls that wait for another client; beyond that they are told to come again.
     pub half_records: usize,
-    /// Incomplete records of one client.
+    /// Bytes of such calls of one client.
     pub half_records_per_client: usize,
     /// Maximum time in which a client must send a record, before its connection is closed.
     pub half_record_for: Duration,
@@ -94,8 +95,8 @@ named_enum! {
         ThreadsPerClient "threads" "Threads that a client occupies.";
         Unsent "max-unsent" "Bytes of replies that no client has received.";
         UnsentPerClient "max-unsent-per-client" "Bytes of replies that a client has not received.";
-        HalfRecords "max-half-records" "Bytes of incomplete calls.";
-        HalfRecordsPerClient "max-half-records-per-client" "Bytes of a client's incomplete calls.";
+        HalfRecords "max-half-records" "Bytes of calls that are incomplete or wait.";
+        HalfRecordsPerClient "max-half-records-per-client" "Bytes of a client's calls that are incomplete or wait.";
         HalfRecordFor "half-record-timeout" "Time until a call is complete.";
         UnsentFor "unsent-timeout" "Time until a client receives a reply.";
         IdleFor "idle-timeout" "Time without calls on a connection.";

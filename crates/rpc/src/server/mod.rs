@@ -18,6 +18,7 @@ mod limit_log;
 mod limits;
 mod options;
 mod overdue;
+mod received_bytes;
 mod receiving;
 mod sending;
 mod serve;
@@ -124,6 +125,7 @@ impl RpcServer {
         let abandon_at = clock.now() + self.shared.limits.shutdown_timeout;
         // Calls in progress are waited for without a limit, unsent replies only for the timeout.
         while self.shared.idle_set.connections() > 0 {
+            self.shared.handler.service.resume_deferred();
             self.shared.idle_set.wait(&mut ready, &self.shared.limits, Some(LOOK_INTERVAL));
             self.dispatch(&mut ready);
             if clock.now() >= abandon_at {

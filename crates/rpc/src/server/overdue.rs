@@ -23,9 +23,7 @@ impl IdleSet {
             };
             // A call may have arrived since the check: then a thread has the connection, and it is
             // not closed.
-            if limit != ResourceLimit::UnsentFor
-                && self.take(&connection, &mut connection.reading.lock()).is_none()
-            {
+            if limit != ResourceLimit::UnsentFor && connection.reading.lock().take().is_none() {
                 continue;
             }
             connection.close_for(limit, why);
@@ -53,7 +51,7 @@ fn overdue(
         return None;
     }
     let mut reading = connection.reading.lock();
-    let ReaderState::Idle { receive_buffer, since: parked } = &mut *reading else {
+    let ReaderState::Idle { receive_buffer, since: parked, .. } = &mut *reading else {
         return None;
     };
     match receive_buffer.incomplete_since(|| now).map(since) {

@@ -19,12 +19,8 @@ use rustix::{
 };
 
 use super::{
-    adaptive_polling::AdaptivePolling,
-    connection::{ReadJob, ServerConnection},
-    idle_set::IDLE_MAX,
-    inner::RpcServerInner,
-    sending::SendOutcome,
-    worker_pool::PoolPressure,
+    adaptive_polling::AdaptivePolling, connection::ServerConnection, idle_set::IDLE_MAX,
+    inner::RpcServerInner, sending::SendOutcome, worker_pool::PoolPressure,
 };
 use crate::record::receive_buffer::ReceiveBuffer;
 
@@ -95,7 +91,7 @@ impl RpcServerInner {
                 ReceiveOutcome::End => {}
             }
         }
-        self.dispatch(ReadJob { connection, receive_buffer });
+        self.dispatch(&connection, receive_buffer);
     }
 
     pub(super) fn receive(

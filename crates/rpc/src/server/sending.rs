@@ -3,7 +3,11 @@
 //! It has the backlog and its limits. Invariant: replies are complete records in the order in which
 //! they were sent, however many threads send.
 
-use std::{os::fd::OwnedFd, sync::atomic::Ordering, time::Instant};
+use std::{
+    os::fd::OwnedFd,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 use parking_lot::MutexGuard;
 use rustix::{io::Errno, net::SendFlags};
@@ -41,7 +45,27 @@ pub(super) enum SendOutcome {
 impl ServerConnection {
     /// Sends complete records, or queues the unsent bytes, within `limits`.
     pub(super) fn send(&self, parts: [&[u8]; 2], limits: &Limits) -> SendOutcome {
-        let output = self.output.lock();
+        self.send_locked(self.output.lock(), parts, limits)
+    }
+
+    /// As [`ServerConnection::send`]; `None` if other threads send for all of `timeout`: a client
+    /// may receive the ranges of files slowly.
+    pub(super) fn send_within(
+        &self,
+        timeout: Duration,
+        parts: [&[u8]; 2],
+        limits: &Limits,
+    ) -> Option<SendOutcome> {
+        let output = self.output.try_lock_for(timeout)?;
+        Some(self.send_locked(output, parts, limits))
+    }
+
+    fn send_locked(
+        &self,
+        output: MutexGuard<'_, SendBacklog>,
+        parts: [&[u8]; 2],
+        limits: &Limits,
+    ) -> SendOutcome {
         if output.closed {
             return SendOutcome::Closed;
         }

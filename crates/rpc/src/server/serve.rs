@@ -16,7 +16,7 @@ use super::{
     limits::ResourceLimit,
     receiving::{ReceiveOutcome, RestOfRecordTimeout, receive_more},
     sending::SendOutcome,
-    worker_pool::JobHandler,
+    worker_pool::{JobHandler, PoolPressure},
 };
 use crate::record::receive_buffer::ReceiveBuffer;
 
@@ -30,7 +30,10 @@ impl JobHandler<WorkerBuffers> for RpcServerInner {
         let connection = Arc::clone(job.connection());
         let guard = CloseOnPanic { shared: self, connection: &connection };
         match job {
-            ServerJob::Read(ReadJob { receive_buffer, .. }) => self.serve(&connection, receive_buffer, own),
+            ServerJob::Read(ReadJob { receive_buffer, counted, .. }) => {
+                drop(counted);
+                self.serve(&connection, receive_buffer, own);
+            }
             ServerJob::Resume(resumed) => self.execute_resumed(resumed, own),
         }
         std::mem::forget(guard);
@@ -72,10 +75,20 @@ impl Drop for CloseOnPanic<'_> {
 }
 
 impl RpcServerInner {
-    /// Has a thread read a connection.
-    pub(super) fn dispatch(self: &Arc<Self>, job: ReadJob) {
-        let connection = Arc::clone(&job.connection);
-        self.dispatch_job(ServerJob::Read(job), &connection);
+    /// Has a thread read a connection, unless too many bytes wait for threads.
+    pub(super) fn dispatch(
+        self: &Arc<Self>,
+        connection: &Arc<ServerConnection>,
+        receive_buffer: ReceiveBuffer,
+    ) {
+        // Without calls that wait already, a thread takes it soon.
+        let waits = self.worker_pool.pressure(&connection.client_ref.client.quota) == PoolPressure::Short;
+        let count = if waits { receive_buffer.held() } else { 0 };
+        let counted = self.idle_set.count_received(connection, count, &self.limits);
+        if let Some(counted) = counted {
+            let job = ReadJob { connection: Arc::clone(connection), receive_buffer, counted };
+            self.dispatch_job(ServerJob::Read(job), connection);
+        }
     }
 
     /// Has a thread do a job of a connection.

@@ -138,6 +138,34 @@ fn half_records_of_all_clients_are_bounded() {
 }
 
 #[test]
+fn one_clients_calls_that_wait_for_a_thread_are_bounded() {
+    let running = serve(Limits {
+        threads: 1,
+        threads_per_client: 1,
+        // Two of the smallest buffers.
+        half_records_per_client: 2 << 14,
+        ..Limits::default()
+    });
+    let mut slow = connect_from(&running, 2);
+    slow.write_all(&call_record(1, SLOW, &[1; 4])).unwrap();
+    eventually("it has the only thread", || running.answers.slow_begun.load(Ordering::SeqCst) == 1);
+    let mut greedy: Vec<_> = (0..6).map(|_| connect_from(&running, 3)).collect();
+    let call = call_record(2, ECHO, &[3; 8000]);
+    greedy.iter_mut().for_each(|stream| stream.write_all(&call).unwrap());
+    // The first is not counted: it is the next to get the thread.
+    eventually("three of them wait for it", || {
+        met(&running, ResourceLimit::HalfRecordsPerClient) == 3 && running.handle.connections() == 4
+    });
+    running.answers.release(1);
+    expect_echo(&mut slow, 1, &[1; 4]);
+    assert_eq!(greedy.iter_mut().filter_map(crate::fake::read_record).count(), 3);
+    // What has waited is not counted any more.
+    let mut again = connect_from(&running, 3);
+    again.write_all(&call).unwrap();
+    expect_echo(&mut again, 2, &[3; 8000]);
+}
+
+#[test]
 fn idle_connections_end_and_busy_ones_do_not() {
     let time = ScriptedTime::new();
     let limits = Limits { idle_for: Duration::from_secs(1), ..Limits::default() };

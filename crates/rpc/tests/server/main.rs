@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod backchannel;
+mod deferred;
 #[path = "../fake/mod.rs"]
 #[allow(unreachable_pub, dead_code, reason = "shared by the tests of this folder")]
 mod fake;

@@ -17,7 +17,8 @@ pub(crate) struct StateLimits {
     pub(crate) unconfirmed: usize,
     /// Maximum number of sessions of one client.
     pub(crate) sessions_per_client: usize,
-    /// Maximum number of opens, lock states and delegations.
+    /// Maximum number of opens, lock states and delegations. One whose owner has a long name counts
+    /// as several ([`owner_weight`](super::locks::owner_weight)).
     pub(crate) states: usize,
     /// Maximum number of delegations among them.
     pub(crate) delegations: usize,

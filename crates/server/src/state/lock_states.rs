@@ -11,7 +11,7 @@ use std::sync::Arc;
 use curt_proto::nfs4::{Clientid, Stateid};
 use curt_types::LockType;
 
-use super::locks::{LockClient, LockDenial, LockHolder, LockOutcome, LockOwner};
+use super::locks::{LockClient, LockDenial, LockHolder, LockOutcome, LockOwner, owner_weight};
 use super::opens::{ClientStates, FoundOpen, StateKind, StateRecord, next_seqid};
 use super::{Client, FileKey, IoDirection, ServerState, StateFault};
 
@@ -204,7 +204,7 @@ impl ServerState {
         *states.lock_states.entry((Arc::clone(&place.owner), file)).or_default() += 1;
         let locks = LockState { file, open: place.open, owner: Arc::clone(&place.owner) };
         states.states.insert(number, StateRecord { seqid: 1, revoked: None, kind: StateKind::Locks(locks) });
-        self.count_state(client);
+        self.count_states(client, owner_weight(&place.owner));
         number
     }
 
@@ -243,7 +243,7 @@ impl ServerState {
         {
             open.locks.remove(owner);
         }
-        self.uncount_states(client, 1);
+        self.uncount_states(client, owner_weight(owner));
         self.end_lock_state(client, states, owner, file);
         Ok(())
     }

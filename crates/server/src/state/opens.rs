@@ -16,6 +16,7 @@ use curt_types::FileHandle;
 
 use super::delegations::NewDelegation;
 use super::lock_states::{LockState, lock_owner};
+use super::locks::owner_weight;
 use super::shares::FilePin;
 use super::{
     Client, FileKey, GrantingCall, IoDirection, LocalChanges, ServerState, ShareBits, ShareHolder, ShareMode,
@@ -146,6 +147,16 @@ pub(super) struct StateRecord {
     /// A revoked state remains until the client frees it, so that the client learns of its loss.
     pub(super) revoked: Option<Revocation>,
     pub(super) kind: StateKind,
+}
+
+impl StateKind {
+    /// The number of states as which it counts.
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            Self::Open(OpenState { owner, .. }) | Self::Locks(LockState { owner, .. }) => owner_weight(owner),
+            Self::Delegation(_) => 1,
+        }
+    }
 }
 
 /// The next seqid; 0 is skipped because it stands for the newest.
@@ -318,7 +329,7 @@ impl ClientStates {
         self.opens.clear();
         self.owners.clear();
         let states = std::mem::take(&mut self.states);
-        let count = states.len();
+        let count = states.values().map(|record| record.kind.weight()).sum();
         let in_force = states.into_iter().filter(|(_, record)| record.revoked.is_none());
         let opens = in_force.filter_map(|(number, record)| match record.kind {
             StateKind::Open(open) => Some((number, open)),
@@ -335,7 +346,7 @@ impl ClientStates {
 
 /// The states of a client that has ended.
 struct ReleasedStates {
-    /// Number of all states.
+    /// The number as which all states count.
     count: usize,
     /// The opens, by their numbers.
     opens: Vec<(u64, OpenState)>,
@@ -443,7 +454,7 @@ impl ServerState {
             self.has_room(client)?;
         }
         self.shares.add(ShareHolder::Nfs4, &asked.file, None, asked.mode, pin)?;
-        self.count_state(client);
+        self.count_states(client, owner_weight(asked.owner));
         let number = self.ids.state();
         let name: Arc<[u8]> = match states.owners.get_key_value(asked.owner) {
             Some((name, _)) => Arc::clone(name),
@@ -504,10 +515,10 @@ impl ServerState {
         is_first.then(|| u32::try_from(own / 2).unwrap_or(u32::MAX))
     }
 
-    /// A client gets another state.
-    pub(super) fn count_state(&self, client: &Client) {
+    /// A client gets a state that counts as `count`.
+    pub(super) fn count_states(&self, client: &Client, count: usize) {
         for counter in [&self.states, &client.of_address.states, &client.state_count] {
-            counter.fetch_add(1, Ordering::Relaxed);
+            counter.fetch_add(count, Ordering::Relaxed);
         }
     }
 
@@ -574,12 +585,12 @@ impl ServerState {
     /// Returns the file's pin, to be dropped when the states are unlocked.
     fn remove_open(&self, client: &Client, states: &mut ClientStates, number: u64) -> Option<FilePin> {
         let record = states.states.remove(&number)?;
-        self.uncount_states(client, 1);
+        self.uncount_states(client, record.kind.weight());
         let StateKind::Open(open) = record.kind else { return None };
         for locks in open.locks.values() {
             states.states.remove(locks);
         }
-        self.uncount_states(client, open.locks.len());
+        self.uncount_states(client, open.locks.keys().map(|owner| owner_weight(owner)).sum());
         self.end_locks(client, states, number, &open);
         let mode = states.end_open(&open);
         self.shares.end(ShareHolder::Nfs4, &open.file, mode)
@@ -648,9 +659,9 @@ impl ServerState {
             },
             Err(StateFault::AdminRevoked | StateFault::DelegationRevoked) => {
                 let number = number_of(self.ids.epoch, stateid)?;
-                let freed = states.states.remove(&number).and_then(|record| record.revoked);
-                self.uncount_states(client, 1);
-                if let Some(freed) = freed
+                let Some(record) = states.states.remove(&number) else { return Ok(()) };
+                self.uncount_states(client, record.kind.weight());
+                if let Some(freed) = record.revoked
                     && states.states.values().all(|record| record.revoked != Some(freed))
                 {
                     client.status_flags.fetch_and(!freed.status_flag(), Ordering::Relaxed);
@@ -741,7 +752,7 @@ impl ServerState {
         if !self.delegations.grant(&asked.file, new, &mut local, now, is_written) {
             return Err(DelegationRefusal::Contention);
         }
-        self.count_state(client);
+        self.count_states(client, 1);
         client.of_address.delegations.fetch_add(1, Ordering::Relaxed);
         states.delegations.insert(asked.file, number);
         let kind = StateKind::Delegation(asked.file);

@@ -58,6 +58,10 @@ impl RpcService for LockRouter {
         }
     }
 
+    fn resume_deferred(&self) {
+        self.service.resume_deferred();
+    }
+
     fn stages(&self) -> Option<Arc<StageTimes>> {
         self.service.stages()
     }

@@ -35,8 +35,8 @@ mod tests;
 
 #[cfg(test)]
 pub(in crate::state) use held::visits;
-pub(crate) use owners::LockUsage;
 pub use owners::{ClientAccount, ClientLimits};
+pub(crate) use owners::{LockUsage, owner_weight};
 pub use requests::{
     CallbackAnswer, CallbackId, CallbackStyle, CancelOutcome, HeldLock, LockCallback, LockClient, LockDenial,
     LockFile, LockHolder, LockOutcome, LockOwner, LockRequest, LockTableCounts, LockWait, OWNER_NAME_MAX,

@@ -1,6 +1,7 @@
 //! Clients and owners of a table, and how much the clients of each address have.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -21,7 +22,7 @@ pub struct ClientLimits {
     /// Maximum number of locks.
     pub locks: u32,
     /// Maximum number of owners that have locks or wait. An owner counts once for each table that
-    /// it is in.
+    /// it is in, and one with a long name as several ([`owner_weight`]).
     pub owners: u32,
     /// Maximum number of requests that wait.
     pub waiters: u32,
@@ -30,9 +31,17 @@ pub struct ClientLimits {
 impl ClientLimits {
     /// The default limits of an address.
     pub const CLIENT: Self = Self { locks: 1 << 18, owners: 1 << 16, waiters: 1 << 14 };
-    /// The default limits of all clients together: with the largest names about 1 GiB, with those
-    /// of usual clients 256 MiB.
+    /// The default limits of all clients together: at most about 320 MiB.
     pub const ALL: Self = Self { locks: 1 << 20, owners: 1 << 19, waiters: 1 << 16 };
+}
+
+/// The bytes of a name that count as one owner. Names of Linux are shorter.
+pub(crate) const OWNER_BYTES: usize = 128;
+
+/// The number of owners as which one with this name counts, so that a limit of their number is one
+/// of their memory, too.
+pub(crate) const fn owner_weight(name: &[u8]) -> usize {
+    if name.is_empty() { 1 } else { name.len().div_ceil(OWNER_BYTES) }
 }
 
 /// A client of all tables.
@@ -155,6 +164,8 @@ pub(super) struct Owners {
     ids: HashMap<Arc<[u8]>, OwnerId>,
     records: Vec<Option<OwnerRecord>>,
     free: Vec<OwnerId>,
+    /// The number of owners of each client.
+    of_client: HashMap<LockClient, u32>,
     /// The number of owners that wait more than once.
     several: usize,
 }
@@ -201,10 +212,19 @@ fn key(owner: &LockOwner<'_>) -> Option<OwnerKey> {
     Some(key)
 }
 
+fn counted_owners(key: &[u8]) -> i64 {
+    i64::try_from(owner_weight(&key[KEY_HEAD..])).expect("the name of an owner is limited")
+}
+
 impl Owners {
     /// The owner, if it has anything.
     pub(super) fn find(&self, owner: &LockOwner<'_>) -> Option<OwnerId> {
         self.ids.get(&*key(owner)?).copied()
+    }
+
+    /// Whether a client has owners.
+    pub(super) fn has_client(&self, client: LockClient) -> bool {
+        self.of_client.contains_key(&client)
     }
 
     /// The owner, with or without anything; none if its client has too many, or its name is too
@@ -219,10 +239,10 @@ impl Owners {
         if let Some(id) = self.ids.get(&*key) {
             return Some(*id);
         }
-        if !account.allows(Counted::Owners, 1) {
+        if !account.allows(Counted::Owners, counted_owners(&key)) {
             return None;
         }
-        account.change(Counted::Owners, 1);
+        account.change(Counted::Owners, counted_owners(&key));
         let key: Arc<[u8]> = Arc::from(key.as_slice());
         let record = OwnerRecord { key: Arc::clone(&key), account: Arc::clone(account), uses: 0, waiters: 0 };
         let id = self.free.pop().unwrap_or_else(|| {
@@ -231,6 +251,7 @@ impl Owners {
         });
         self.records[id.0 as usize] = Some(record);
         self.ids.insert(key, id);
+        *self.of_client.entry(account.client()).or_default() += 1;
         Some(id)
     }
 
@@ -243,9 +264,15 @@ impl Owners {
             return;
         }
         if let Some(record) = self.records[id.0 as usize].take() {
-            record.account.change(Counted::Owners, -1);
+            record.account.change(Counted::Owners, -counted_owners(&record.key));
             self.ids.remove(&record.key);
             self.free.push(id);
+            if let Entry::Occupied(mut count) = self.of_client.entry(record.account.client()) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
         }
     }
 

@@ -451,7 +451,7 @@ impl LockTable {
     }
 
     /// Releases the locks of those files and owners of a host for which `is_released` holds, and
-    /// takes their requests out of the queues. Looks at all locks.
+    /// takes their requests out of the queues. Looks at all locks if it has any.
     pub fn release_owners(
         &mut self,
         client: LockClient,
@@ -459,6 +459,9 @@ impl LockTable {
         now: Instant,
         callbacks: &mut Vec<LockCallback>,
     ) {
+        if !self.owners.has_client(client) {
+            return;
+        }
         let files: Vec<LockFile> = self.slots.keys().copied().collect();
         for file in files {
             let slot = self.slots[&file];

@@ -184,6 +184,38 @@ fn lock_states_count_as_opens_do_and_their_seqids_wrap_around() {
 }
 
 #[test]
+fn states_of_owners_with_long_names_count_as_several() {
+    let (state, _) = with_locks(StateLimits { states: 32, ..StateLimits::default() });
+    let (client, _) = client(&state, "a");
+    let name = "o".repeat(1024);
+    let counted = || state.states.load(Ordering::Relaxed);
+    let both = || {
+        let opened = open(&state, &client, &name, file(1), mode(3, 0)).unwrap();
+        let locks = lock(&state, &client, of(opened, name.as_bytes())).unwrap();
+        assert_eq!(counted(), 16);
+        assert_eq!(open(&state, &client, "p", file(1), mode(1, 0)), Err(StateFault::NoSpace));
+        (opened, locks)
+    };
+    let (opened, locks) = both();
+    state.free_stateid(&client, &locks).unwrap();
+    assert_eq!(counted(), 8);
+    state.close(&client, &opened, &file(1)).unwrap();
+    assert_eq!(counted(), 0);
+    let (opened, _) = both();
+    state.close(&client, &opened, &file(1)).unwrap();
+    assert_eq!(counted(), 0);
+    let (opened, locks) = both();
+    state.revoke_opens(|_| true);
+    for stateid in [opened, locks] {
+        state.free_stateid(&client, &stateid).unwrap();
+    }
+    assert_eq!(counted(), 0);
+    both();
+    expire_client(&state, client.id);
+    assert_eq!(counted(), 0);
+}
+
+#[test]
 fn the_end_of_a_lock_state_or_of_a_client_looks_at_no_locks_of_others() {
     let (state, table) = with_lock_table(false);
     table.fill(&file(1), 100_000);

@@ -90,8 +90,7 @@ fn work(queue: &ClientCallbackQueue, service: &Weak<NfsService>) {
     while let Some(taken) = queue.next() {
         let Some(service) = service.upgrade() else { return };
         let client = taken.turn.client;
-        let unproven = Some(client).filter(|_| taken.turn.is_unproven());
-        let session = unproven.and_then(|client| service.held.session_with_callbacks(client));
+        let session = service.held.session_with_callbacks(client);
         // Without a session the thread does not wait for the client.
         let begun = match session.map(|session| client_network(session.client.peer)) {
             Some(address) => queue.begin(taken, address),

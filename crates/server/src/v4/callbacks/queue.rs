@@ -1,9 +1,10 @@
 //! The callbacks that wait for a thread.
 //!
 //! Some threads are for clients that have answered last time, and no client occupies all of these.
-//! Some others are not for clients that have not answered, and only some of these for the clients
-//! of one address: a host can make any number of clients. So clients that do not answer delay each
-//! other only, and new ones of their own address.
+//! Some others are not for clients that have not answered. The clients of one address occupy half
+//! of the threads, and those of them that have not answered a part of the others: a host can make
+//! any number of clients, which answer only as long as it likes. So clients that do not answer
+//! delay each other, and others of their own address.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -18,7 +19,9 @@ const THREADS_FOR_SILENT: usize = THREADS / 4;
 /// The threads that may call clients which have not answered last time, or were never called.
 const THREADS_FOR_UNPROVEN: usize = THREADS / 4 * 3;
 /// Threads of these that may call clients of one address (for IPv6, of one /64).
-const THREADS_FOR_ADDRESS: usize = THREADS_FOR_SILENT;
+const THREADS_FOR_UNPROVEN_OF_ADDRESS: usize = THREADS_FOR_SILENT;
+/// The threads that may call clients of one address which have answered last time.
+const THREADS_FOR_ADDRESS: usize = THREADS / 2;
 /// Callbacks in progress of one client that has answered last time; of others it is one.
 const IN_PROGRESS_MAX: usize = THREADS / 4;
 /// Clients whose last answer is known; beyond that all are forgotten.
@@ -50,15 +53,17 @@ struct Waiting<C> {
     silent_threads: usize,
     /// Threads that call these, or clients that were never called.
     unproven_threads: usize,
-    addresses: HashMap<IpAddr, UnprovenClients>,
+    addresses: HashMap<AddressGroup, AddressClients>,
     /// The service has ended.
     is_over: bool,
 }
 
-/// The clients of an address that have not answered last time, or were never called; it has no
-/// record without any.
+/// An address, and whether its clients are unproven.
+type AddressGroup = (IpAddr, bool);
+
+/// The clients of a group that are called; it has no record without any.
 #[derive(Default)]
-struct UnprovenClients {
+struct AddressClients {
     /// Threads that call them.
     threads: usize,
     /// Those that wait until one of these threads has ended its call; none without threads.
@@ -86,14 +91,18 @@ pub(super) struct CallbackTurn {
     pub(super) client: Clientid,
     /// How the client has taken the last one.
     last: LastCallback,
-    /// The address that counts it, if its client is unproven.
+    /// The address that counts it.
     address: Option<IpAddr>,
 }
 
 impl CallbackTurn {
     /// Whether the client has not answered last time, or was never called.
-    pub(super) fn is_unproven(&self) -> bool {
+    fn is_unproven(&self) -> bool {
         self.last != LastCallback::Answered
+    }
+
+    fn group(&self, address: IpAddr) -> AddressGroup {
+        (address, self.is_unproven())
     }
 }
 
@@ -127,8 +136,8 @@ impl<C> CallbackQueue<C> {
         }
     }
 
-    /// Begins a callback to an unproven client at this address. None, if too many threads call
-    /// unproven clients there: it waits until one of them has ended.
+    /// Begins a callback to a client at this address. None, if too many threads call clients there:
+    /// it waits until one of them has ended.
     pub(super) fn begin(&self, taken: DequeuedCallback<C>, address: IpAddr) -> Option<DequeuedCallback<C>> {
         self.waiting.lock().begin(taken, address)
     }
@@ -221,18 +230,26 @@ impl<C> Waiting<C> {
 
     fn begin(&mut self, mut taken: DequeuedCallback<C>, address: IpAddr) -> Option<DequeuedCallback<C>> {
         let client = taken.turn.client;
-        let of_address = self.addresses.entry(address).or_default();
-        if of_address.threads < THREADS_FOR_ADDRESS {
+        let is_unproven = taken.turn.is_unproven();
+        let max = if is_unproven { THREADS_FOR_UNPROVEN_OF_ADDRESS } else { THREADS_FOR_ADDRESS };
+        let of_address = self.addresses.entry(taken.turn.group(address)).or_default();
+        if of_address.threads < max {
             of_address.threads += 1;
             taken.turn.address = Some(address);
             return Some(taken);
         }
         if let Some(own) = self.callbacks.get_mut(&client) {
             own.waiting.push_front(taken.callback);
-            if !own.is_ready {
-                own.is_ready = true;
+            // It may have become ready for another callback, since this one was taken, or wait for
+            // the address already.
+            let at = if own.is_ready { self.ready.iter().rposition(|ready| *ready == client) } else { None };
+            if let Some(at) = at {
+                self.ready.remove(at);
+            }
+            if at.is_some() || !own.is_ready {
                 of_address.waiting.push_back(client);
             }
+            own.is_ready = true;
         }
         self.end_one(taken.turn);
         None
@@ -262,15 +279,15 @@ impl<C> Waiting<C> {
     /// A callback in progress has ended.
     fn end_one(&mut self, turn: CallbackTurn) {
         let CallbackTurn { client, last, address } = turn;
-        if let Some(address) = address
-            && let Some(of_address) = self.addresses.get_mut(&address)
+        if let Some(group) = address.map(|address| turn.group(address))
+            && let Some(of_address) = self.addresses.get_mut(&group)
         {
             of_address.threads -= 1;
             self.ready.extend(of_address.waiting.pop_front());
             if of_address.threads == 0 {
                 // A client that became ready above may lose its session, and then wakes nobody.
                 self.ready.extend(of_address.waiting.drain(..));
-                self.addresses.remove(&address);
+                self.addresses.remove(&group);
             }
         }
         self.silent_threads -= usize::from(last == LastCallback::Unanswered);
@@ -347,6 +364,52 @@ mod tests {
     }
 
     #[test]
+    fn the_clients_of_one_address_that_have_answered_leave_threads_to_those_of_others() {
+        let mut waiting = Waiting::default();
+        let (one, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let clients = 1..=20;
+        clients.clone().chain([200, 300]).for_each(|client| {
+            add(&mut waiting, client);
+            assert_eq!(take(&mut waiting), Some(client));
+            finish(&mut waiting, client, Unknown, true);
+        });
+        clients.clone().for_each(|client| (0..3).for_each(|_| add(&mut waiting, client)));
+        add(&mut waiting, 200);
+        let mut begun = Vec::new();
+        let of_other = loop {
+            let taken = waiting.take().unwrap();
+            if taken.callback == 200 {
+                break waiting.begin(taken, other).unwrap();
+            }
+            begun.extend(waiting.begin(taken, one));
+        };
+        while let Some(taken) = waiting.take() {
+            assert!(waiting.begin(taken, one).is_none());
+        }
+        assert_eq!(begun.len(), THREADS / 2);
+        waiting.finish(of_other.turn, true);
+        // Two threads have taken callbacks of a client: it waits for its address once.
+        (0..3).for_each(|_| add(&mut waiting, 300));
+        for taken in [waiting.take().unwrap(), waiting.take().unwrap()] {
+            assert_eq!(taken.callback, 300);
+            assert!(waiting.begin(taken, one).is_none());
+        }
+        assert_eq!(take(&mut waiting), None);
+        let mut ended = 0;
+        while let Some(taken) = begun.pop() {
+            waiting.finish(taken.turn, true);
+            ended += 1;
+            while begun.len() < THREADS_FOR_ADDRESS
+                && let Some(taken) = waiting.take()
+            {
+                begun.extend(waiting.begin(taken, one));
+            }
+        }
+        assert_eq!(ended, (clients.count() + 1) * 3);
+        assert!(waiting.callbacks.is_empty() && waiting.ready.is_empty() && waiting.addresses.is_empty());
+    }
+
+    #[test]
     fn the_new_clients_of_one_address_leave_threads_to_those_of_others() {
         let mut waiting = Waiting::default();
         let (one, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
@@ -357,7 +420,7 @@ mod tests {
             waiting.begin(taken, address)
         };
         let begun: Vec<_> = (1..=100).filter_map(|_| begin(&mut waiting, one)).collect();
-        assert_eq!(begun.len(), THREADS_FOR_ADDRESS);
+        assert_eq!(begun.len(), THREADS_FOR_UNPROVEN_OF_ADDRESS);
         let of_other = begin(&mut waiting, other).unwrap();
         assert_eq!((of_other.callback, take(&mut waiting)), (200, None));
         // They follow each other, and one that was held back is called once.
@@ -384,7 +447,7 @@ mod tests {
     fn a_client_without_a_session_does_not_stop_the_others_of_its_address() {
         let queue = CallbackQueue::default();
         let address = IpAddr::from([10, 0, 0, 1]);
-        let called = 1..=u64::try_from(THREADS_FOR_ADDRESS).unwrap();
+        let called = 1..=u64::try_from(THREADS_FOR_UNPROVEN_OF_ADDRESS).unwrap();
         let (first, last) = (called.end() + 1, called.end() + 6);
         (1..=last).for_each(|client| queue.add(Clientid(client), client));
         let take = || queue.waiting.lock().take().unwrap();

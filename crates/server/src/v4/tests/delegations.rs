@@ -800,6 +800,29 @@ fn a_change_waits_a_quarter_of_a_second_for_a_client_that_does_not_answer() {
     }
 }
 
+#[test]
+fn a_change_that_waits_gets_its_reply_when_the_server_stops() {
+    let rules = crate::ExportRules { secure_ports: false, ..rules() };
+    // By its clock no wait ends.
+    let (server, time) = serving_exported(export("/srv/files", 1, rules));
+    let server = server.connected();
+    let (holder, other) = (server.client("holder"), server.client("other"));
+    let _calls = bind(&holder, ok);
+    let file = create(&holder, "file");
+    delegated(&holder, "file");
+    let (sender, changed) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || sender.send(set_mode(&other, &file, 0o600)).unwrap());
+        while waits(&server) == 0 {
+            std::thread::yield_now();
+        }
+        server.shutdown();
+        let status = changed.recv_timeout(LONG);
+        time.advance(LONG);
+        assert_eq!(status, Ok(NfsStat4::Delay));
+    });
+}
+
 pub(super) fn delegated_directory(
     client: &TestClient<'_>,
     directory: &FileHandle,

@@ -146,6 +146,11 @@ impl Server {
         self
     }
 
+    /// Stops serving over the connection.
+    pub(super) fn shutdown(&self) {
+        self.connection.as_ref().unwrap().1.shutdown();
+    }
+
     /// Calls with bytes as arguments of COMPOUND.
     pub(super) fn raw(&self, credential: OpaqueAuth<'_>, arguments: &[u8]) -> Vec<u8> {
         let reply = self.call(credential, arguments);

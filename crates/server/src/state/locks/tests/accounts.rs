@@ -1,5 +1,6 @@
 //! Limits, and what is left after everything is released.
 
+use super::super::owners::{OWNER_BYTES, Owners};
 use super::*;
 
 fn limited(limits: ClientLimits) -> Fixture {
@@ -50,6 +51,34 @@ fn a_client_has_at_most_so_many_owners_and_waiters() {
     assert_eq!(fixture.lock(who(3, 4), READ, bytes(0, 0), Waits::Granted), refused, "a third owner");
     assert_eq!(fixture.cancel(who(3, 3), READ, WHOLE), CancelOutcome::Cancelled);
     fixture.queue(who(3, 4), READ, WHOLE, Waits::Granted);
+}
+
+// SEMANTICS: lockd-12.
+#[test]
+fn owners_with_long_names_count_as_several() {
+    let limits = ClientLimits { owners: 10, ..ClientLimits::CLIENT };
+    let account = Arc::new(ClientAccount::new(client(1), limits, None));
+    let mut owners = Owners::default();
+    let add = |owners: &mut Owners, process, length: usize| {
+        let name = &vec![7; length][..];
+        owners.find_or_add(&LockOwner { client: client(1), process, name }, &account)
+    };
+    let remove = |owners: &mut Owners, id: Option<_>| {
+        let id = id.unwrap();
+        owners.change_uses(id, 1);
+        owners.change_uses(id, -1);
+    };
+    let [largest, empty, usual] = [(1, OWNER_NAME_MAX), (2, 0), (3, OWNER_BYTES)]
+        .map(|(process, length)| add(&mut owners, process, length));
+    assert_eq!(add(&mut owners, 4, 1), None);
+    assert_eq!(add(&mut owners, 1, OWNER_NAME_MAX), largest);
+    remove(&mut owners, usual);
+    assert_eq!(add(&mut owners, 4, OWNER_BYTES + 1), None);
+    let last = add(&mut owners, 4, OWNER_BYTES);
+    for id in [largest, empty, last] {
+        remove(&mut owners, id);
+    }
+    assert!(account.is_empty());
 }
 
 #[test]
@@ -105,6 +134,25 @@ fn the_clients_of_one_address_have_its_limits_together() {
     fixture.take(who(3, 1), READ, bytes(0, 0));
     fixture.unlock(who(2, 1), WHOLE);
     fixture.take(who(1, 2), READ, bytes(0, 0));
+}
+
+#[test]
+fn the_release_of_a_client_without_locks_looks_at_no_locks_of_others() {
+    let mut fixture = Fixture::new();
+    for at in 0..1000 {
+        fixture.take(who(1, at), READ, bytes(at.into(), at.into()));
+    }
+    let release = |fixture: &mut Fixture| {
+        let before = visits();
+        fixture.table.release_client(client(2), fixture.now, &mut Vec::new());
+        visits() - before
+    };
+    assert_eq!(release(&mut fixture), 0);
+    fixture.take(who(2, 1), READ, bytes(5, 5));
+    fixture.take(who(2, 2), READ, bytes(5, 5));
+    assert!(release(&mut fixture) >= 1000);
+    assert_eq!(release(&mut fixture), 0);
+    assert_eq!(fixture.table.counts().locks, 1000);
 }
 
 #[test]
