@@ -193,7 +193,7 @@ pub fn keep_in_ring(events: &[Event]) {
 
 /// Held by tests of this crate that begin to watch: the places are the process's.
 #[cfg(test)]
-pub(crate) static WATCHING_TEST: std::sync::Mutex<()> = std::sync::Mutex::new(());
+pub(crate) static WATCHING_TEST: Mutex<()> = Mutex::new(());
 
 #[cfg(test)]
 mod tests {
