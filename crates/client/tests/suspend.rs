@@ -42,7 +42,8 @@ fn no_delegation_is_valid_after_a_suspend_that_is_longer_than_the_lease() {
     lease.extend(origin + LEASE);
     let held = HeldDelegation::new(&lease);
     assert!(held.is_valid(now()));
-    // A reading is the less exact the longer this thread waits for a processor: the best one counts.
+    // The longer this thread waits for a processor in a reading, the wider its bounds are. So the
+    // best one counts.
     let readings = || (0..100).map(|_| MonotonicClock.suspended());
     let before = readings().map(|reading| reading.at_most).min().unwrap();
     suspend();
