@@ -28,7 +28,7 @@ use curt_rpc::auth::RpcCredential;
 use curt_types::{ByteRange, FileHandle, LockType};
 use parking_lot::Mutex;
 
-use super::{compound::request::Execution, open_key::OpenKey};
+use super::{open_key::OpenKey, results::Execution};
 use crate::protocol::{LockEvents, OpenContext, WireLock, WireOwner};
 
 /// The beginning of the names of lock-owners. A number follows.

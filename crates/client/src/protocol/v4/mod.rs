@@ -49,28 +49,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_rpc::{
-    auth::RpcCredential,
-    client::{CallError, Interrupt},
-};
+use curt_rpc::{auth::RpcCredential, client::Interrupt};
 use curt_types::{Fault, FileHandle};
 
 use self::{
     abandoned_opens::AbandonedOpens,
     callback::CallbackService,
-    compound::{reply::CompoundReply, request::CompoundRequest},
     delegation_table::DelegationTable,
     identity::ClientIdentity,
     lock_states::LockStateTable,
     maintenance_tasks::{MaintenanceTasks, TASKS},
     open_table::OpenTable,
-    results::{CompoundResultReader, DecodedReply, fault},
     server_traits::ServerTraits,
     session::SessionMonitor,
 };
-use super::{
-    Answer, DelegationEvents, DelegationOperations, NfsReply, Protocol, RpcClient, deadline::within,
-};
+use super::{DelegationEvents, DelegationOperations, NfsReply, Protocol, RpcClient, deadline::within};
 use crate::threads::{Background, separate};
 
 /// NFS version 4.1 or 4.2 in one session.
@@ -142,48 +135,6 @@ impl NfsV4 {
                 tasks: MaintenanceTasks::default(),
             }
         })
-    }
-
-    /// Sends a compound with small results and judges them.
-    fn ask<T, A: Default>(
-        &self,
-        request: &CompoundRequest<'_>,
-        judge: impl FnOnce(&mut CompoundResultReader<'_>) -> DecodedReply<T, A>,
-    ) -> Answer<T, A> {
-        let answer = self.send(request).and_then(|reply| {
-            let answer = self.answered(&reply, judge);
-            if let (Some(opens), Err(_)) = (request.opens, &answer) {
-                self.abandon(opens());
-            }
-            answer
-        });
-        if let (Some(opening), Err(_)) = (request.opening, &answer) {
-            opening.lose_reply(request.caller.credential);
-        }
-        answer
-    }
-
-    /// Judges the results of a reply.
-    fn answered<T, A: Default>(
-        &self,
-        reply: &CompoundReply,
-        judge: impl FnOnce(&mut CompoundResultReader<'_>) -> DecodedReply<T, A>,
-    ) -> Answer<T, A> {
-        let (outcome, attributes) = self.judged(reply, judge)?;
-        let (sent_at, lost_at) = (reply.call.sent_at, reply.call.lost_at);
-        Ok(NfsReply { sent_at, lost_at, outcome, attributes })
-    }
-
-    fn judged<T, A: Default>(
-        &self,
-        reply: &CompoundReply,
-        judge: impl FnOnce(&mut CompoundResultReader<'_>) -> DecodedReply<T, A>,
-    ) -> Result<(Result<T, Fault>, A), CallError> {
-        if let Some(status) = reply.refused() {
-            return Ok((Err(fault(status)), A::default()));
-        }
-        let results = self.decoded(reply.results())?;
-        self.decoded(judge(&mut CompoundResultReader::new(results, reply.generation())))
     }
 
     /// A local refusal, for a request that cannot be encoded.

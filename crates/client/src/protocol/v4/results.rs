@@ -105,6 +105,16 @@ pub(super) const fn is_revoked(status: NfsStat4) -> bool {
     matches!(status, NfsStat4::AdminRevoked | NfsStat4::DelegRevoked | NfsStat4::Expired)
 }
 
+/// Whether the server has executed the required operations of an attempt that has brought no
+/// result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Execution {
+    /// Certainly not.
+    None,
+    /// Perhaps.
+    Possible,
+}
+
 /// Processes the results of a compound's own operations in the receive buffer.
 pub(super) trait CompoundSink: Send + Sync {
     /// As [`ReplySink::consume`](curt_rpc::client::ReplySink::consume).

@@ -12,7 +12,7 @@ use super::{
     call::CompoundCall,
     prefix::{CompoundPrefix, DelayedOpen, PREFIX_MAX, UsedOpen},
     reply::{CompoundReply, SequencedSink},
-    request::{CompoundRequest, Execution},
+    request::CompoundRequest,
     retransmission::LostTransmission,
 };
 use crate::protocol::{
@@ -22,6 +22,7 @@ use crate::protocol::{
         lock_states::LockOfIo,
         open_codec::OPEN_RESULTS_MAX,
         open_table::UsableOpen,
+        results::Execution,
         server_traits::ServerFeature,
         session::{CompoundPurpose, SlotGuard},
     },

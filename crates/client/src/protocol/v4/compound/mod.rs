@@ -10,6 +10,7 @@
 //! not sent again after its last required operation was executed: what follows that only describes
 //! its result. Must not know the purpose of an operation.
 
+mod answer;
 mod attempt;
 mod call;
 mod judgement;

@@ -8,8 +8,10 @@ use curt_types::{ByteRange, FileHandle};
 use crate::protocol::{
     RpcCaller, ShareAccess,
     v4::{
-        abandoned_opens::AbandonedOpen, delegation_table::OpeningGuard, open_key::OpenKey,
-        results::CompoundSink,
+        abandoned_opens::AbandonedOpen,
+        delegation_table::OpeningGuard,
+        open_key::OpenKey,
+        results::{CompoundSink, Execution},
     },
 };
 
@@ -67,16 +69,6 @@ pub(in crate::protocol::v4) struct CompoundRequest<'a> {
     pub(in crate::protocol::v4) operations: u32,
     /// Called after each attempt that has brought no result, before the next one.
     pub(in crate::protocol::v4) again: Option<&'a (dyn Fn(Execution) + Sync)>,
-}
-
-/// Whether the server has executed the required operations of an attempt that has brought no
-/// result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::protocol::v4) enum Execution {
-    /// Certainly not.
-    None,
-    /// Perhaps.
-    Possible,
 }
 
 impl<'a> CompoundRequest<'a> {
