@@ -877,6 +877,74 @@ fn a_session_that_is_still_in_use_is_destroyed_later() {
     assert!(sent.contains("NFSv4.DESTROY_SESSION 5"), "{sent}");
 }
 
+/// A status flag of SEQUENCE.
+const BACKCHANNEL_FAULT: u32 = 0x400;
+
+// SEMANTICS: sessions-13.
+#[test]
+fn a_session_whose_backchannel_is_at_fault_is_replaced_and_recalls_are_answered_again() {
+    let delegated = delegations::DelegatedMount::new(&["file"]);
+    let delegations::DelegatedMount { world, server, timers, mounted } = &delegated;
+    let is_first = times(1);
+    server.script(move |asked| {
+        is_first().then(|| asked.spoil(|reply| set_word(reply, word::FLAGS, BACKCHANNEL_FAULT)))
+    });
+    assert_eq!(statfs(world, mounted), Ok(()));
+    mounted.sent();
+    // No request is necessary.
+    timers.pass(Duration::from_secs(1));
+    let sent = mounted.sent();
+    assert_eq!(sent, "NFSv4.CREATE_SESSION 1 NFSv4.DESTROY_SESSION 1 NFSv4.SEQUENCE 1");
+    let writer = world.mount_v4_over(CacheOptions::default(), "writer", world.way());
+    delegations::write(&writer, "file", b"two");
+    assert_eq!(server.executed(op::DELEGRETURN), 1);
+}
+
+// SEMANTICS: sessions-13.
+#[test]
+fn a_backchannel_that_is_always_at_fault_costs_a_session_for_each_lease() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = mounted(&world, &server);
+    server.script(|asked| {
+        (asked.words[3] == op::SEQUENCE)
+            .then(|| asked.spoil(|reply| set_word(reply, word::FLAGS, BACKCHANNEL_FAULT)))
+    });
+    for _ in 0..2 {
+        for _ in 0..40 {
+            assert_eq!(statfs(&world, &mounted), Ok(()));
+        }
+        let sent = mounted.sent();
+        assert!(sent.ends_with(" NFSv4.CREATE_SESSION 1 NFSv4.DESTROY_SESSION 1"), "{sent}");
+        world.seconds(60);
+    }
+}
+
+// SEMANTICS: sessions-13.
+#[test]
+fn a_session_that_is_replaced_is_not_destroyed_while_the_reply_to_a_request_is_outstanding() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = Arc::new(mounted(&world, &server));
+    let (is_first, is_faulty, other) = (times(1), times(1), Arc::downgrade(&mounted));
+    let clock = Arc::clone(&world.clock);
+    server.script(move |asked| {
+        if asked.main() == op::CREATE && is_first() {
+            let (other, reply) = (other.upgrade()?, asked.execute());
+            for _ in 0..2 {
+                clock.pass(Duration::from_secs(1));
+                assert!(ops::statfs(&other.client.op(&root()), other.client.root()).is_ok());
+            }
+            let sent = other.sent();
+            assert!(sent.contains("CREATE_SESSION 1") && !sent.contains("DESTROY_SESSION"), "{sent}");
+            return Some(reply);
+        }
+        is_faulty().then(|| asked.spoil(|reply| set_word(reply, word::FLAGS, BACKCHANNEL_FAULT)))
+    });
+    let made = ops::mkdir(&mounted.client.op(&root()), mounted.client.root(), b"d", 0o755);
+    assert_eq!(made.map(drop), Ok(()));
+}
+
 // SEMANTICS: sessions-6.
 #[test]
 fn a_server_that_goes_on_reporting_revoked_states_is_asked_twice_in_a_lease() {

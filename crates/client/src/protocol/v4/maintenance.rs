@@ -196,6 +196,12 @@ impl NfsV4 {
         self.schedule(MaintenanceTask::Bind, None);
     }
 
+    /// The session is to be replaced: a SEQUENCE has that done, unless another request does so
+    /// before.
+    pub(super) fn replace_session_soon(&self) {
+        self.schedule(MaintenanceTask::ReportSlots, Some(KEPT_FOR));
+    }
+
     /// Sends SEQUENCE alone, which reports the slots in use.
     pub(super) fn report_slots(&self) {
         self.schedule(MaintenanceTask::ReportSlots, None);

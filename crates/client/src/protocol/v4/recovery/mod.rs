@@ -298,7 +298,7 @@ impl NfsV4 {
                     session.created(&ok, self.rpc.now())
                 };
                 if let Some(replaced) = replaced {
-                    self.destroy_session(caller, replaced)?;
+                    self.destroy_replaced(caller, replaced)?;
                 }
                 Ok(StepProgress::Done)
             }
@@ -319,6 +319,24 @@ impl NfsV4 {
         self.opens.forgotten_by_server(next);
         self.delegations.forgotten_by_server(next);
         self.locks.forgotten_by_server();
+    }
+
+    /// Ends a session that another has replaced, when the requests that were sent in it have ended:
+    /// as long as the server has it, it executes none of them twice. If they take longer than a
+    /// server gets to end a session, the session is left to it.
+    fn destroy_replaced(&self, caller: RpcCaller<'_>, session: SessionId) -> Result<(), CallError> {
+        let mut wait = RECOVERY_PAUSE;
+        for _ in 1..ENDS_MAX {
+            if !self.session.lock().is_replaced_in_use() {
+                break;
+            }
+            wait = self.pause_longer(wait, caller.interrupt)?;
+        }
+        if self.session.lock().is_replaced_in_use() {
+            tracing::debug!("a session that is replaced is still in use");
+            return Ok(());
+        }
+        self.destroy_session(caller, session)
     }
 
     /// Ends a session of which the server may know nothing any more.

@@ -42,10 +42,13 @@ fn data_max(message_max: u32) -> u32 {
 /// has revoked some: nothing is served by delegations then.
 const FREED_MAX: usize = 1 << 16;
 
-/// The server has no connection for its calls, or none that works.
-const UNBOUND: u32 = SequenceStatusFlags::CB_PATH_DOWN
-    | SequenceStatusFlags::CB_PATH_DOWN_SESSION
-    | SequenceStatusFlags::BACKCHANNEL_FAULT;
+/// The server cannot call this client: it has no connection for that, or the session has to be
+/// replaced ([`FAULTY`]).
+const UNBOUND: u32 = SequenceStatusFlags::CB_PATH_DOWN | SequenceStatusFlags::CB_PATH_DOWN_SESSION | FAULTY;
+
+/// The backchannel cannot be repaired: another session has to replace this one (RFC 8881 section
+/// 18.46.3).
+const FAULTY: u32 = SequenceStatusFlags::BACKCHANNEL_FAULT;
 
 /// Counts the sessions of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,6 +136,10 @@ pub(super) struct SessionState {
     pub(super) bound_replacements: u64,
     /// How often a connection was bound.
     bindings: u64,
+    /// When the session was last found to be [`FAULTY`].
+    faulty_at: Option<Instant>,
+    /// The session that the current one has replaced, and how many requests are outstanding in it.
+    replaced: (SessionGeneration, usize),
     /// The server has accepted a backchannel.
     has_backchannel: bool,
     /// When states were last tested because the server reports that it has revoked some.
@@ -247,6 +254,8 @@ impl Default for SessionMonitor {
             bound_at: None,
             bound_replacements: 0,
             bindings: 0,
+            faulty_at: None,
+            replaced: (SessionGeneration::default(), 0),
             has_backchannel: false,
             tested_at: None,
             must_test: false,
@@ -435,6 +444,7 @@ impl SessionState {
 
     /// CREATE_SESSION was answered. Returns the session that it replaces, which is to be destroyed.
     pub(super) fn created(&mut self, ok: &CreateSessionOk4, now: Instant) -> Option<SessionId> {
+        self.replaced = (self.generation, self.slots.iter().filter(|slot| slot.is_busy).count());
         self.generation = self.generation.next();
         self.session = ok.session;
         let replaced = self.at_server.replace(ok.session).filter(|former| *former != ok.session);
@@ -556,12 +566,35 @@ impl SessionState {
         let is_later = |at: Instant| now.saturating_duration_since(at) >= self.lease;
         let is_replaced = self.bound_replacements != replacements;
         self.bound_replacements = replacements;
+        if self.must_replace() {
+            return false;
+        }
         let is_due = is_replaced && self.has_backchannel
             || self.is_unbound && (is_replaced || self.bound_at.is_none_or(is_later));
         if is_due {
             self.bound_at = Some(now);
         }
         is_due
+    }
+
+    /// Whether another session has to replace this one.
+    pub(super) fn must_replace(&self) -> bool {
+        self.need >= RecoveryStep::Session
+    }
+
+    /// Whether requests are outstanding in the session that was replaced.
+    pub(super) const fn is_replaced_in_use(&self) -> bool {
+        self.replaced.1 > 0
+    }
+
+    /// A reply to a request that was sent at `sent_at` may say that the session is of no use to the
+    /// server. One that goes on saying so gets another session once in a lease.
+    fn judge_session(&mut self, flags: u32, sent_at: Instant) {
+        let is_recent = |at: Instant| sent_at.saturating_duration_since(at) < self.lease;
+        if flags & FAULTY != 0 && !self.faulty_at.is_some_and(is_recent) {
+            self.faulty_at = Some(sent_at);
+            self.need = self.need.max(RecoveryStep::Session);
+        }
     }
 
     /// A connection is bound for the server's calls. So the session has a backchannel, also if the
@@ -633,8 +666,12 @@ impl SessionState {
         }
     }
 
+    /// The slot of a request that ends, unless the session was replaced.
     fn slot(&mut self, guard: &SlotGuard<'_>) -> Option<&mut Slot> {
         let is_current = self.generation == guard.generation;
+        if self.replaced.0 == guard.generation {
+            self.replaced.1 = self.replaced.1.saturating_sub(1);
+        }
         self.slots.get_mut(guard.index).filter(|_| is_current)
     }
 }
@@ -659,6 +696,7 @@ impl SlotGuard<'_> {
             let flags = ok.status_flags.0;
             state.judge_binding(flags, &self);
             state.judge_lease(flags, sent_at, self.lease_doubts);
+            state.judge_session(flags, sent_at);
             // The server sets the flag until RECLAIM_COMPLETE, and it is also in replies that were
             // sent before RECLAIM_COMPLETE.
             if flags & SequenceStatusFlags::RESTART_RECLAIM_NEEDED != 0
