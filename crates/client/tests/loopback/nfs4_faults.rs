@@ -761,34 +761,62 @@ fn a_listing_whose_cookies_change_has_all_names_or_fails_and_ends() {
     }
 }
 
+/// How the reply to an OPEN that was executed is lost.
+#[derive(Clone, Copy, Debug)]
+enum LostOpen {
+    /// Its caller is interrupted.
+    GivenUp,
+    /// The server answers for another slot.
+    OtherSlot,
+    /// The server has not kept it, and then the caller is interrupted.
+    Uncached,
+}
+
 // SEMANTICS: sessions-1.
 #[test]
 fn what_an_interrupted_open_has_opened_is_closed() {
-    for creates in [false, true] {
+    use LostOpen::{GivenUp, OtherSlot, Uncached};
+    for (creates, lost) in
+        [(false, GivenUp), (true, GivenUp), (true, OtherSlot), (false, Uncached), (true, Uncached)]
+    {
         let world = World::new();
         world.serve_callbacks();
         let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
         let server = ScriptedServer::new(&world);
-        let mounted = mounted(&world, &server);
+        let (mounted, timers) = mounted_on_timers(&world, &server);
         let (top, op) = (mounted.client.root(), || mounted.client.op(&root()));
         if !creates {
             maker.put(&root(), maker.client.root(), "file", 0o644, b"x");
             let _ = maker.lookup(&root(), maker.client.root(), "none");
         }
         let found = mounted.lookup(&root(), top, "file").map(|found| found.id);
-        server.script(give_up_next(op::OPEN));
+        let (is_first, is_killed) = (times(1), times(1));
+        server.script(move |asked| {
+            if asked.main() == op::CREATE_SESSION && is_killed() {
+                return Some(Err(CallError::Interrupted));
+            }
+            (asked.main() == op::OPEN && is_first()).then(|| match lost {
+                GivenUp => asked.execute().and(Err(CallError::Interrupted)),
+                OtherSlot => asked.spoil(|reply| set_word(reply, word::SLOT, 77)),
+                Uncached => asked.execute().map(|_| refused(op::SEQUENCE, status::RETRY_UNCACHED_REP)),
+            })
+        });
         let opened = match found {
             Ok(found) => ops::open(&op(), found, OpenFlags::writing()).map(drop),
             Err(_) => ops::create(&op(), top, b"file", 0o644, OpenFlags::writing()).map(drop),
         };
-        assert_eq!(opened, Err(Errno::INTR));
-        world.seconds(2);
-        statfs(&world, &mounted).unwrap();
+        assert!(opened.is_err(), "{lost:?}");
+        server.obey();
+        for _ in 0..3 {
+            world.seconds(2);
+            statfs(&world, &mounted).unwrap();
+            timers.pass(Duration::from_secs(1));
+        }
         // No file is delegated that another client has open for writing.
         let reader = world.mount_called_back(CacheOptions::default(), "reader");
         let found = reader.lookup(&root(), reader.client.root(), "file").unwrap();
         reader.cat(&root(), found.id).unwrap();
-        assert_eq!(reader.counter(ClientCounter::DelegationGranted), 1);
+        assert_eq!(reader.counter(ClientCounter::DelegationGranted), 1, "{lost:?}: creates: {creates}");
     }
 }
 

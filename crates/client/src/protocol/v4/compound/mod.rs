@@ -393,6 +393,22 @@ impl NfsV4 {
         request: &CompoundRequest<'_>,
         purpose: CompoundPurpose,
     ) -> Result<Option<CompoundReply>, CallError> {
+        let mut lost_opens = None;
+        let reply = self.send_until_answered(request, purpose, &mut lost_opens);
+        if let (Err(_), Some(opens)) = (&reply, lost_opens) {
+            self.abandon(opens);
+        }
+        reply
+    }
+
+    /// As [`Self::send_for`]. `lost_opens` gets the opens of an attempt that may have been executed
+    /// without a reply.
+    fn send_until_answered(
+        &self,
+        request: &CompoundRequest<'_>,
+        purpose: CompoundPurpose,
+        lost_opens: &mut Option<Vec<AbandonedOpen>>,
+    ) -> Result<Option<CompoundReply>, CallError> {
         let interrupt = request.caller.interrupt;
         let (mut repairs, mut wait) = (0, Duration::ZERO);
         let mut lost: Option<LostTransmission> = None;
@@ -411,7 +427,9 @@ impl NfsV4 {
                     SlotOutcome::Free => AttemptOutcome::Again,
                     SlotOutcome::StillExecuting => AttemptOutcome::Wait(JUKEBOX_DELAY_MIN),
                 },
-                SlotOrRecovery::Slot(slot) => self.attempt(request, slot, purpose, may_piggyback)?,
+                SlotOrRecovery::Slot(slot) => {
+                    self.attempt(request, slot, purpose, may_piggyback, lost_opens)?
+                }
             };
             match attempt {
                 // Piggybacked operations that the server refuses must not keep a request from being
@@ -490,6 +508,7 @@ impl NfsV4 {
         slot: SlotGuard<'_>,
         purpose: CompoundPurpose,
         may_piggyback: bool,
+        lost_opens: &mut Option<Vec<AbandonedOpen>>,
     ) -> Result<AttemptOutcome, CallError> {
         let lock = self.lock_of(request);
         // After the look-up: a loss is reported before the table forgets the lock.
@@ -540,10 +559,16 @@ impl NfsV4 {
         };
         let is_opening = open.as_ref().is_some_and(|open| open.delayed.is_some());
         let delayed = is_opening.then(|| self.delegations.begin_opening());
+        let delayed_open = open.as_ref().and_then(UsedOpen::abandoned);
         let attempt = self.attempt_with(request, slot, open, may_piggyback);
         if matches!(attempt, Err(_) | Ok(AttemptOutcome::Repeat(_))) {
             let openings = delayed.iter().chain(request.opening);
             openings.for_each(|opening| opening.lose_reply(request.caller.credential));
+            let opens = lost_opens.get_or_insert_default();
+            if opens.is_empty() {
+                opens.extend(request.opens.map_or_else(Vec::new, |opens| opens()));
+                opens.extend(delayed_open);
+            }
         }
         attempt
     }
@@ -571,12 +596,7 @@ impl NfsV4 {
         let result = match self.transmit(request, &call, results_max, as_sink.as_ref()) {
             Ok(result) => result,
             Err(error) => {
-                let SentCompound { slot, prefix, .. } = sent;
-                let mut opens = request.opens.map_or_else(Vec::new, |opens| opens());
-                opens.extend(prefix.open.as_ref().and_then(UsedOpen::abandoned));
-                self.requeue_piggybacked(prefix.piggybacked);
-                drop(slot);
-                self.abandon(opens);
+                self.requeue_piggybacked(sent.prefix.piggybacked);
                 return Err(error);
             }
         };
