@@ -884,25 +884,30 @@ fn a_session_that_is_replaced_is_destroyed() {
 
 // SEMANTICS: sessions-6.
 #[test]
-fn a_session_that_is_still_in_use_is_destroyed_later() {
-    let world = World::new();
-    let server = ScriptedServer::new(&world);
-    let mounted = mounted(&world, &server);
-    let is_busy = times(3);
-    server.script(move |asked| {
-        let is_end = [op::DESTROY_SESSION, op::DESTROY_CLIENTID].contains(&asked.main());
-        (is_end && is_busy()).then(|| Ok(refused(asked.main(), status::DELAY)))
-    });
-    mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
-    let sent = mounted.sent();
-    assert!(sent.contains("NFSv4.DESTROY_SESSION 4 NFSv4.DESTROY_CLIENTID 1"), "{sent}");
-    // A server that never ends it is left with it.
-    server.script(|asked| {
-        (asked.main() == op::DESTROY_SESSION).then(|| Ok(refused(asked.main(), status::DELAY)))
-    });
-    mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
-    let sent = mounted.sent();
-    assert!(sent.contains("NFSv4.DESTROY_SESSION 5"), "{sent}");
+fn a_session_or_a_client_that_is_still_in_use_is_destroyed_later() {
+    let (session, client) = (op::DESTROY_SESSION, op::DESTROY_CLIENTID);
+    let cases = [
+        (session, status::DELAY, "NFSv4.DESTROY_SESSION 4 NFSv4.DESTROY_CLIENTID 1"),
+        (session, status::BACK_CHAN_BUSY, "NFSv4.DESTROY_SESSION 4 NFSv4.DESTROY_CLIENTID 1"),
+        (client, status::CLIENTID_BUSY, "NFSv4.DESTROY_SESSION 1 NFSv4.DESTROY_CLIENTID 4"),
+    ];
+    for (ended, busy, expected) in cases {
+        let world = World::new();
+        let server = ScriptedServer::new(&world);
+        let mounted = mounted(&world, &server);
+        let is_busy = times(3);
+        server.script(move |asked| {
+            (asked.main() == ended && is_busy()).then(|| Ok(refused(asked.main(), busy)))
+        });
+        mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
+        let sent = mounted.sent();
+        assert!(sent.ends_with(expected), "{busy}: {sent}");
+        // A server that never ends it is left with it.
+        server.script(move |asked| (asked.main() == session).then(|| Ok(refused(asked.main(), busy))));
+        mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
+        let sent = mounted.sent();
+        assert!(sent.contains("NFSv4.DESTROY_SESSION 5 "), "{busy}: {sent}");
+    }
 }
 
 /// A status flag of SEQUENCE.

@@ -70,12 +70,14 @@ pub(crate) mod status {
     pub(crate) const BADSESSION: u32 = 10_052;
     pub(crate) const BADSLOT: u32 = 10_053;
     pub(crate) const CONN_NOT_BOUND_TO_SESSION: u32 = 10_055;
+    pub(crate) const BACK_CHAN_BUSY: u32 = 10_057;
     pub(crate) const SEQ_MISORDERED: u32 = 10_063;
     pub(crate) const REQ_TOO_BIG: u32 = 10_065;
     pub(crate) const REP_TOO_BIG: u32 = 10_066;
     pub(crate) const REP_TOO_BIG_TO_CACHE: u32 = 10_067;
     pub(crate) const RETRY_UNCACHED_REP: u32 = 10_068;
     pub(crate) const TOO_MANY_OPS: u32 = 10_070;
+    pub(crate) const CLIENTID_BUSY: u32 = 10_074;
 }
 
 /// The words of the header of a reply and of the result of SEQUENCE.

@@ -24,7 +24,7 @@ use curt_rpc::{
     auth::RpcCredential,
     client::{CallError, Interrupt},
 };
-use curt_types::FileHandle;
+use curt_types::{Fault, FileHandle};
 use curt_xdr::{Opaque, VarArray};
 
 use super::{
@@ -360,7 +360,7 @@ impl NfsV4 {
         let mut wait = RECOVERY_PAUSE;
         for _ in 1..ENDS_MAX {
             let ended = self.send_alone::<()>(caller, operation, append)?;
-            if ended != Err(NfsStat4::Delay) {
+            if !ended.is_err_and(|status| fault(status) == Fault::Jukebox) {
                 return Ok(ended);
             }
             wait = self.pause_longer(wait, caller.interrupt)?;
