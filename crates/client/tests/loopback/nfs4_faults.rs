@@ -978,6 +978,24 @@ fn a_session_that_is_replaced_is_not_destroyed_while_the_reply_to_a_request_is_o
     assert_eq!(made.map(drop), Ok(()));
 }
 
+// SEMANTICS: sessions-2.
+#[test]
+fn a_server_that_always_wants_opens_reclaimed_gets_them_once_in_a_lease() {
+    const RESTART_RECLAIM_NEEDED: u32 = 0x100;
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = mounted(&world, &server);
+    server.spoil(|reply| set_word(reply, word::FLAGS, RESTART_RECLAIM_NEEDED));
+    for _ in 0..2 {
+        for _ in 0..40 {
+            assert_eq!(statfs(&world, &mounted), Ok(()));
+        }
+        let sent = mounted.sent();
+        assert!(sent.ends_with("NFSv4.RECLAIM_COMPLETE 1"), "{sent}");
+        world.seconds(60);
+    }
+}
+
 // SEMANTICS: sessions-6.
 #[test]
 fn a_server_that_goes_on_reporting_revoked_states_is_asked_twice_in_a_lease() {

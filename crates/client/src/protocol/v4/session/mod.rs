@@ -100,6 +100,8 @@ pub(super) struct SessionState {
     must_reclaim: bool,
     /// The server has kept the session, but nothing else.
     has_forgotten: bool,
+    /// When a reply has last shown that.
+    forgotten_at: Option<Instant>,
     /// How often opens were reclaimed.
     reclaims: u64,
     /// A thread runs recovery.
@@ -231,6 +233,7 @@ impl Default for SessionMonitor {
             need: RecoveryStep::Client,
             must_reclaim: true,
             has_forgotten: false,
+            forgotten_at: None,
             reclaims: 0,
             is_recovering: false,
             failures: 0,
@@ -699,11 +702,16 @@ impl SlotGuard<'_> {
             state.judge_session(flags, sent_at);
             // The server sets the flag until RECLAIM_COMPLETE, and it is also in replies that were
             // sent before RECLAIM_COMPLETE.
+            // A server that goes on setting it gets all state again once in a lease.
+            let lease = state.lease;
+            let is_recent = |at: Instant| sent_at.saturating_duration_since(at) < lease;
             if flags & SequenceStatusFlags::RESTART_RECLAIM_NEEDED != 0
                 && !state.must_reclaim
                 && state.reclaims == self.reclaims
+                && !state.forgotten_at.is_some_and(is_recent)
             {
                 (state.must_reclaim, state.has_forgotten) = (true, true);
+                state.forgotten_at = Some(sent_at);
                 state.need = state.need.max(RecoveryStep::Reclaim);
             }
         }
