@@ -910,6 +910,38 @@ fn a_session_or_a_client_that_is_still_in_use_is_destroyed_later() {
     }
 }
 
+// SEMANTICS: sessions-6.
+#[test]
+fn a_confirmed_client_creates_a_session_although_the_server_returns_no_next_number() {
+    const CONFIRMED: u8 = 0x80;
+    /// The number and the flags in the result of EXCHANGE_ID.
+    const SEQUENCE: usize = 7;
+    const EXCHANGED_FLAGS: usize = 8;
+    // As RFC 8881 says, a server counts those that it refuses; others do not.
+    for is_counted in [false, true] {
+        let world = World::new();
+        let server = ScriptedServer::new(&world);
+        let mounted = mounted(&world, &server);
+        let (is_lost, is_full) = (times(1), times(2));
+        server.script(move |asked| match asked.main() {
+            op::EXCHANGE_ID => Some(asked.spoil(|reply| {
+                // The first bit.
+                if reply[4 * EXCHANGED_FLAGS] & CONFIRMED != 0 {
+                    set_word(reply, SEQUENCE, 0);
+                }
+            })),
+            op::CREATE_SESSION if is_full() => {
+                if is_counted {
+                    asked.execute().unwrap();
+                }
+                Some(Ok(refused(op::CREATE_SESSION, status::NOSPC)))
+            }
+            _ => is_lost().then(|| Ok(refused(op::SEQUENCE, status::BADSESSION))),
+        });
+        assert_eq!(statfs(&world, &mounted), Ok(()), "counted: {is_counted}");
+    }
+}
+
 /// A status flag of SEQUENCE.
 const BACKCHANNEL_FAULT: u32 = 0x400;
 

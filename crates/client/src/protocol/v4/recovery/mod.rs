@@ -176,8 +176,7 @@ impl NfsV4 {
                     }
                     steps = 0;
                     if need == RecoveryStep::Session {
-                        // The server may have counted it: EXCHANGE_ID returns the next number.
-                        self.session.lock().client_unknown();
+                        self.session.lock().not_created();
                     }
                 }
                 Err(StepError::Failed(error)) => return Err(error),
@@ -303,9 +302,12 @@ impl NfsV4 {
                 Ok(StepProgress::Done)
             }
             Err(NfsStat4::Delay) => Ok(StepProgress::Delayed),
-            // EXCHANGE_ID returns the number that the server expects.
-            Err(NfsStat4::StaleClientid | NfsStat4::SeqMisordered) => {
+            Err(NfsStat4::StaleClientid) => {
                 self.session.lock().client_unknown();
+                Ok(StepProgress::Done)
+            }
+            Err(NfsStat4::SeqMisordered) => {
+                self.session.lock().misordered();
                 Ok(StepProgress::Done)
             }
             Err(status) => Err(RecoveryError::Refused(status).into()),

@@ -113,6 +113,10 @@ pub(super) struct SessionState {
     pub(super) client: Clientid,
     /// The sequence number of the next CREATE_SESSION.
     pub(super) create_sequence: SequenceId,
+    /// That number if the server has counted no CREATE_SESSION that it has refused.
+    uncounted_sequence: SequenceId,
+    /// The server has refused the number: that of EXCHANGE_ID is used, whatever it is.
+    is_misordered: bool,
     pub(super) session: SessionId,
     /// The session that the server may still have for this client.
     at_server: Option<SessionId>,
@@ -241,6 +245,8 @@ impl Default for SessionMonitor {
             generation: SessionGeneration::default(),
             client: Clientid(0),
             create_sequence: SequenceId(0),
+            uncounted_sequence: SequenceId(0),
+            is_misordered: false,
             session: SessionId([0; 16]),
             at_server: None,
             slots: Vec::new(),
@@ -430,11 +436,19 @@ impl SessionState {
     }
 
     /// EXCHANGE_ID was answered. The server knows nothing of the client's state if it has given a
-    /// new number, or has no confirmed record of that number (section 18.35.3).
+    /// new number, or has no confirmed record of that number (section 18.35.3). The sequence number
+    /// of a confirmed record may be of no meaning; most servers return the next one.
     pub(super) fn exchanged(&mut self, client: Clientid, sequence: SequenceId, is_confirmed: bool) -> bool {
         let is_first = self.generation == SessionGeneration::default();
         let is_new = is_first || client != self.client || !is_confirmed;
-        (self.client, self.create_sequence) = (client, sequence);
+        self.client = client;
+        let is_likely = [self.create_sequence, self.uncounted_sequence].contains(&sequence);
+        if is_new || is_likely || self.is_misordered {
+            self.create_sequence = sequence;
+        }
+        if is_new {
+            (self.uncounted_sequence, self.is_misordered) = (sequence, false);
+        }
         self.must_reclaim |= is_new;
         self.at_server = self.at_server.filter(|_| !is_new);
         if is_new {
@@ -451,7 +465,7 @@ impl SessionState {
         self.generation = self.generation.next();
         self.session = ok.session;
         let replaced = self.at_server.replace(ok.session).filter(|former| *former != ok.session);
-        self.create_sequence = self.create_sequence.next();
+        self.rejected();
         let count = usize::try_from(ok.fore.requests_max.clamp(1, SLOTS_MAX)).unwrap_or(1);
         self.slots = vec![Slot::new(SequenceId(1)); count];
         (self.usable, self.accepted) = (count, count);
@@ -475,9 +489,28 @@ impl SessionState {
         if self.must_test || !self.to_free.is_empty() { RecoveryStep::TestStates } else { RecoveryStep::None }
     }
 
-    /// CREATE_SESSION was answered with a session that is of no use.
+    /// CREATE_SESSION was answered, perhaps with a session that is of no use.
     pub(super) const fn rejected(&mut self) {
         self.create_sequence = self.create_sequence.next();
+        (self.uncounted_sequence, self.is_misordered) = (self.create_sequence, false);
+    }
+
+    /// CREATE_SESSION was refused, perhaps for a time: the server should have counted it (section
+    /// 18.36.4), but not each one does. Recovery begins with EXCHANGE_ID.
+    pub(super) const fn not_created(&mut self) {
+        self.create_sequence = self.create_sequence.next();
+        self.is_misordered = false;
+        self.client_unknown();
+    }
+
+    /// CREATE_SESSION was refused because of its number. That of EXCHANGE_ID is used next, then
+    /// that of before the refusals.
+    pub(super) const fn misordered(&mut self) {
+        if self.is_misordered {
+            self.create_sequence = self.uncounted_sequence;
+        }
+        self.is_misordered = !self.is_misordered;
+        self.client_unknown();
     }
 
     /// The most data that a READ may ask for.
