@@ -220,6 +220,21 @@ impl ScriptedRequest<'_> {
         Ok(reply)
     }
 
+    /// The server executes SEQUENCE, and frees the states of all FREE_STATEIDs up to the first for
+    /// which `free` returns another status than 0.
+    pub(crate) fn free_states(&self, mut free: impl FnMut([u32; 3]) -> u32) -> Result<Vec<u8>, CallError> {
+        let (mut results, mut count, mut status) = (Vec::new(), 0, 0);
+        for operation in self.words[12..].chunks_exact(5) {
+            status = free([operation[2], operation[3], operation[4]]);
+            results.extend([op::FREE_STATEID, status]);
+            count += 1;
+            if status != 0 {
+                break;
+            }
+        }
+        self.answer(count, status, &results)
+    }
+
     /// The server executes SEQUENCE, and the other operations have these results.
     pub(crate) fn answer(&self, count: u32, status: u32, results: &[u32]) -> Result<Vec<u8>, CallError> {
         let mut alone = self.words[..12].to_vec();
