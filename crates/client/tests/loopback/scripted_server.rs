@@ -184,6 +184,11 @@ fn first_operations(words: &[u32]) -> Vec<u32> {
 }
 
 impl ScriptedRequest<'_> {
+    /// The first operations, up to the main one.
+    pub(crate) fn first_operations(&self) -> Vec<u32> {
+        first_operations(&self.words)
+    }
+
     /// The last of the first operations.
     pub(crate) fn main(&self) -> u32 {
         first_operations(&self.words).last().copied().unwrap_or(0)
