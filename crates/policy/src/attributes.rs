@@ -82,8 +82,8 @@ pub struct LockingState {
 pub struct Delegation {
     /// Other clients do not read either: this client may delay its writes (OPEN_DELEGATE_WRITE).
     pub write: bool,
-    /// When the request that obtained it was sent. Attributes and data of requests sent since then
-    /// are valid until it is returned.
+    /// When the reply that brought it was processed. Attributes and data of requests sent since
+    /// then are valid until it is returned.
     pub since: MonotonicTime,
 }
 

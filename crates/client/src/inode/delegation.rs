@@ -72,7 +72,8 @@ impl Inode {
 impl InodeState {
     /// Whether this client has a delegation of the file, although the lease may have ended.
     pub(crate) fn has_delegation(&self) -> bool {
-        self.by_type.file_if_any().is_some_and(|file| file.delegation.is_some())
+        let file = self.by_type.file_if_any();
+        file.and_then(|file| file.delegation.as_ref()).is_some_and(|delegation| delegation.held.is_held())
     }
 
     fn is_delegated_by(&self, delegation: &Arc<HeldDelegation>, now: MonotonicTime) -> bool {
@@ -137,5 +138,22 @@ impl DelegationEvents for InodeRegistry {
         if let Some(observer) = &self.core.observer {
             observer.attributes_changed(inode.id());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delegation_that_has_ended_is_none() {
+        let mut state = InodeState::default();
+        assert!(!state.has_delegation());
+        let held = HeldDelegation::new(&Arc::default());
+        let since = MonotonicTime::default();
+        state.by_type.file().delegation = Some(FileDelegation { held: Arc::clone(&held), since });
+        assert!(state.has_delegation());
+        held.end();
+        assert!(!state.has_delegation(), "another may be asked for");
     }
 }

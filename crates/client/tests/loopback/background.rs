@@ -1,7 +1,11 @@
 //! Work in the background: it is begun when it is due, and waits for no threads that are busy.
 
 use std::{
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+        mpsc,
+    },
     time::{Duration, Instant},
 };
 
@@ -9,6 +13,7 @@ use curt_client::{Background, OpenFlags, ops, threads::BackgroundThreads};
 use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
 use curt_types::SetAttributes;
+use parking_lot::Mutex;
 
 use crate::{
     scripted_server::{ScriptedServer, op},
@@ -91,4 +96,44 @@ fn an_open_whose_last_user_has_gone_before_the_reply_is_closed() {
     });
     ops::read(&mounted.client.op(&root()), &opened, 0, 9).unwrap();
     wait_until(|| server.executed(op::CLOSE) == 1, "the open stays");
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn the_lease_is_renewed_while_a_server_holds_the_replies_to_closes() {
+    let world = World::new();
+    let (mounted, server) = on_threads(&world, CacheOptions::default(), false);
+    let create = |name: &str| {
+        let (op, top) = (mounted.client.op(&root()), mounted.client.root());
+        ops::create(&op, top, name.as_bytes(), 0o644, OpenFlags::writing()).unwrap().1.file
+    };
+    let files = ["a", "b", "c", "d", "e", "f", "g"].map(create);
+    let (held, renewed) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (end, ended) = mpsc::channel::<()>();
+    let (ended, closes, renewals) = (Mutex::new(ended), Arc::clone(&held), Arc::clone(&renewed));
+    server.script(move |asked| {
+        if asked.does(op::CLOSE) {
+            closes.fetch_add(1, Relaxed);
+            let _ = ended.lock().recv_timeout(LONG);
+        } else if asked.operations() == 1 && closes.load(Relaxed) > 0 {
+            renewals.fetch_add(1, Relaxed);
+        }
+        None
+    });
+    for (file, number) in files.iter().zip(1..) {
+        ops::close(&mounted.client.op(&root()), file).unwrap();
+        world.pass(Duration::from_millis(100));
+        // One thread closes all. If each close had one, it would begin within this time.
+        let end = Instant::now() + Duration::from_millis(200);
+        while held.load(Relaxed) < number && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    wait_until(|| held.load(Relaxed) > 0, "nothing is closed");
+    let before = renewed.load(Relaxed);
+    world.seconds(60);
+    wait_until(|| renewed.load(Relaxed) > before, "the lease is not renewed");
+    assert_eq!(held.load(Relaxed), 1, "at a time");
+    drop(end);
+    wait_until(|| server.executed(op::CLOSE) == 7, "files stay open");
 }

@@ -30,6 +30,7 @@ mod opens;
 mod recalled_slots;
 mod restarts;
 mod retransmitted;
+mod returned_delegations;
 mod revoked_states;
 mod scripted_server;
 mod server_refusals;

@@ -761,34 +761,62 @@ fn a_listing_whose_cookies_change_has_all_names_or_fails_and_ends() {
     }
 }
 
+/// How the reply to an OPEN that was executed is lost.
+#[derive(Clone, Copy, Debug)]
+enum LostOpen {
+    /// Its caller is interrupted.
+    GivenUp,
+    /// The server answers for another slot.
+    OtherSlot,
+    /// The server has not kept it, and then the caller is interrupted.
+    Uncached,
+}
+
 // SEMANTICS: sessions-1.
 #[test]
 fn what_an_interrupted_open_has_opened_is_closed() {
-    for creates in [false, true] {
+    use LostOpen::{GivenUp, OtherSlot, Uncached};
+    for (creates, lost) in
+        [(false, GivenUp), (true, GivenUp), (true, OtherSlot), (false, Uncached), (true, Uncached)]
+    {
         let world = World::new();
         world.serve_callbacks();
         let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
         let server = ScriptedServer::new(&world);
-        let mounted = mounted(&world, &server);
+        let (mounted, timers) = mounted_on_timers(&world, &server);
         let (top, op) = (mounted.client.root(), || mounted.client.op(&root()));
         if !creates {
             maker.put(&root(), maker.client.root(), "file", 0o644, b"x");
             let _ = maker.lookup(&root(), maker.client.root(), "none");
         }
         let found = mounted.lookup(&root(), top, "file").map(|found| found.id);
-        server.script(give_up_next(op::OPEN));
+        let (is_first, is_killed) = (times(1), times(1));
+        server.script(move |asked| {
+            if asked.main() == op::CREATE_SESSION && is_killed() {
+                return Some(Err(CallError::Interrupted));
+            }
+            (asked.main() == op::OPEN && is_first()).then(|| match lost {
+                GivenUp => asked.execute().and(Err(CallError::Interrupted)),
+                OtherSlot => asked.spoil(|reply| set_word(reply, word::SLOT, 77)),
+                Uncached => asked.execute().map(|_| refused(op::SEQUENCE, status::RETRY_UNCACHED_REP)),
+            })
+        });
         let opened = match found {
             Ok(found) => ops::open(&op(), found, OpenFlags::writing()).map(drop),
             Err(_) => ops::create(&op(), top, b"file", 0o644, OpenFlags::writing()).map(drop),
         };
-        assert_eq!(opened, Err(Errno::INTR));
-        world.seconds(2);
-        statfs(&world, &mounted).unwrap();
+        assert!(opened.is_err(), "{lost:?}");
+        server.obey();
+        for _ in 0..3 {
+            world.seconds(2);
+            statfs(&world, &mounted).unwrap();
+            timers.pass(Duration::from_secs(1));
+        }
         // No file is delegated that another client has open for writing.
         let reader = world.mount_called_back(CacheOptions::default(), "reader");
         let found = reader.lookup(&root(), reader.client.root(), "file").unwrap();
         reader.cat(&root(), found.id).unwrap();
-        assert_eq!(reader.counter(ClientCounter::DelegationGranted), 1);
+        assert_eq!(reader.counter(ClientCounter::DelegationGranted), 1, "{lost:?}: creates: {creates}");
     }
 }
 
@@ -856,25 +884,148 @@ fn a_session_that_is_replaced_is_destroyed() {
 
 // SEMANTICS: sessions-6.
 #[test]
-fn a_session_that_is_still_in_use_is_destroyed_later() {
+fn a_session_or_a_client_that_is_still_in_use_is_destroyed_later() {
+    let (session, client) = (op::DESTROY_SESSION, op::DESTROY_CLIENTID);
+    let cases = [
+        (session, status::DELAY, "NFSv4.DESTROY_SESSION 4 NFSv4.DESTROY_CLIENTID 1"),
+        (session, status::BACK_CHAN_BUSY, "NFSv4.DESTROY_SESSION 4 NFSv4.DESTROY_CLIENTID 1"),
+        (client, status::CLIENTID_BUSY, "NFSv4.DESTROY_SESSION 1 NFSv4.DESTROY_CLIENTID 4"),
+    ];
+    for (ended, busy, expected) in cases {
+        let world = World::new();
+        let server = ScriptedServer::new(&world);
+        let mounted = mounted(&world, &server);
+        let is_busy = times(3);
+        server.script(move |asked| {
+            (asked.main() == ended && is_busy()).then(|| Ok(refused(asked.main(), busy)))
+        });
+        mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
+        let sent = mounted.sent();
+        assert!(sent.ends_with(expected), "{busy}: {sent}");
+        // A server that never ends it is left with it.
+        server.script(move |asked| (asked.main() == session).then(|| Ok(refused(asked.main(), busy))));
+        mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
+        let sent = mounted.sent();
+        assert!(sent.contains("NFSv4.DESTROY_SESSION 5 "), "{busy}: {sent}");
+    }
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn a_confirmed_client_creates_a_session_although_the_server_returns_no_next_number() {
+    const CONFIRMED: u8 = 0x80;
+    /// The number and the flags in the result of EXCHANGE_ID.
+    const SEQUENCE: usize = 7;
+    const EXCHANGED_FLAGS: usize = 8;
+    // As RFC 8881 says, a server counts those that it refuses; others do not.
+    for is_counted in [false, true] {
+        let world = World::new();
+        let server = ScriptedServer::new(&world);
+        let mounted = mounted(&world, &server);
+        let (is_lost, is_full) = (times(1), times(2));
+        server.script(move |asked| match asked.main() {
+            op::EXCHANGE_ID => Some(asked.spoil(|reply| {
+                // The first bit.
+                if reply[4 * EXCHANGED_FLAGS] & CONFIRMED != 0 {
+                    set_word(reply, SEQUENCE, 0);
+                }
+            })),
+            op::CREATE_SESSION if is_full() => {
+                if is_counted {
+                    asked.execute().unwrap();
+                }
+                Some(Ok(refused(op::CREATE_SESSION, status::NOSPC)))
+            }
+            _ => is_lost().then(|| Ok(refused(op::SEQUENCE, status::BADSESSION))),
+        });
+        assert_eq!(statfs(&world, &mounted), Ok(()), "counted: {is_counted}");
+    }
+}
+
+/// A status flag of SEQUENCE.
+const BACKCHANNEL_FAULT: u32 = 0x400;
+
+// SEMANTICS: sessions-13.
+#[test]
+fn a_session_whose_backchannel_is_at_fault_is_replaced_and_recalls_are_answered_again() {
+    let delegated = delegations::DelegatedMount::new(&["file"]);
+    let delegations::DelegatedMount { world, server, timers, mounted } = &delegated;
+    let is_first = times(1);
+    server.script(move |asked| {
+        is_first().then(|| asked.spoil(|reply| set_word(reply, word::FLAGS, BACKCHANNEL_FAULT)))
+    });
+    assert_eq!(statfs(world, mounted), Ok(()));
+    mounted.sent();
+    // No request is necessary.
+    timers.pass(Duration::from_secs(1));
+    let sent = mounted.sent();
+    assert_eq!(sent, "NFSv4.CREATE_SESSION 1 NFSv4.DESTROY_SESSION 1 NFSv4.SEQUENCE 1");
+    let writer = world.mount_v4_over(CacheOptions::default(), "writer", world.way());
+    delegations::write(&writer, "file", b"two");
+    assert_eq!(server.executed(op::DELEGRETURN), 1);
+}
+
+// SEMANTICS: sessions-13.
+#[test]
+fn a_backchannel_that_is_always_at_fault_costs_a_session_for_each_lease() {
     let world = World::new();
     let server = ScriptedServer::new(&world);
     let mounted = mounted(&world, &server);
-    let is_busy = times(3);
-    server.script(move |asked| {
-        let is_end = [op::DESTROY_SESSION, op::DESTROY_CLIENTID].contains(&asked.main());
-        (is_end && is_busy()).then(|| Ok(refused(asked.main(), status::DELAY)))
-    });
-    mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
-    let sent = mounted.sent();
-    assert!(sent.contains("NFSv4.DESTROY_SESSION 4 NFSv4.DESTROY_CLIENTID 1"), "{sent}");
-    // A server that never ends it is left with it.
     server.script(|asked| {
-        (asked.main() == op::DESTROY_SESSION).then(|| Ok(refused(asked.main(), status::DELAY)))
+        (asked.words[3] == op::SEQUENCE)
+            .then(|| asked.spoil(|reply| set_word(reply, word::FLAGS, BACKCHANNEL_FAULT)))
     });
-    mounted.v4.as_ref().unwrap().end(Duration::from_secs(20));
-    let sent = mounted.sent();
-    assert!(sent.contains("NFSv4.DESTROY_SESSION 5"), "{sent}");
+    for _ in 0..2 {
+        for _ in 0..40 {
+            assert_eq!(statfs(&world, &mounted), Ok(()));
+        }
+        let sent = mounted.sent();
+        assert!(sent.ends_with(" NFSv4.CREATE_SESSION 1 NFSv4.DESTROY_SESSION 1"), "{sent}");
+        world.seconds(60);
+    }
+}
+
+// SEMANTICS: sessions-13.
+#[test]
+fn a_session_that_is_replaced_is_not_destroyed_while_the_reply_to_a_request_is_outstanding() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = Arc::new(mounted(&world, &server));
+    let (is_first, is_faulty, other) = (times(1), times(1), Arc::downgrade(&mounted));
+    let clock = Arc::clone(&world.clock);
+    server.script(move |asked| {
+        if asked.main() == op::CREATE && is_first() {
+            let (other, reply) = (other.upgrade()?, asked.execute());
+            for _ in 0..2 {
+                clock.pass(Duration::from_secs(1));
+                assert!(ops::statfs(&other.client.op(&root()), other.client.root()).is_ok());
+            }
+            let sent = other.sent();
+            assert!(sent.contains("CREATE_SESSION 1") && !sent.contains("DESTROY_SESSION"), "{sent}");
+            return Some(reply);
+        }
+        is_faulty().then(|| asked.spoil(|reply| set_word(reply, word::FLAGS, BACKCHANNEL_FAULT)))
+    });
+    let made = ops::mkdir(&mounted.client.op(&root()), mounted.client.root(), b"d", 0o755);
+    assert_eq!(made.map(drop), Ok(()));
+}
+
+// SEMANTICS: sessions-2.
+#[test]
+fn a_server_that_always_wants_opens_reclaimed_gets_them_once_in_a_lease() {
+    const RESTART_RECLAIM_NEEDED: u32 = 0x100;
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = mounted(&world, &server);
+    server.spoil(|reply| set_word(reply, word::FLAGS, RESTART_RECLAIM_NEEDED));
+    for _ in 0..2 {
+        for _ in 0..40 {
+            assert_eq!(statfs(&world, &mounted), Ok(()));
+        }
+        let sent = mounted.sent();
+        assert!(sent.ends_with("NFSv4.RECLAIM_COMPLETE 1"), "{sent}");
+        world.seconds(60);
+    }
 }
 
 // SEMANTICS: sessions-6.
@@ -892,7 +1043,8 @@ fn a_server_that_goes_on_reporting_revoked_states_is_asked_twice_in_a_lease() {
     for _ in 0..40 {
         assert_eq!(statfs(&world, &mounted), Ok(()));
     }
-    assert!(mounted.sent().contains("NFSv4.TEST_STATEID 1"));
+    let sent = mounted.sent();
+    assert!(sent.ends_with(" NFSv4.TEST_STATEID 1"), "{sent}");
     drop(opened);
 }
 

@@ -70,12 +70,14 @@ pub(crate) mod status {
     pub(crate) const BADSESSION: u32 = 10_052;
     pub(crate) const BADSLOT: u32 = 10_053;
     pub(crate) const CONN_NOT_BOUND_TO_SESSION: u32 = 10_055;
+    pub(crate) const BACK_CHAN_BUSY: u32 = 10_057;
     pub(crate) const SEQ_MISORDERED: u32 = 10_063;
     pub(crate) const REQ_TOO_BIG: u32 = 10_065;
     pub(crate) const REP_TOO_BIG: u32 = 10_066;
     pub(crate) const REP_TOO_BIG_TO_CACHE: u32 = 10_067;
     pub(crate) const RETRY_UNCACHED_REP: u32 = 10_068;
     pub(crate) const TOO_MANY_OPS: u32 = 10_070;
+    pub(crate) const CLIENTID_BUSY: u32 = 10_074;
 }
 
 /// The words of the header of a reply and of the result of SEQUENCE.
@@ -182,6 +184,11 @@ fn first_operations(words: &[u32]) -> Vec<u32> {
 }
 
 impl ScriptedRequest<'_> {
+    /// The first operations, up to the main one.
+    pub(crate) fn first_operations(&self) -> Vec<u32> {
+        first_operations(&self.words)
+    }
+
     /// The last of the first operations.
     pub(crate) fn main(&self) -> u32 {
         first_operations(&self.words).last().copied().unwrap_or(0)
@@ -216,6 +223,21 @@ impl ScriptedRequest<'_> {
         let mut reply = self.execute()?;
         spoil(&mut reply);
         Ok(reply)
+    }
+
+    /// The server executes SEQUENCE, and frees the states of all FREE_STATEIDs up to the first for
+    /// which `free` returns another status than 0.
+    pub(crate) fn free_states(&self, mut free: impl FnMut([u32; 3]) -> u32) -> Result<Vec<u8>, CallError> {
+        let (mut results, mut count, mut status) = (Vec::new(), 0, 0);
+        for operation in self.words[12..].chunks_exact(5) {
+            status = free([operation[2], operation[3], operation[4]]);
+            results.extend([op::FREE_STATEID, status]);
+            count += 1;
+            if status != 0 {
+                break;
+            }
+        }
+        self.answer(count, status, &results)
     }
 
     /// The server executes SEQUENCE, and the other operations have these results.

@@ -95,9 +95,9 @@ fn size_to_open(inode: &Arc<Inode>) -> Option<(u32, MutationTicket)> {
     }
     let locked = inode.lock();
     let known = locked.attributes.newest().filter(|known| known.kind == FileKind::Regular)?;
-    let is_used = locked.by_type.file_if_any().is_some_and(|file| {
-        file.opens > 0 || file.opening > 0 || file.write_opens > 0 || file.delegation.is_some()
-    });
+    let file = locked.by_type.file_if_any();
+    let is_open = file.is_some_and(|file| file.opens > 0 || file.opening > 0 || file.write_opens > 0);
+    let is_used = is_open || locked.has_delegation();
     (!is_used).then_some((u32::try_from(known.size).ok()?, locked.attributes.ticket()))
 }
 

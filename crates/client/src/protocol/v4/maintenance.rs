@@ -95,25 +95,25 @@ impl NfsV4 {
         }
     }
 
-    /// Performs a task. One that ends before its work is scheduled again for what comes
-    /// meanwhile. One that ends after it never runs twice at a time. The return of delegations ends
-    /// in between, and looks again.
+    /// Performs a task. One that ends after its work never runs twice at a time, and looks again
+    /// for what has come meanwhile: a server that does not reply holds one thread of each.
     fn perform(&self, task: MaintenanceTask) {
         let never = Interrupt::never();
         match task {
-            MaintenanceTask::Close => {
-                self.tasks.end(task);
-                self.close_unused(ClosedOpens::All, &never);
-            }
-            MaintenanceTask::CloseWriters => {
-                self.tasks.end(task);
-                self.close_unused(ClosedOpens::Due, &never);
-            }
+            MaintenanceTask::Close => self.close_in_turn(task, ClosedOpens::All, KEPT_FOR),
+            MaintenanceTask::CloseWriters => self.close_in_turn(task, ClosedOpens::Due, WRITER_KEPT_FOR),
+            MaintenanceTask::Closing => unreachable!("it is not scheduled"),
             MaintenanceTask::Return => {
-                self.send_returns(&never);
+                while self.send_returns(&never) {
+                    self.tasks.end(task);
+                    // Delegations that were added meanwhile.
+                    let is_due = self.delegations.return_credential(self.rpc.now()).is_some();
+                    if !is_due || !self.tasks.begin(task) {
+                        return;
+                    }
+                }
                 self.tasks.end(task);
-                // Delegations that were added meanwhile.
-                self.send_returns(&never);
+                self.return_later();
             }
             MaintenanceTask::ReturnLater => {
                 self.tasks.end(task);
@@ -145,6 +145,17 @@ impl NfsV4 {
                     return;
                 }
             },
+        }
+    }
+
+    /// Closes opens, unless another thread does: then again after this pause.
+    fn close_in_turn(&self, task: MaintenanceTask, closed: ClosedOpens, pause: Duration) {
+        self.tasks.end(task);
+        if self.tasks.begin(MaintenanceTask::Closing) {
+            self.close_unused(closed, &Interrupt::never());
+            self.tasks.end(MaintenanceTask::Closing);
+        } else {
+            self.schedule(task, Some(pause));
         }
     }
 
@@ -185,24 +196,34 @@ impl NfsV4 {
         self.schedule(MaintenanceTask::Bind, None);
     }
 
+    /// The session is to be replaced: a SEQUENCE has that done, unless another request does so
+    /// before.
+    pub(super) fn replace_session_soon(&self) {
+        self.schedule(MaintenanceTask::ReportSlots, Some(KEPT_FOR));
+    }
+
     /// Sends SEQUENCE alone, which reports the slots in use.
     pub(super) fn report_slots(&self) {
         self.schedule(MaintenanceTask::ReportSlots, None);
     }
 
     /// Returns delegations in compounds of their own. What the server delays is returned later.
-    pub(super) fn send_returns(&self, interrupt: &Interrupt) {
+    /// Returns whether none is due any more.
+    pub(super) fn send_returns(&self, interrupt: &Interrupt) -> bool {
         let (mut fewest, mut in_vain) = (self.delegations.returns_count(), 0);
-        while in_vain < RETURN_ATTEMPTS
-            && let Some(credential) = self.delegations.return_credential(self.rpc.now())
-            && self.send_sequence(RpcCaller { credential: &credential, interrupt }).is_ok()
-        {
+        let is_done = loop {
+            let Some(credential) = self.delegations.return_credential(self.rpc.now()) else { break true };
+            let caller = RpcCaller { credential: &credential, interrupt };
+            if in_vain >= RETURN_ATTEMPTS || self.send_sequence(caller).is_err() {
+                break false;
+            }
             // The session limits the number in one compound.
             let left = self.delegations.returns_count();
             in_vain = if left < fewest { 0 } else { in_vain + 1 };
             fewest = fewest.min(left);
-        }
+        };
         self.return_later();
+        is_done
     }
 
     /// A request was given up that may have opened these files. Its slot is settled in the
@@ -307,7 +328,10 @@ impl NfsV4 {
         if is_due {
             let never = Interrupt::never();
             let caller = RpcCaller { credential: &self.machine, interrupt: &never };
-            if let Err(error) = self.send_sequence(caller) {
+            let request = CompoundRequest::idempotent(caller, Nfs4Operation::Sequence, &|_, _| {});
+            // The server may hold the reply to a CLOSE.
+            let request = CompoundRequest { operations: 1, may_piggyback: false, ..request };
+            if let Err(error) = self.send(&request) {
                 tracing::debug!(%error, "the lease is not renewed");
             }
         }

@@ -9,6 +9,8 @@ pub(super) enum MaintenanceTask {
     Close,
     /// Opens that are due are closed, after the shorter pause of writers.
     CloseWriters,
+    /// One of these two closes opens. It is not scheduled itself.
+    Closing,
     /// Delegations are returned.
     Return,
     /// Delegations are returned after a pause.
@@ -23,7 +25,7 @@ pub(super) enum MaintenanceTask {
 
 /// Threads for tasks that run at the same time: opens are closed, delegations returned, slots
 /// settled, the slots in use reported, a connection bound, and the lease renewed. The two tasks
-/// that close opens count as one, and [`MaintenanceTask::ReturnLater`] only schedules another.
+/// that close opens take turns, and [`MaintenanceTask::ReturnLater`] only schedules another.
 pub(super) const TASKS: usize = 6;
 
 /// Whether each task has begun and not ended.

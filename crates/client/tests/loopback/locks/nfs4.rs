@@ -623,14 +623,13 @@ fn the_lock_states_of_a_revoked_open_are_freed_before_it() {
         let (is_first, state, order) =
             (crate::nfs4_faults::times(1), Arc::clone(&locked), Arc::clone(&freed));
         server.script(move |asked| match asked.words.get(12) {
-            Some(&op::FREE_STATEID) => {
-                let is_lock = asked.words[14..17] == **state.lock();
+            Some(&op::FREE_STATEID) => Some(asked.free_states(|stateid| {
+                let is_lock = stateid == **state.lock();
                 let mut order = order.lock();
                 let is_held = !is_lock && (has_others || !order.contains(&"lock"));
                 order.push(if is_lock { "lock" } else { "open" });
-                let status = if is_held { status::LOCKS_HELD } else { 0 };
-                Some(asked.answer(1, status, &[op::FREE_STATEID, status]))
-            }
+                if is_held { status::LOCKS_HELD } else { 0 }
+            })),
             Some(&op::PUTFH) if asked.main() == op::WRITE && is_first() => {
                 let results = [op::PUTFH, 0, op::GETATTR, status::ADMIN_REVOKED];
                 Some(asked.answer(2, status::ADMIN_REVOKED, &results))
@@ -664,15 +663,15 @@ fn revoked_states_of_which_the_server_frees_one_at_a_time_are_asked_for_twice_at
     server.script(move |asked| match asked.words.get(12) {
         Some(&op::FREE_STATEID) => {
             let (since, all) = (&mut *since.lock(), &mut *states.lock());
-            let stateid = <[u32; 3]>::try_from(&asked.words[14..17]).unwrap();
-            all.push(stateid);
-            let is_next = all.len() == 1 || since.contains(&stateid);
-            let status = if is_next { 0 } else { status::LOCKS_HELD };
-            if is_next {
-                since.clear();
-            }
-            since.push(stateid);
-            Some(asked.answer(1, status, &[op::FREE_STATEID, status]))
+            Some(asked.free_states(|stateid| {
+                all.push(stateid);
+                let is_next = all.len() == 1 || since.contains(&stateid);
+                if is_next {
+                    since.clear();
+                }
+                since.push(stateid);
+                if is_next { 0 } else { status::LOCKS_HELD }
+            }))
         }
         Some(&op::PUTFH) if asked.main() == op::WRITE && is_first() => {
             let results = [op::PUTFH, 0, op::GETATTR, status::ADMIN_REVOKED];

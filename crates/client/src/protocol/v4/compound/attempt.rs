@@ -19,6 +19,7 @@ use crate::protocol::{
     ShareAccess,
     v4::{
         NfsV4,
+        abandoned_opens::AbandonedOpen,
         lock_states::LockOfIo,
         open_codec::OPEN_RESULTS_MAX,
         open_table::UsableOpen,
@@ -76,6 +77,7 @@ impl NfsV4 {
         slot: SlotGuard<'_>,
         purpose: CompoundPurpose,
         may_piggyback: bool,
+        lost_opens: &mut Option<Vec<AbandonedOpen>>,
     ) -> Result<AttemptOutcome, CallError> {
         let lock = self.lock_of(request);
         // After the look-up: a loss is reported before the table forgets the lock.
@@ -125,10 +127,16 @@ impl NfsV4 {
         };
         let is_opening = open.as_ref().is_some_and(|open| open.delayed.is_some());
         let delayed = is_opening.then(|| self.delegations.begin_opening());
+        let delayed_open = open.as_ref().and_then(UsedOpen::abandoned);
         let attempt = self.attempt_with(request, slot, open, may_piggyback);
         if matches!(attempt, Err(_) | Ok(AttemptOutcome::Repeat(_))) {
             let openings = delayed.iter().chain(request.opening);
             openings.for_each(|opening| opening.lose_reply(request.caller.credential));
+            let opens = lost_opens.get_or_insert_default();
+            if opens.is_empty() {
+                opens.extend(request.opens.map_or_else(Vec::new, |opens| opens()));
+                opens.extend(delayed_open);
+            }
         }
         attempt
     }
@@ -162,12 +170,7 @@ impl NfsV4 {
         let result = match self.transmit(request, &call, results_max, as_sink.as_ref()) {
             Ok(result) => result,
             Err(error) => {
-                let SentCompound { slot, prefix, .. } = sent;
-                let mut opens = request.opens.map_or_else(Vec::new, |opens| opens());
-                opens.extend(prefix.open.as_ref().and_then(UsedOpen::abandoned));
-                self.requeue_piggybacked(prefix.piggybacked);
-                drop(slot);
-                self.abandon(opens);
+                self.requeue_piggybacked(sent.prefix.piggybacked);
                 return Err(error);
             }
         };

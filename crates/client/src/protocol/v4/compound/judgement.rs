@@ -184,8 +184,13 @@ impl NfsV4 {
         if !slot.executed(ok, sent_at) && is_same {
             return;
         }
-        let must_bind = self.session.lock().must_bind(sent_at, replacements);
-        if must_bind {
+        let (must_bind, must_replace) = {
+            let mut state = self.session.lock();
+            (state.must_bind(sent_at, replacements), state.must_replace())
+        };
+        if must_replace {
+            self.replace_session_soon();
+        } else if must_bind {
             self.bind_later();
         }
     }

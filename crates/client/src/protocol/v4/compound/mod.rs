@@ -33,6 +33,7 @@ use self::{
 };
 use super::{
     NfsV4,
+    abandoned_opens::AbandonedOpen,
     session::{CompoundPurpose, RecoveryStep, SlotOrRecovery},
 };
 use crate::protocol::rpc_client::JUKEBOX_DELAY_MIN;
@@ -78,6 +79,22 @@ impl NfsV4 {
         request: &CompoundRequest<'_>,
         purpose: CompoundPurpose,
     ) -> Result<Option<CompoundReply>, CallError> {
+        let mut lost_opens = None;
+        let reply = self.send_until_answered(request, purpose, &mut lost_opens);
+        if let (Err(_), Some(opens)) = (&reply, lost_opens) {
+            self.abandon(opens);
+        }
+        reply
+    }
+
+    /// As [`Self::send_for`]. `lost_opens` gets the opens of an attempt that may have been executed
+    /// without a reply.
+    fn send_until_answered(
+        &self,
+        request: &CompoundRequest<'_>,
+        purpose: CompoundPurpose,
+        lost_opens: &mut Option<Vec<AbandonedOpen>>,
+    ) -> Result<Option<CompoundReply>, CallError> {
         let interrupt = request.caller.interrupt;
         let (mut repairs, mut wait) = (0, Duration::ZERO);
         let mut lost: Option<LostTransmission> = None;
@@ -98,7 +115,9 @@ impl NfsV4 {
                         SlotOutcome::StillExecuting => AttemptOutcome::Wait(JUKEBOX_DELAY_MIN),
                     }
                 }
-                SlotOrRecovery::Slot(slot) => self.attempt(request, slot, purpose, may_piggyback)?,
+                SlotOrRecovery::Slot(slot) => {
+                    self.attempt(request, slot, purpose, may_piggyback, lost_opens)?
+                }
             };
             match attempt {
                 // Piggybacked operations that the server refuses must not keep a request from being

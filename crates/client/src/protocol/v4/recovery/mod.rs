@@ -112,8 +112,7 @@ impl NfsV4 {
                     }
                     steps = 0;
                     if need == RecoveryStep::Session {
-                        // The server may have counted it: EXCHANGE_ID returns the next number.
-                        self.session.lock().client_unknown();
+                        self.session.lock().not_created();
                     }
                 }
                 Err(StepError::Failed(error)) => return Err(error),

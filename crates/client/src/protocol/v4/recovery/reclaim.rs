@@ -51,7 +51,7 @@ struct ReclaimedBatch {
 }
 
 /// Whether an operation was refused because of those before it, or asks for time.
-const fn is_of_compound(status: NfsStat4) -> bool {
+pub(super) const fn is_of_compound(status: NfsStat4) -> bool {
     matches!(status, NfsStat4::Delay | NfsStat4::Grace | NfsStat4::RepTooBig)
 }
 

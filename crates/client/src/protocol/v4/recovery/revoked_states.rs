@@ -9,7 +9,7 @@ use curt_proto::nfs4::{
 use curt_types::FileHandle;
 use curt_xdr::VarArray;
 
-use super::{StepError, StepProgress};
+use super::{StepError, StepProgress, reclaim::is_of_compound, session_setup::OPERATIONS_MAX};
 use crate::protocol::{
     RpcCaller,
     v4::{
@@ -23,6 +23,9 @@ use crate::protocol::{
 
 /// Stateids of one TEST_STATEID.
 const TESTS_MAX: usize = 128;
+
+/// The most FREE_STATEIDs of one compound: the smallest session has room for these.
+const FREES_MAX: u32 = OPERATIONS_MAX - 1;
 
 /// The state that a stateid stands for.
 #[derive(Debug)]
@@ -58,25 +61,27 @@ impl NfsV4 {
             let mut results = self.decoded(reply.results())?;
             let tested = self.decoded(outcome(results.next::<TestStateidOk4>(Nfs4Operation::TestStateid)))?;
             let Ok(tested) = tested else { break };
-            for ((state, stateid), status) in held.iter().zip(tested.statuses.iter()) {
-                // A server may not accept zero: one that knows a newer state has not revoked it.
-                if !matches!(status, NfsStat4::Ok | NfsStat4::OldStateid) {
-                    let freed = self.free_state(caller, newest(stateid))?;
-                    match state {
-                        HeldState::Open(key) => {
-                            let has_locks = self.doubt_open(key, *stateid, *status);
-                            if has_locks && freed == NfsStat4::LocksHeld {
-                                self.session.free(FreeOrder::Others, *stateid);
-                            }
+            // A server may not accept zero: one that knows a newer state has not revoked it.
+            let is_revoked = |status: &NfsStat4| !matches!(status, NfsStat4::Ok | NfsStat4::OldStateid);
+            let revoked = held.iter().zip(tested.statuses.iter()).filter(|(_, status)| is_revoked(status));
+            let revoked: Vec<_> = revoked.collect();
+            let stateids: Vec<_> = revoked.iter().map(|((_, stateid), _)| newest(stateid)).collect();
+            self.free_states(caller, &stateids, |index, freed| {
+                let ((state, stateid), status) = revoked[index];
+                match state {
+                    HeldState::Open(key) => {
+                        let has_locks = self.doubt_open(key, *stateid, *status);
+                        if has_locks && freed == NfsStat4::LocksHeld {
+                            self.session.free(FreeOrder::Others, *stateid);
                         }
-                        HeldState::Delegation(key) => {
-                            self.delegations.lose(&key.file, *stateid);
-                            self.opens.undelegated(key, self.rpc.now());
-                        }
-                        HeldState::Lock(file) => drop(self.lose_lock_state(file, *stateid)),
                     }
+                    HeldState::Delegation(key) => {
+                        self.delegations.lose(&key.file, *stateid);
+                        self.opens.undelegated(key, self.rpc.now());
+                    }
+                    HeldState::Lock(file) => drop(self.lose_lock_state(file, *stateid)),
                 }
-            }
+            })?;
         }
         if self.opens.unused_count() > 0 {
             // A delegation that is lost has kept some.
@@ -92,16 +97,14 @@ impl NfsV4 {
         loop {
             let states = self.session.lock().revoked.to_free();
             let mut has_freed = false;
-            for stateid in states {
-                match self.free_state(caller, stateid)? {
-                    // It is freed after its locks, which are among these or are not known here.
-                    NfsStat4::LocksHeld if held.insert(stateid.other) => {}
-                    _ => {
-                        self.session.lock().revoked.freed(stateid);
-                        has_freed = true;
-                    }
+            self.free_states(caller, &states, |index, status| match status {
+                // It is freed after its locks, which are among these or are not known here.
+                NfsStat4::LocksHeld if held.insert(states[index].other) => {}
+                _ => {
+                    self.session.lock().revoked.freed(states[index]);
+                    has_freed = true;
                 }
-            }
+            })?;
             // Others may be revoked meanwhile.
             let left = self.session.lock().revoked.to_free();
             if !has_freed && left.iter().all(|stateid| held.contains(&stateid.other)) {
@@ -111,16 +114,42 @@ impl NfsV4 {
         }
     }
 
-    /// Acknowledges a revoked state to the server, and returns its status.
-    fn free_state(&self, caller: RpcCaller<'_>, stateid: Stateid) -> Result<NfsStat4, StepError> {
-        let arguments = FreeStateidArgs4 { stateid };
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| operations.push(&arguments);
-        let request = CompoundRequest::non_idempotent(caller, Nfs4Operation::FreeStateid, 0, &append);
-        let reply = self.send_in_recovery(&request)?;
-        let mut results = self.decoded(reply.results())?;
-        // A malformed result is not asked for again.
-        let freed = self.decoded(outcome(results.next::<()>(Nfs4Operation::FreeStateid)));
-        Ok(freed.map_or(NfsStat4::Badxdr, |freed| freed.err().unwrap_or(NfsStat4::Ok)))
+    /// Acknowledges revoked states to the server, many in one compound. `freed` gets the index and
+    /// the status of each.
+    fn free_states(
+        &self,
+        caller: RpcCaller<'_>,
+        stateids: &[Stateid],
+        mut freed: impl FnMut(usize, NfsStat4),
+    ) -> Result<(), StepError> {
+        let mut done = 0;
+        while done < stateids.len() {
+            let most = self.session.lock().limits.operations_max.saturating_sub(1).clamp(1, FREES_MAX);
+            let batch = stateids[done..].iter().zip(0..most).map(|(stateid, _)| *stateid);
+            let batch: Vec<_> = batch.map(|stateid| FreeStateidArgs4 { stateid }).collect();
+            let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+                batch.iter().for_each(|arguments| operations.push(arguments));
+            };
+            let request = CompoundRequest::non_idempotent(caller, Nfs4Operation::FreeStateid, 0, &append);
+            let operations = u32::try_from(1 + batch.len()).unwrap_or(u32::MAX);
+            let reply = self.send_in_recovery(&CompoundRequest { operations, ..request })?;
+            let mut results = self.decoded(reply.results())?;
+            for position in 0..batch.len() {
+                // A malformed result is not asked for again.
+                let result = self.decoded(outcome(results.next::<()>(Nfs4Operation::FreeStateid)));
+                let status = result.map_or(NfsStat4::Badxdr, |result| result.err().unwrap_or(NfsStat4::Ok));
+                // Those behind it were not executed. If it asks for time it is sent again, first.
+                if position > 0 && is_of_compound(status) {
+                    break;
+                }
+                freed(done, status);
+                done += 1;
+                if status != NfsStat4::Ok {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A state that this client is about to drop was refused with this status.

@@ -4,11 +4,12 @@ use curt_proto::nfs4::{
     CompoundEncoder, DestroyClientidArgs4, DestroySessionArgs4, Nfs4Operation, NfsStat4, SessionId, Stateid,
 };
 use curt_rpc::client::{CallError, Interrupt};
+use curt_types::Fault;
 
 use super::RECOVERY_PAUSE;
 use crate::protocol::{
     RpcCaller,
-    v4::{NfsV4, compound::request::Append, session::RecoveryStep},
+    v4::{NfsV4, compound::request::Append, results::fault, session::RecoveryStep},
 };
 
 /// How often the server is asked to end a session or the client's record.
@@ -37,6 +38,28 @@ impl NfsV4 {
         Ok(())
     }
 
+    /// Ends a session that another has replaced, when the requests that were sent in it have ended:
+    /// as long as the server has it, it executes none of them twice. If they take longer than a
+    /// server gets to end a session, the session is left to it.
+    pub(super) fn destroy_replaced(
+        &self,
+        caller: RpcCaller<'_>,
+        session: SessionId,
+    ) -> Result<(), CallError> {
+        let mut wait = RECOVERY_PAUSE;
+        for _ in 1..ENDS_MAX {
+            if !self.session.lock().is_replaced_in_use() {
+                break;
+            }
+            wait = self.pause_longer(wait, caller.interrupt)?;
+        }
+        if self.session.lock().is_replaced_in_use() {
+            tracing::debug!("a session that is replaced is still in use");
+            return Ok(());
+        }
+        self.destroy_session(caller, session)
+    }
+
     /// Ends a session of which the server may know nothing any more.
     pub(super) fn destroy_session(&self, caller: RpcCaller<'_>, session: SessionId) -> Result<(), CallError> {
         let arguments = DestroySessionArgs4 { session };
@@ -58,7 +81,7 @@ impl NfsV4 {
         let mut wait = RECOVERY_PAUSE;
         for _ in 1..ENDS_MAX {
             let ended = self.send_alone::<()>(caller, operation, append)?;
-            if ended != Err(NfsStat4::Delay) {
+            if !ended.is_err_and(|status| fault(status) == Fault::Jukebox) {
                 return Ok(ended);
             }
             wait = self.pause_longer(wait, caller.interrupt)?;

@@ -33,7 +33,7 @@ const CACHED_MAX: u32 = 4096;
 
 /// The most operations of a compound that the client sends: SEQUENCE, piggybacked operations,
 /// LOOKUPs of a path, and the operations of one request.
-const OPERATIONS_MAX: u32 = 64;
+pub(super) const OPERATIONS_MAX: u32 = 64;
 
 impl NfsV4 {
     pub(super) fn exchange_id(&self, caller: RpcCaller<'_>) -> Result<StepProgress, StepError> {
@@ -84,7 +84,7 @@ impl NfsV4 {
     pub(super) fn create_session(&self, caller: RpcCaller<'_>) -> Result<StepProgress, StepError> {
         let (client, sequence) = {
             let state = self.session.lock();
-            (state.client, state.create_sequence)
+            (state.client, state.create_sequence.next())
         };
         let limits = ChannelAttributes {
             request_max: MESSAGE_MAX,
@@ -135,14 +135,17 @@ impl NfsV4 {
                     session.created(&ok, self.rpc.now())
                 };
                 if let Some(replaced) = replaced {
-                    self.destroy_session(caller, replaced)?;
+                    self.destroy_replaced(caller, replaced)?;
                 }
                 Ok(StepProgress::Done)
             }
             Err(NfsStat4::Delay) => Ok(StepProgress::Delayed),
-            // EXCHANGE_ID returns the number that the server expects.
-            Err(NfsStat4::StaleClientid | NfsStat4::SeqMisordered) => {
+            Err(NfsStat4::StaleClientid) => {
                 self.session.lock().client_unknown();
+                Ok(StepProgress::Done)
+            }
+            Err(NfsStat4::SeqMisordered) => {
+                self.session.lock().misordered();
                 Ok(StepProgress::Done)
             }
             Err(status) => Err(RecoveryError::Refused(status).into()),

@@ -5,10 +5,13 @@ use std::time::{Duration, Instant};
 
 use curt_proto::nfs4::{CreateSessionFlags, SequenceStatusFlags};
 
-/// The server has no connection for its calls, or none that works.
-pub(super) const UNBOUND: u32 = SequenceStatusFlags::CB_PATH_DOWN
-    | SequenceStatusFlags::CB_PATH_DOWN_SESSION
-    | SequenceStatusFlags::BACKCHANNEL_FAULT;
+/// The server cannot call this client: it has no connection for that, or the session has to be
+/// replaced ([`FAULTY`]).
+pub(super) const UNBOUND: u32 =
+    SequenceStatusFlags::CB_PATH_DOWN | SequenceStatusFlags::CB_PATH_DOWN_SESSION | FAULTY;
+
+/// The backchannel cannot be repaired: another session has to replace this one (section 18.46.3).
+const FAULTY: u32 = SequenceStatusFlags::BACKCHANNEL_FAULT;
 
 /// The backchannel of a session.
 #[derive(Debug, Default)]
@@ -23,6 +26,8 @@ pub(in crate::protocol::v4) struct Backchannel {
     /// then.
     bound_at: Option<Instant>,
     pub(in crate::protocol::v4) bound_replacements: u64,
+    /// When it was last found to be [`FAULTY`].
+    faulty_at: Option<Instant>,
 }
 
 impl Backchannel {
@@ -58,6 +63,17 @@ impl Backchannel {
             self.bound_at = Some(now);
         }
         is_due
+    }
+
+    /// Whether a reply to a request that was sent at `sent_at` says that the session has to be
+    /// replaced. A server that goes on saying so gets another session once in a lease.
+    pub(super) fn is_newly_faulty(&mut self, flags: u32, sent_at: Instant, lease: Duration) -> bool {
+        let is_recent = |at: Instant| sent_at.saturating_duration_since(at) < lease;
+        let is_news = flags & FAULTY != 0 && !self.faulty_at.is_some_and(is_recent);
+        if is_news {
+            self.faulty_at = Some(sent_at);
+        }
+        is_news
     }
 
     /// Judges the connection by the flags of a reply. A reply to a request that was sent before the

@@ -1,10 +1,11 @@
 //! The session of a client, and what must be done before requests can be sent (RFC 8881 section
 //! 2.10).
 //!
-//! Owns the `slots` and their numbers. The flags in replies to SEQUENCE are about the `lease`, the
+//! Owns the `slots` and their numbers, and that of the next session. The flags in replies to SEQUENCE are about the `lease`, the
 //! `backchannel` and `revoked_states`. Sends nothing.
 
 mod backchannel;
+mod create_sequence;
 mod lease;
 mod limits;
 mod revoked_states;
@@ -21,6 +22,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use self::{
     backchannel::{Backchannel, UNBOUND},
+    create_sequence::CreateSequence,
     lease::Lease,
     limits::SessionLimits,
     revoked_states::{REVOKED, RevokedStates},
@@ -78,6 +80,8 @@ pub(super) struct SessionState {
     must_reclaim: bool,
     /// The server has kept the session, but nothing else.
     has_forgotten: bool,
+    /// When a reply has last shown that.
+    forgotten_at: Option<Instant>,
     /// How often opens were reclaimed.
     reclaims: u64,
     /// A thread runs recovery.
@@ -87,12 +91,13 @@ pub(super) struct SessionState {
     failure: Option<CallError>,
     generation: SessionGeneration,
     pub(super) client: Clientid,
-    /// The sequence number of the next CREATE_SESSION.
-    pub(super) create_sequence: SequenceId,
+    pub(super) create_sequence: CreateSequence,
     pub(super) session: SessionId,
     /// The session that the server may still have for this client.
     at_server: Option<SessionId>,
     pub(super) slots: Slots,
+    /// The session that the current one has replaced, and how many requests are outstanding in it.
+    replaced: (SessionGeneration, usize),
     pub(super) limits: SessionLimits,
     pub(super) lease: Lease,
     pub(super) backchannel: Backchannel,
@@ -129,16 +134,18 @@ impl Default for SessionMonitor {
             need: RecoveryStep::Client,
             must_reclaim: true,
             has_forgotten: false,
+            forgotten_at: None,
             reclaims: 0,
             is_recovering: false,
             failures: 0,
             failure: None,
             generation: SessionGeneration::default(),
             client: Clientid(0),
-            create_sequence: SequenceId(0),
+            create_sequence: CreateSequence::default(),
             session: SessionId([0; 16]),
             at_server: None,
             slots: Slots::default(),
+            replaced: (SessionGeneration::default(), 0),
             limits: SessionLimits::default(),
             lease: Lease::default(),
             backchannel: Backchannel::default(),
@@ -290,7 +297,8 @@ impl SessionState {
     pub(super) fn exchanged(&mut self, client: Clientid, sequence: SequenceId, is_confirmed: bool) -> bool {
         let is_first = self.generation == SessionGeneration::default();
         let is_new = is_first || client != self.client || !is_confirmed;
-        (self.client, self.create_sequence) = (client, sequence);
+        self.client = client;
+        self.create_sequence.exchanged(sequence, is_new);
         self.must_reclaim |= is_new;
         self.at_server = self.at_server.filter(|_| !is_new);
         if is_new {
@@ -302,10 +310,11 @@ impl SessionState {
 
     /// CREATE_SESSION was answered. Returns the session that it replaces, which is to be destroyed.
     pub(super) fn created(&mut self, ok: &CreateSessionOk4, now: Instant) -> Option<SessionId> {
+        self.replaced = (self.generation, self.slots.busy());
         self.generation = self.generation.next();
         self.session = ok.session;
         let replaced = self.at_server.replace(ok.session).filter(|former| *former != ok.session);
-        self.create_sequence = self.create_sequence.next();
+        self.create_sequence.executed();
         self.slots.created(ok.fore.requests_max);
         self.limits = SessionLimits::from(&ok.fore);
         self.lease.renew(now);
@@ -324,7 +333,19 @@ impl SessionState {
 
     /// CREATE_SESSION was answered with a session that is of no use.
     pub(super) const fn rejected(&mut self) {
-        self.create_sequence = self.create_sequence.next();
+        self.create_sequence.executed();
+    }
+
+    /// CREATE_SESSION was refused, perhaps for a time. Recovery begins with EXCHANGE_ID.
+    pub(super) const fn not_created(&mut self) {
+        self.create_sequence.refused();
+        self.client_unknown();
+    }
+
+    /// CREATE_SESSION was refused because of its number. Recovery begins with EXCHANGE_ID.
+    pub(super) const fn misordered(&mut self) {
+        self.create_sequence.misordered();
+        self.client_unknown();
     }
 
     /// Returns whether the server has lost all state but the session, and clears that flag.
@@ -350,9 +371,19 @@ impl SessionState {
         }
     }
 
-    /// As [`Backchannel::must_bind`].
+    /// As [`Backchannel::must_bind`], of a session that is not to be replaced.
     pub(super) fn must_bind(&mut self, now: Instant, replacements: u64) -> bool {
-        self.backchannel.must_bind(now, replacements, self.lease.length())
+        self.backchannel.must_bind(now, replacements, self.lease.length()) && !self.must_replace()
+    }
+
+    /// Whether another session has to replace this one.
+    pub(super) fn must_replace(&self) -> bool {
+        self.need >= RecoveryStep::Session
+    }
+
+    /// Whether requests are outstanding in the session that was replaced.
+    pub(super) const fn is_replaced_in_use(&self) -> bool {
+        self.replaced.1 > 0
     }
 
     /// A reply to SEQUENCE, which was sent at `sent_at`, extends the lease, unless it says that
@@ -368,6 +399,14 @@ impl SessionState {
             self.lease.extend(sent_at);
             self.revoked.none_reported();
         }
+    }
+
+    /// Whether the slot of a request that ends is one of this session.
+    fn has_slot(&mut self, guard: &SlotGuard<'_>) -> bool {
+        if self.replaced.0 == guard.generation {
+            self.replaced.1 = self.replaced.1.saturating_sub(1);
+        }
+        self.generation == guard.generation
     }
 
     /// Whether requests can be sent, and the server has to be told of a slot
@@ -394,7 +433,7 @@ impl SlotGuard<'_> {
         self.is_settled = true;
         let monitor = self.monitor;
         let mut state = monitor.state.lock();
-        if state.generation == self.generation {
+        if state.has_slot(&self) {
             state.slots.advance(&self.taken);
             state.lease.renew(sent_at);
             state.slots.told(&self.taken, ok);
@@ -402,13 +441,21 @@ impl SlotGuard<'_> {
             let is_newest = self.lease_doubts == state.lease.doubts;
             state.backchannel.judge(flags, self.bindings, is_newest);
             state.judge_lease(flags, sent_at, is_newest);
+            let lease = state.lease.length();
+            if state.backchannel.is_newly_faulty(flags, sent_at, lease) {
+                state.need = state.need.max(RecoveryStep::Session);
+            }
             // The server sets the flag until RECLAIM_COMPLETE, and it is also in replies that were
-            // sent before RECLAIM_COMPLETE.
+            // sent before RECLAIM_COMPLETE. A server that goes on setting it gets all state again
+            // once in a lease.
+            let is_recent = |at: Instant| sent_at.saturating_duration_since(at) < lease;
             if flags & SequenceStatusFlags::RESTART_RECLAIM_NEEDED != 0
                 && !state.must_reclaim
                 && state.reclaims == self.reclaims
+                && !state.forgotten_at.is_some_and(is_recent)
             {
                 (state.must_reclaim, state.has_forgotten) = (true, true);
+                state.forgotten_at = Some(sent_at);
                 state.need = state.need.max(RecoveryStep::Reclaim);
             }
         }
@@ -436,7 +483,7 @@ impl SlotGuard<'_> {
     fn end(&mut self, end: fn(&mut Slots, &TakenSlot)) {
         self.is_settled = true;
         let mut state = self.monitor.state.lock();
-        if state.generation == self.generation {
+        if state.has_slot(self) {
             end(&mut state.slots, &self.taken);
         }
         drop(state);

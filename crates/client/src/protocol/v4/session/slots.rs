@@ -104,6 +104,11 @@ impl Slots {
         TakenSlot { index, number: self.taken, id, sequence, highest, is_doubtful }
     }
 
+    /// The number of requests that are outstanding.
+    pub(super) fn busy(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.is_busy).count()
+    }
+
     /// The server wants no more slots than these to be used.
     pub(in crate::protocol::v4) fn limit(&mut self, target: SlotId) {
         self.usable = self.up_to(target);
