@@ -328,12 +328,13 @@ impl FileOperations for NfsV3 {
         file: &FileHandle,
         write: WriteRequest<'_>,
     ) -> Answer<WriteReply, Wcc> {
-        let WriteRequest { offset, stability, bytes, set: _, is_lost: _ } = write;
+        let WriteRequest { offset, stability, bytes, set: _, is_lost } = write;
         let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let head = WriteHead { file: nfs_fh3(file)?, offset, count, stable: stability.into() };
         let procedure = NfsProcedure::Write;
         let arguments = BulkAtEnd { head: &head, bytes };
-        let incoming = self.send(open.rpc(), procedure, &arguments, RESULTS_SMALL)?;
+        let spec = call_spec(procedure, &arguments, RESULTS_SMALL);
+        let incoming = self.rpc.call_until_lost(open.rpc(), spec, is_lost)?;
         let outcome: NfsResult<WriteOk, WccData> = self.results(procedure, incoming.reply.results())?;
         if let NfsResult::Ok(ok) = &outcome
             && (ok.count > count || (ok.count == 0 && count > 0))
@@ -631,19 +632,7 @@ impl NfsV3 {
         results_max: usize,
         sink: Option<&Arc<dyn ReplySink>>,
     ) -> Result<CallResult, CallError> {
-        let outgoing = CallSpec {
-            program: PROGRAM,
-            version: VERSION,
-            procedure: procedure.number(),
-            arguments,
-            results_max,
-            jukebox: Some(NfsStat3::Jukebox.number()),
-            status_at: 0,
-            transport: None,
-            operation: None,
-            sink,
-        };
-        self.rpc.call(caller, outgoing)
+        self.rpc.call(caller, CallSpec { sink, ..call_spec(procedure, arguments, results_max) })
     }
 
     fn results<'a, T: Decode<'a>>(&self, procedure: NfsProcedure, results: &'a [u8]) -> Result<T, CallError> {
@@ -662,6 +651,21 @@ impl NfsV3 {
     /// A local refusal, for a request that cannot be encoded.
     fn refusal<R, A: Default>(&self, fault: Fault) -> NfsReply<R, A> {
         NfsReply { sent_at: self.rpc.now(), lost_at: None, outcome: Err(fault), attributes: A::default() }
+    }
+}
+
+fn call_spec(procedure: NfsProcedure, arguments: &dyn CallArguments, results_max: usize) -> CallSpec<'_> {
+    CallSpec {
+        program: PROGRAM,
+        version: VERSION,
+        procedure: procedure.number(),
+        arguments,
+        results_max,
+        jukebox: Some(NfsStat3::Jukebox.number()),
+        status_at: 0,
+        transport: None,
+        operation: None,
+        sink: None,
     }
 }
 

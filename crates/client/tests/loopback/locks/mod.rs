@@ -23,6 +23,7 @@ use rustix::io::Errno;
 
 use self::lock_manager::{LockManager, SOON};
 use crate::failures::{Kind, Trouble};
+use crate::scripted_server::bytes;
 use crate::world::{BenchMount, World, root, user};
 
 /// A mount whose locks are those of a lock manager, and one open file.
@@ -859,6 +860,48 @@ fn what_was_written_under_a_lock_that_is_not_reclaimed_is_not_sent_and_fails_onc
     let reader = mount.world.mount(CacheOptions::default());
     let found = reader.lookup(&root(), reader.client.root(), "f").unwrap();
     assert_eq!(reader.cat(&root(), found.id), Ok(b"01234fgh89".to_vec()));
+}
+
+/// A mount over NFSv3 with a lock of the first bytes of its file, which is lost while the next
+/// request of this procedure is delayed.
+fn losing_while_delayed(procedure: NfsProcedure) -> LockingMount {
+    const JUKEBOX_WITHOUT_WCC: [u32; 3] = [10_008, 0, 0];
+    let world = World::new();
+    let trouble = Trouble::before(world.way());
+    let mount = LockingMount::over(world, trouble.clone(), LockOptions::default());
+    assert_eq!(mount.lock(1, range(0, 4), W, true), Ok(()));
+    trouble.plan(procedure, Kind::Nonsense(bytes(&JUKEBOX_WITHOUT_WCC)));
+    mount.manager.script(&[NlmStat4::DeniedGracePeriod]);
+    let (manager, told) = (Arc::clone(&mount.manager), Arc::clone(&mount.mounted.told));
+    let file = mount.file.id();
+    told.contents.lock().clear();
+    mount.world.clock.in_next_pause(move |_| {
+        manager.restart();
+        // The kernel's pages are dropped when the loss was noted.
+        while !told.contents.lock().contains(&file) {
+            std::thread::yield_now();
+        }
+    });
+    mount
+}
+
+/// Bytes of the file as a mount without locks reads them.
+fn contents(world: &World) -> Vec<u8> {
+    let reader = world.mount(CacheOptions::default());
+    let found = reader.lookup(&root(), reader.client.root(), "f").unwrap();
+    reader.cat(&root(), found.id).unwrap()
+}
+
+// SEMANTICS: lock-10.
+#[test]
+fn a_delayed_write_is_not_sent_again_once_its_lock_is_lost() {
+    let mount = losing_while_delayed(NfsProcedure::Write);
+    let op = || mount.mounted.client.op(&root());
+    assert_eq!(ops::write(&op(), &mount.file, 0, b"abcdefgh"), Ok(8));
+    assert_eq!(ops::fsync(&op(), &mount.file, false), Err(Errno::IO));
+    assert_eq!(mount.mounted.counter(ClientCounter::LockLost), 1);
+    assert_eq!(ops::fsync(&op(), &mount.file, false), Ok(()), "once");
+    assert_eq!(contents(&mount.world), b"01234fgh89", "the rest was not locked");
 }
 
 // SEMANTICS: lock-11.
