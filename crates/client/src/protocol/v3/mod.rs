@@ -42,7 +42,7 @@ use curt_xdr::{Decode, DecodeError, decode_all};
 
 use super::{
     Answer, BatchOperations, CreateRequest, CreatedObject, DelegationOperations, FileOperations, Fsinfo,
-    FsstatReply, LinkAttributes, ListRequest, LockAnswer, LockEvents, LockMode, LockOperations,
+    FsstatReply, IsLost, LinkAttributes, ListRequest, LockAnswer, LockEvents, LockMode, LockOperations,
     LockTestReply, LookupReply, NfsReply, OpenCaller, OpenOperations, Pathconf, Protocol, ReadData, ReadSink,
     ReaddirEntry, ReaddirPage, RenameAttributes, RpcCaller, RpcClient, WireLock, WireOwner, WriteReply,
     WriteRequest,
@@ -375,7 +375,22 @@ impl FileOperations for NfsV3 {
 
 impl BatchOperations for NfsV3 {}
 
-impl OpenOperations for NfsV3 {}
+impl OpenOperations for NfsV3 {
+    fn set_through_open(
+        &self,
+        open: OpenCaller<'_>,
+        file: &FileHandle,
+        set: &SetAttributes,
+        is_lost: IsLost<'_>,
+    ) -> Answer<(), Wcc> {
+        let procedure = NfsProcedure::Setattr;
+        let arguments = SetattrArguments { object: nfs_fh3(file)?, attributes: (*set).into(), guard: None };
+        let spec = call_spec(procedure, &arguments, RESULTS_SMALL);
+        let incoming = self.rpc.call_until_lost(open.rpc(), spec, is_lost)?;
+        let outcome = self.results(procedure, incoming.reply.results())?;
+        Ok(reply(&incoming, outcome, |data| ((), wcc(data)), wcc))
+    }
+}
 
 impl DelegationOperations for NfsV3 {}
 

@@ -904,6 +904,23 @@ fn a_delayed_write_is_not_sent_again_once_its_lock_is_lost() {
     assert_eq!(contents(&mount.world), b"01234fgh89", "the rest was not locked");
 }
 
+// SEMANTICS: lock-10.
+#[test]
+fn a_delayed_truncation_is_not_sent_again_once_the_lock_of_what_it_cuts_off_is_lost() {
+    for (size, expected) in [(4, Err(Errno::IO)), (5, Ok(()))] {
+        let mount = losing_while_delayed(NfsProcedure::Setattr);
+        let op = || mount.mounted.client.op(&root());
+        let size = SetAttributes { size: Some(size), ..SetAttributes::default() };
+        let other = open(&mount.mounted, "f", OpenFlags::writing());
+        let truncate = || ops::setattr_open(&op(), &other, &size).map(drop);
+        assert_eq!(truncate(), expected);
+        assert_eq!(mount.mounted.counter(ClientCounter::LockLost), 1);
+        let left: &[u8] = if expected.is_ok() { b"01234" } else { b"0123456789" };
+        assert_eq!(contents(&mount.world), left);
+        assert_eq!(truncate(), Ok(()), "once");
+    }
+}
+
 // SEMANTICS: lock-11.
 #[test]
 fn a_cycle_of_waits_over_two_files_is_a_deadlock_for_its_last_member() {

@@ -296,6 +296,30 @@ fn a_file_is_not_truncated_under_a_lost_lock_and_that_fails_once() {
     assert_eq!(contents(&world), b"012");
 }
 
+// SEMANTICS: lock-10, sessions-10.
+#[test]
+fn a_size_is_set_while_a_lock_is_lost_that_is_none_for_writing_of_what_is_cut_off() {
+    for (first, last, lock_type, expected) in
+        [(0, 9, R, Ok(())), (0, 2, W, Ok(())), (0, 3, W, Err(Errno::IO)), (90, 99, W, Err(Errno::IO))]
+    {
+        let world = World::new();
+        let way = ScriptedServer::new(&world);
+        let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&way));
+        // Of another process of the same user.
+        assert_eq!(one.try_lock(1, range(first, last), lock_type), Ok(()));
+        let op = || one.mounted.client.op(&root());
+        let file = ops::open(&op(), one.file.id(), OpenFlags::writing()).unwrap().file;
+        // This server knows no client, so that it lets nobody reclaim.
+        way.replace(world.way_after_restart());
+        let size = SetAttributes { size: Some(3), ..SetAttributes::default() };
+        assert_eq!(ops::setattr_open(&op(), &file, &size).map(drop), expected, "{first} {lock_type:?}");
+        assert_eq!(one.mounted.counter(ClientCounter::LockLost), 1);
+        let left: &[u8] = if expected.is_ok() { b"012" } else { b"0123456789" };
+        assert_eq!(contents(&world), left);
+        assert_eq!(ops::setattr_open(&op(), &file, &size).map(drop), Ok(()), "once");
+    }
+}
+
 // SEMANTICS: sessions-10.
 #[test]
 fn a_write_that_begins_while_its_lock_is_reclaimed_waits_for_the_result() {
