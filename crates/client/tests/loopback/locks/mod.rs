@@ -4,10 +4,13 @@
 mod lock_manager;
 mod nfs4;
 
-use std::sync::{Arc, Barrier, mpsc};
+use std::{
+    sync::{Arc, Barrier, mpsc},
+    time::Duration,
+};
 
 use curt_client::{
-    Caller, ClientOptions, LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops,
+    Background, Caller, ClientOptions, LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops,
     threads::BackgroundThreads,
 };
 use curt_observe::ClientCounter;
@@ -22,6 +25,7 @@ use curt_types::{ByteRange, LockType, SetAttributes};
 use rustix::io::Errno;
 
 use self::lock_manager::{LockManager, SOON};
+use crate::delegations::Timers;
 use crate::failures::{Kind, Trouble};
 use crate::scripted_server::bytes;
 use crate::world::{BenchMount, World, root, user};
@@ -57,11 +61,20 @@ impl LockingMount {
     }
 
     fn over(world: World, transport: Arc<dyn Transport>, locks: LockOptions) -> Self {
+        Self::working_on(world, transport, locks, Arc::new(BackgroundThreads::new(8)))
+    }
+
+    /// Also with an executor for delayed work.
+    fn working_on(
+        world: World,
+        transport: Arc<dyn Transport>,
+        locks: LockOptions,
+        background: Arc<dyn Background>,
+    ) -> Self {
         let manager = Arc::new(LockManager::default());
         let options = ClientOptions { locks, ..ClientOptions::default() };
-        let threads = Arc::new(BackgroundThreads::new(8));
         let client = lock_manager::client(&manager);
-        let mounted = world.mount_locking(options, transport, client, threads);
+        let mounted = world.mount_locking(options, transport, client, background);
         mounted.put(&root(), mounted.client.root(), "f", 0o666, b"0123456789");
         let file = open(&mounted, "f", OpenFlags::writing());
         mounted.sent();
@@ -571,6 +584,36 @@ fn refusals_have_the_errnos_of_linux_and_the_end_of_the_grace_period_is_awaited(
     mount.manager.script(&[NlmStat4::DeniedGracePeriod; 2]);
     assert_eq!(mount.lock(1, range(0, 9), W, false), Ok(()));
     assert_eq!(mount.manager.calls(), ["LOCK w 0..=9"; 3]);
+}
+
+// SEMANTICS: lock-8.
+#[test]
+fn what_a_late_copy_of_a_lock_may_have_locked_is_unlocked_once_more() {
+    const LATE: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(84)];
+    for has_reply in [true, false] {
+        let (world, timers) = (World::new(), Arc::<Timers>::default());
+        let (way, background) = (world.way(), Arc::<Timers>::clone(&timers));
+        let mount = LockingMount::working_on(world, way, LockOptions::default(), background);
+        if has_reply {
+            mount.manager.lose_connection();
+            assert_eq!(mount.lock(1, range(0, 9), W, false), Ok(()));
+            assert_eq!(mount.unlock(1, range(0, 9)), Ok(()));
+            assert_eq!(mount.manager.calls(), ["LOCK w 0..=9", "LOCK w 0..=9", "UNLOCK 0..=9"]);
+        } else {
+            mount.manager.mix_up_cookies(true);
+            assert_eq!(mount.lock(1, range(0, 9), W, false), Err(Errno::IO));
+            mount.manager.mix_up_cookies(false);
+            timers.pass(Duration::from_secs(1));
+            assert_eq!(mount.manager.calls(), ["LOCK w 0..=9", "UNLOCK 0..=9", "UNLOCK 0..=9"]);
+        }
+        mount.manager.execute_copy(&mount.handle(), range(0, 9));
+        let is_late = |delay: &Duration| (LATE[0]..=LATE[1]).contains(delay);
+        assert_eq!(timers.delays().iter().filter(|delay| is_late(delay)).count(), 1);
+        assert!(mount.manager.holds_something(), "other clients wait");
+        timers.pass(LATE[1]);
+        assert_eq!(mount.manager.calls(), ["UNLOCK 0..=9"]);
+        assert!(!mount.manager.holds_something());
+    }
 }
 
 #[test]

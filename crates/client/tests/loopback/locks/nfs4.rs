@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use curt_client::{ClientOptions, LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops};
+use curt_client::{
+    ClientOptions, LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops, protocol::Protocol as _,
+};
 use curt_observe::ClientCounter;
 use curt_policy::{CacheOptions, locks::LockOptions};
 use curt_rpc::client::{CallError, RecoveryMode, Transport};
@@ -770,6 +772,49 @@ fn an_error_of_the_server_is_not_taken_for_a_lost_lock() {
     assert_eq!(ops::write(&op(), &one.file, 2, b"cd"), Ok(2));
     assert_eq!(ops::fsync(&op(), &one.file, false), Ok(()));
     assert_eq!(contents(&world), b"01cd456789");
+}
+
+// SEMANTICS: sessions-22.
+#[test]
+fn locks_are_unlocked_one_by_one_before_a_mount_ends_for_a_limited_time() {
+    let limit = Duration::from_secs(1);
+    for is_silent in [false, true] {
+        let world = World::new();
+        let server = ScriptedServer::new(&world);
+        let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server));
+        for owner in 1..=3 {
+            assert_eq!(one.try_lock(owner, range(owner, owner), W), Ok(()));
+        }
+        one.mounted.sent();
+        let timers = Arc::clone(&one.timers);
+        server.script(move |asked| {
+            (is_silent && asked.main() == op::LOCKU).then(|| {
+                timers.pass(limit);
+                asked.keep_silent()
+            })
+        });
+        one.mounted.client.release_locks(limit);
+        let sent = one.mounted.sent();
+        assert!(sent.contains(if is_silent { "NFSv4.LOCKU 1" } else { "NFSv4.LOCKU 3" }), "{sent}");
+        one.mounted.v4.as_ref().unwrap().end(SOON);
+        let sent = one.mounted.sent();
+        assert!(sent.contains("NFSv4.DESTROY_CLIENTID 1") && !sent.contains("LOCKU"), "{sent}");
+        let two = Locking::new(&world, "two", LockOptions::default());
+        assert_eq!(two.try_lock(9, ByteRange::WHOLE, W), Ok(()), "the rest ends with the mount");
+    }
+}
+
+// SEMANTICS: sessions-22.
+#[test]
+fn the_end_of_a_mount_does_not_wait_for_a_silent_server_which_keeps_what_it_has() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server));
+    assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
+    server.script(|asked| Some(asked.keep_silent()));
+    one.mounted.v4.as_ref().unwrap().end(Duration::from_millis(1));
+    let two = Locking::new(&world, "two", LockOptions::default());
+    assert_eq!(two.try_lock(9, range(9, 9), W), Err(Errno::AGAIN));
 }
 
 // SEMANTICS: sessions-3.
