@@ -213,6 +213,7 @@ mod tests {
         (flights, flight)
     }
 
+    // SEMANTICS: lock-8.
     #[test]
     fn a_wait_for_a_lock_ends_with_any_signal_and_others_with_a_fatal_one() {
         let living = std::process::id();
@@ -225,6 +226,8 @@ mod tests {
             (opcode::READ, false, DEAD, true),
             (opcode::READ, false, living, false),
             (opcode::SETLK, false, living, false),
+            (opcode::GETLK, false, living, false),
+            (opcode::GETLK, false, DEAD, true),
         ] {
             let (flights, flight) = flights(None);
             flights.begin(&flight, &header(8, opcode, tid), waits_for_lock);

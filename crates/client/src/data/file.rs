@@ -119,6 +119,14 @@ pub(super) struct WriteInFlight {
     pub(super) is_lost: bool,
 }
 
+/// A SETATTR of the size in flight.
+#[derive(Debug)]
+pub(super) struct Resizing {
+    pub(super) size: u64,
+    /// A lock of some of the bytes behind it was lost: it is not sent, or not again.
+    pub(super) is_lost: bool,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct FileState {
     pub(super) segments: Segments,
@@ -127,8 +135,8 @@ pub(super) struct FileState {
     /// WRITEs in flight, by number.
     pub(super) writes_in_flight: BTreeMap<u64, WriteInFlight>,
     pub(super) writes_sent: u64,
-    /// A SETATTR that sets this size is in flight. No WRITE beyond it begins until the reply.
-    pub(super) resizing: Option<u64>,
+    /// A SETATTR of the size is in flight. No WRITE beyond that size begins until the reply.
+    pub(super) resizing: Option<Resizing>,
     /// Count of WRITE replies. An appender that finds it changed fetches the size again.
     pub(super) write_replies: u64,
     pub(super) targets: WriteBackTargets,
@@ -219,7 +227,7 @@ impl FileState {
         let is_free =
             self.resizing.is_none() && !self.writes_in_flight.values().any(|flight| flight.range.end > size);
         if is_free {
-            self.resizing = Some(size);
+            self.resizing = Some(Resizing { size, is_lost: false });
         }
         is_free
     }
@@ -302,14 +310,17 @@ impl FileData {
     }
 
     /// A write lock of these bytes is lost: what was written under it and is not on stable storage
-    /// is not sent any more, because others may have locked and written the bytes. That is an error
-    /// of each open file, with which `report` reports the loss of the lock. Returns the number of
-    /// bytes.
+    /// is not sent any more, nor a size that cuts them off, because others may have locked and
+    /// written the bytes. That is an error of each open file, with which `report` reports the loss
+    /// of the lock. Returns the number of bytes written.
     pub(crate) fn lose(&self, bytes: ByteRange, report: impl FnOnce()) -> u64 {
         let range = bytes.first()..bytes.last().saturating_add(1);
         let mut state = self.lock();
         for flight in state.writes_in_flight.values_mut() {
             flight.is_lost |= flight.range.start < range.end && range.start < flight.range.end;
+        }
+        if let Some(resizing) = &mut state.resizing {
+            resizing.is_lost |= resizing.size < range.end;
         }
         let held = state.segments.unwritten();
         state.segments.cut_if(range.clone(), |segment| !segment.is_clean());

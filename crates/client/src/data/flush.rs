@@ -266,6 +266,13 @@ pub struct ResizeInFlight {
     owner: Arc<dyn DataOwner>,
 }
 
+impl ResizeInFlight {
+    /// Whether a lock for writing of bytes behind the size was lost since it began.
+    pub fn is_lost(&self) -> bool {
+        self.owner.data().core.lock().resizing.as_ref().is_some_and(|resizing| resizing.is_lost)
+    }
+}
+
 impl Drop for ResizeInFlight {
     fn drop(&mut self) {
         let mut state = self.owner.data().core.lock();

@@ -333,7 +333,8 @@ impl FileState {
         let is_free = |range: &Range<u64>| {
             let overlaps =
                 |flight: &WriteInFlight| flight.range.start < range.end && range.start < flight.range.end;
-            resizing.is_none_or(|size| range.end <= size) && !flights.values().any(overlaps)
+            resizing.as_ref().is_none_or(|resizing| range.end <= resizing.size)
+                && !flights.values().any(overlaps)
         };
         let number = *flights_started + 1;
         let whole = segments.start_write(number, true, |range, _| is_free(&range));

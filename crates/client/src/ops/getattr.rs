@@ -114,16 +114,9 @@ pub(crate) fn flush_unsent(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno>
 
 /// Writes all dirty data before a SETATTR of the size; while the result is held, no WRITE beyond
 /// `size` is in flight.
-pub(crate) fn begin_resize(
-    op: &Op<'_>,
-    inode: &Arc<Inode>,
-    size: u64,
-) -> Result<Option<ResizeInFlight>, Errno> {
-    if inode.data_if_any().is_none() {
-        return Ok(None);
-    }
+pub(crate) fn begin_resize(op: &Op<'_>, inode: &Arc<Inode>, size: u64) -> Result<ResizeInFlight, Errno> {
     let owner: Arc<dyn DataOwner> = Arc::clone(inode) as Arc<dyn DataOwner>;
-    op.sb.core.data.begin_resize(&owner, size, op.interrupt()).map(Some).map_err(errno::of_data)
+    op.sb.core.data.begin_resize(&owner, size, op.interrupt()).map_err(errno::of_data)
 }
 
 /// Requests attributes, or waits for a request in flight. The caller then decides again, since the

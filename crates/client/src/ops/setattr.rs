@@ -113,14 +113,17 @@ pub(crate) fn set_attributes(
     if let Some(outcome) = write_before(op, inode, set)? {
         return outcome.map_err(|status| inode.note_failed_status(status));
     }
-    let resize = set.size.map(|size| getattr::begin_resize(op, inode, size)).transpose()?;
+    // A file that is open may be locked, with or without data.
+    let size = set.size.filter(|_| open.is_some() || inode.data_if_any().is_some());
+    let resize = size.map(|size| getattr::begin_resize(op, inode, size)).transpose()?;
     let cur_size = Event::NfsSizeTruncate.is_wanted().then(|| inode.event_fields().size);
     inode.begin_mutation();
     let sent_at = op.now();
     let answer = match open {
         Some(open) => {
             let open = OpenCaller { open, interrupt: op.interrupt() };
-            op.protocol().set_through_open(open, inode.handle(), set)
+            let is_lost = || resize.as_ref().is_some_and(|resize| resize.is_lost());
+            op.protocol().set_through_open(open, inode.handle(), set, &is_lost)
         }
         None => op.protocol().set(op.rpc_caller(), inode.handle(), set),
     };

@@ -296,10 +296,14 @@ pub struct WriteRequest<'a> {
     /// Attributes that are set after the data were written, by a version that needs no further
     /// request for it; also if only a part of the data was written.
     pub set: Option<&'a SetAttributes>,
-    /// Whether a lock that the data were written under was lost, so that they are not sent (EIO).
-    /// A version asks this last where the server tells it of lost locks in other replies.
-    pub is_lost: &'a (dyn Fn() -> bool + Sync),
+    /// Whether a lock that the data were written under was lost.
+    pub is_lost: IsLost<'a>,
 }
+
+/// Whether a lock for writing of the bytes that a request changes was lost, so that it is not sent,
+/// or not again (EIO). A version asks this before each transmission of its own, and last where the
+/// server tells it of lost locks in other replies.
+pub type IsLost<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// The result of a WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

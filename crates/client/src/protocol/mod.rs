@@ -35,8 +35,8 @@ pub use delegation_operations::{
     DelegationEnd, DelegationEvents, DelegationOperations, HeldDelegation, LeaseEnd,
 };
 pub use file_operations::{
-    CreateRequest, CreatedObject, FileOperations, FsstatReply, LinkAttributes, ListRequest, LookupReply,
-    ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, WriteReply, WriteRequest,
+    CreateRequest, CreatedObject, FileOperations, FsstatReply, IsLost, LinkAttributes, ListRequest,
+    LookupReply, ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, WriteReply, WriteRequest,
 };
 pub use lock_operations::{
     LOCK_OWNERS_MAX, LockAnswer, LockCallbackId, LockEvents, LockMode, LockOperations, LockTestReply,

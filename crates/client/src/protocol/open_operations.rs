@@ -5,7 +5,7 @@ use std::sync::Arc;
 use curt_rpc::{auth::RpcCredential, client::Interrupt};
 use curt_types::{Access, Attributes, FileHandle, SetAttributes, Wcc};
 
-use super::{Answer, FileOperations, HeldDelegation, LookupReply, NfsReply, ReadData, RpcCaller};
+use super::{Answer, FileOperations, HeldDelegation, IsLost, LookupReply, NfsReply, ReadData, RpcCaller};
 
 /// Opens of files.
 ///
@@ -51,13 +51,14 @@ pub trait OpenOperations: FileOperations {
         Ok(NfsReply { sent_at, lost_at, outcome, attributes })
     }
 
-    /// As [`FileOperations::set`], through an open for writing: servers with mandatory locks and
-    /// denials judge a change of the size by it.
+    /// As [`FileOperations::set`], but not under a lost lock, and through an open for writing:
+    /// servers with mandatory locks and denials judge a change of the size by it.
     fn set_through_open(
         &self,
         open: OpenCaller<'_>,
         file: &FileHandle,
         set: &SetAttributes,
+        _is_lost: IsLost<'_>,
     ) -> Answer<(), Wcc> {
         self.set(open.rpc(), file, set)
     }

@@ -23,7 +23,7 @@ use curt_rpc::{
 };
 use curt_xdr::DecodeError;
 
-use super::{CompletedRequest, OperationCounters};
+use super::{CompletedRequest, IsLost, OperationCounters};
 use crate::threads::Clock;
 
 /// The credential of a request, and the interrupt that cancels it.
@@ -179,6 +179,17 @@ impl RpcClient {
         caller: RpcCaller<'_>,
         outgoing: CallSpec<'_>,
     ) -> Result<CallResult, CallError> {
+        self.call_until_lost(caller, outgoing, &|| false)
+    }
+
+    /// As [`Self::call`], but it is not sent again once a lock that it relies on is lost: then
+    /// JUKEBOX is the result.
+    pub(super) fn call_until_lost(
+        &self,
+        caller: RpcCaller<'_>,
+        outgoing: CallSpec<'_>,
+        is_lost: IsLost<'_>,
+    ) -> Result<CallResult, CallError> {
         let mut sent_at = self.clock.now();
         let mut wait = JUKEBOX_DELAY_MIN;
         let mut _again = None;
@@ -189,6 +200,9 @@ impl RpcClient {
                     self.clock.pause(wait, caller.interrupt);
                     if caller.interrupt.is_raised() {
                         return Err(CallError::Interrupted);
+                    }
+                    if is_lost() {
+                        return Ok(CallResult::new(reply, sent_at, &statistics));
                     }
                     wait = (wait * 2).min(JUKEBOX_DELAY_MAX);
                     _again.get_or_insert_with(|| scope::with_cause(Cause::Retry));

@@ -490,6 +490,11 @@ impl Background for Timers {
 }
 
 impl Timers {
+    /// After what times work is to be done.
+    pub(crate) fn delays(&self) -> Vec<Duration> {
+        self.0.lock().iter().map(|(delay, _)| *delay).collect()
+    }
+
     /// Runs what was to be done within this time.
     pub(crate) fn pass(&self, time: Duration) {
         let (due, later) =

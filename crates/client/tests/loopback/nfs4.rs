@@ -9,9 +9,9 @@ use std::{
 };
 
 use curt_client::{DirEmit, OpenFlags, data::ReadTarget, ops};
-use curt_policy::CacheOptions;
+use curt_policy::{CacheOptions, FillMode};
 use curt_rpc::client::CallError;
-use curt_types::SetAttributes;
+use curt_types::{FileKind, SetAttributes};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
@@ -632,6 +632,98 @@ fn what_another_client_has_closed_is_read_after_the_next_open() {
     ops::write(&one.client.op(&root()), &opened, 0, b"other").unwrap();
     ops::close(&one.client.op(&root()), &opened).unwrap();
     assert_eq!(other.cat(&root(), found.id), Ok(b"other".to_vec()));
+}
+
+// SEMANTICS: sessions-5.
+#[test]
+fn a_second_change_within_one_step_of_the_servers_clock_is_noticed_with_the_next_one() {
+    let world = World::with_time_step(Duration::from_secs(1));
+    let one = mounted(&world);
+    let other = world.mount_v4_over(CacheOptions::default(), "two", world.way());
+    let file = one.put(&root(), one.client.root(), "file", 0o666, b"first");
+    let found = other.lookup(&root(), other.client.root(), "file").unwrap();
+    let write = |bytes| {
+        let opened = ops::open(&one.client.op(&root()), file.id, OpenFlags::writing()).unwrap().file;
+        ops::write(&one.client.op(&root()), &opened, 0, bytes).unwrap();
+        ops::close(&one.client.op(&root()), &opened).unwrap();
+    };
+    let read = || other.cat(&root(), found.id).unwrap();
+    world.seconds(10);
+    write(b"other");
+    assert_eq!(read(), b"other");
+    write(b"again");
+    assert_eq!(read(), b"other", "the change attribute is the same");
+    world.seconds(1);
+    write(b"third");
+    assert_eq!(read(), b"third");
+}
+
+// SEMANTICS: sessions-4.
+#[test]
+fn users_and_groups_are_sent_and_read_as_numbers_and_names_are_nobody() {
+    const NUMBERS: &[u8] = b"\0\0\0\x041234\0\0\0\x045678";
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let mounted = nfs4_faults::mounted(&world, &server);
+    let file = mounted.put(&root(), mounted.client.root(), "file", 0o644, b"x");
+    let has_numbers = |bytes: &[u8]| bytes.windows(NUMBERS.len()).position(|part| part == NUMBERS);
+    let sent = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&sent);
+    server.script(move |asked| {
+        let is_found = asked.main() == op::SETATTR && has_numbers(&bytes(&asked.words)).is_some();
+        count.fetch_add(is_found.into(), Relaxed);
+        None
+    });
+    let set = SetAttributes { uid: Some(1234), gid: Some(5678), ..SetAttributes::default() };
+    let owners = |stat: curt_client::InodeStat| (stat.attributes.uid, stat.attributes.gid);
+    let op = || mounted.client.op(&root());
+    assert_eq!(ops::setattr(&op(), file.id, &set).map(owners), Ok((1234, 5678)));
+    assert_eq!(sent.load(Relaxed), 1);
+    world.seconds(100);
+    assert_eq!(ops::getattr(&op(), file.id).map(owners), Ok((1234, 5678)));
+    server.spoil(move |reply| {
+        if let Some(at) = has_numbers(reply) {
+            reply[at + 4..at + 8].copy_from_slice(b"root");
+        }
+    });
+    world.seconds(100);
+    assert_eq!(ops::getattr(&op(), file.id).map(owners), Ok((65534, 5678)));
+}
+
+// SEMANTICS: sessions-8.
+#[test]
+fn over_nfs_3_each_of_many_names_is_a_request_and_no_version_follows_symbolic_links() {
+    for is_nfs_3 in [true, false] {
+        let world = World::new();
+        let maker = world.mount(CacheOptions::default());
+        let op = || maker.client.op(&root());
+        let directory = ops::mkdir(&op(), maker.client.root(), b"d", 0o755).unwrap().id;
+        for name in ["a", "b", "c"] {
+            maker.put(&root(), directory, name, 0o644, b"x");
+        }
+        ops::symlink(&op(), maker.client.root(), b"link", b"d").unwrap();
+        ops::symlink(&op(), directory, b"link", b"a").unwrap();
+        // Over NFSv3 names are requested together with others of their directory otherwise.
+        let alone = CacheOptions { fill: FillMode::Off, ..CacheOptions::default() };
+        let mounted = if is_nfs_3 { world.mount(alone) } else { mounted(&world) };
+        mounted.sent();
+        let (op, top) = (mounted.client.op(&root()), mounted.client.root());
+        let found = ops::stat_many(&op, top, &[b"d/a", b"d/b", b"d/c"]).unwrap();
+        assert!(found.iter().all(Result::is_ok));
+        assert_eq!(mounted.sent(), if is_nfs_3 { "LOOKUP 4" } else { "NFSv4.LOOKUP 1" });
+        let found = ops::stat_many(&op, top, &[b"link", b"link/a"]).unwrap();
+        assert_eq!(found[0].as_ref().map(|found| found.kind), Ok(FileKind::Symlink));
+        assert!(found[1].is_err(), "{:?}", found[1]);
+        let contents = ops::open_read_close(&op, top, &[b"d/link", b"link/a"]).unwrap();
+        assert!(contents[0] == Err(Errno::LOOP) && contents[1].is_err(), "{contents:?}");
+        let directory = mounted.lookup(&root(), top, "d").unwrap().id;
+        mounted.sent();
+        assert_eq!(ops::remove_many(&op, directory, &[b"link", b"b", b"c"]), Ok(vec![Ok(()); 3]));
+        let sent = mounted.sent();
+        assert!(sent.contains(if is_nfs_3 { "REMOVE 3" } else { "NFSv4.REMOVE 1" }), "{sent}");
+        let left = ops::stat_many(&op, directory, &[b"a", b"b", b"link"]).unwrap();
+        assert_eq!(left.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, false]);
+    }
 }
 
 // SEMANTICS: sessions-8.

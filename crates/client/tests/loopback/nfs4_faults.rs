@@ -159,6 +159,42 @@ fn names_that_a_restarted_server_had_removed_in_one_compound_are_no_errors() {
     assert_eq!(removed.into_inner(), [Ok(()), Ok(()), Ok(()), none, Ok(()), Ok(())]);
 }
 
+// SEMANTICS: rpc-12, sessions-8.
+#[test]
+fn names_that_a_server_had_removed_before_its_sessions_became_smaller_are_no_errors() {
+    for is_executed in [true, false] {
+        let bed = RestartedServer::new();
+        let top = bed.mounted.client.root();
+        let names: [&[u8]; 6] = [b"a", b"b", b"c", b"d", b"e", b"f"];
+        for name in names {
+            bed.mounted.put(&me(), top, std::str::from_utf8(name).unwrap(), 0o640, b"x");
+        }
+        bed.mounted.sent();
+        bed.world.pass(Duration::from_millis(100));
+        let is_first = times(1);
+        restart_with_few_operations_at(&bed.world, &bed.server, move |asked| {
+            if asked.main() != op::REMOVE || !is_first() {
+                return false;
+            }
+            if is_executed {
+                asked.execute().unwrap();
+            }
+            asked.lost.set(Some((REQUEST, true)));
+            true
+        });
+        if !is_executed {
+            let other = bed.world.mount_v4_over(CacheOptions::default(), "two", bed.world.way());
+            ops::unlink(&other.client.op(&me()), other.client.root(), b"a").unwrap();
+            bed.world.seconds(1);
+        }
+        let removed = ops::remove_many(&bed.mounted.client.op(&me()), top, &names).unwrap();
+        let first = if is_executed { Ok(()) } else { Err(Errno::NOENT) };
+        assert_eq!(removed[0], first);
+        assert_eq!(removed[1..], [Ok(()); 5]);
+        assert!(bed.mounted.sent().contains("NFSv4.EXCHANGE_ID 1"), "the server was restarted");
+    }
+}
+
 // SEMANTICS: rpc-12.
 #[test]
 fn names_behind_one_that_a_restarted_server_had_not_removed_are_not_taken_for_its_work() {
@@ -601,16 +637,30 @@ fn a_smaller_session_of_a_restarted_server_takes_smaller_requests() {
 }
 
 /// The server is restarted, and allows no more than 16 operations in a request from then on.
-fn restart_with_few_operations(world: &World, server: &ScriptedServer) {
+fn restart_with_few_operations(world: &World, server: &Arc<ScriptedServer>) {
+    server.replace(world.way_after_restart());
+    restart_with_few_operations_at(world, server, |_| false);
+}
+
+/// The server is restarted when it gets a request of this kind, and allows no more than 16
+/// operations in a request from then on.
+fn restart_with_few_operations_at(
+    world: &World,
+    server: &Arc<ScriptedServer>,
+    restarts: impl Fn(&ScriptedRequest<'_>) -> bool + Send + Sync + 'static,
+) {
     let limit = limit_session(&[(word::OPERATIONS_MAX, 16)]);
     let is_limited = AtomicBool::new(false);
+    let (next, restarted) = (world.way_after_restart(), Arc::downgrade(server));
     server.script(move |asked| {
+        if restarts(asked) {
+            restarted.upgrade()?.replace(Arc::clone(&next));
+        }
         let limited = limit(asked);
         let is_limited = is_limited.fetch_or(limited.is_some(), Relaxed);
         let refused = || (asked.operations() > 16).then(|| Ok(refused(op::SEQUENCE, status::TOO_MANY_OPS)));
         limited.or_else(|| is_limited.then(refused).flatten())
     });
-    server.replace(world.way_after_restart());
 }
 
 // SEMANTICS: sessions-8.

@@ -213,6 +213,12 @@ impl ScriptedRequest<'_> {
         to.call(&request, self.interrupt).map(|reply| reply.results().to_vec())
     }
 
+    /// The server does not reply until the client gives the request up.
+    pub(crate) fn keep_silent(&self) -> Result<Vec<u8>, CallError> {
+        assert!(self.interrupt.wait_for(Duration::from_secs(60)), "it is not given up");
+        Err(CallError::Interrupted)
+    }
+
     /// The server executes the request.
     pub(crate) fn execute(&self) -> Result<Vec<u8>, CallError> {
         self.execute_instead(&self.words)

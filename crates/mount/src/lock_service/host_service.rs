@@ -869,12 +869,12 @@ mod tests {
         assert_eq!(told.lock().len(), 2, "once");
     }
 
-    /// A service whose own mount has other servers, and a mount of `10.0.0.1` with the other end
-    /// of its connection.
+    /// A service whose own mount has other servers, and a mount of a server with the addresses
+    /// `10.0.0.1` and `10.0.0.3`, with the other end of its connection.
     fn service() -> (HostLockService, Arc<RemoteMount>, UnixStream) {
         let (here, there) = UnixStream::pair().unwrap();
         let remote = Arc::new(RemoteMount {
-            mount: parse_join("join 1000 10.0.0.1").unwrap(),
+            mount: parse_join("join 1000 10.0.0.1 10.0.0.3").unwrap(),
             stream: Mutex::new(here),
             answers: Mutex::default(),
             last: AtomicU64::new(0),
@@ -916,6 +916,7 @@ mod tests {
         assert_eq!(service.granted(server, &grant_to(1000)), GrantReply::Unknown);
     }
 
+    // SEMANTICS: lock-20.
     #[test]
     fn grants_are_for_the_owners_of_mounts_of_that_server() {
         let (service, remote, there) = service();
@@ -924,7 +925,7 @@ mod tests {
         let answers = thread::spawn(move || answering.read_answers(lines));
         let mount = thread::spawn(move || {
             let (mut lines, mut there) = (LineReader::new(there.try_clone().unwrap()), there);
-            for answer in [1, 0] {
+            for answer in [1, 0, 1] {
                 let line = lines.next().unwrap().unwrap();
                 let number = line.split(' ').nth(1).unwrap();
                 writeln!(there, "answer {number} {answer}").unwrap();
@@ -934,6 +935,8 @@ mod tests {
         assert_eq!(service.granted(server, &grant_to(1000)), GrantReply::Confirmed);
         assert_eq!(service.granted(server, &grant_to(1001)), GrantReply::Denied);
         assert_eq!(service.granted(server, &grant_to(999)), GrantReply::Denied, "nobody's");
+        let second = "10.0.0.3".parse().unwrap();
+        assert_eq!(service.granted(second, &grant_to(1000)), GrantReply::Confirmed, "its other address");
         let stranger = "10.0.0.2".parse().unwrap();
         assert_eq!(service.granted(stranger, &grant_to(999)), GrantReply::Stranger);
         mount.join().unwrap();
@@ -962,13 +965,13 @@ mod tests {
         );
     }
 
+    // SEMANTICS: lock-20.
     #[test]
     fn a_forged_notice_of_a_restart_does_not_hide_the_true_one() {
         let (service, _, there) = service();
-        let server = "10.0.0.1".parse().unwrap();
-        for _ in 0..2 {
+        for server in ["10.0.0.1", "10.0.0.3"] {
             service.restarted("10.0.0.2".parse().unwrap(), 7);
-            service.restarted(server, 7);
+            service.restarted(server.parse().unwrap(), 7);
         }
         drop(service);
         let mut lines = LineReader::new(there);

@@ -371,6 +371,7 @@ fn an_interrupted_unlock_is_done_all_the_same_and_the_range_is_not_free_before()
     assert_eq!(mount.answers()[0], (4, OK));
 }
 
+// SEMANTICS: lock-8.
 #[test]
 fn an_unlock_without_an_answer_fails_and_is_sent_again() {
     let mut mount = mount();
@@ -902,6 +903,7 @@ fn a_lock_that_cannot_be_reclaimed_is_unlocked_at_the_server() {
     assert_eq!(mount.answers(), [(3, OK)]);
 }
 
+// SEMANTICS: lock-8.
 #[test]
 fn a_refused_unlock_is_sent_again_until_the_server_confirms_it() {
     for refusal in [LockReply::Denied, LockReply::Refused(LockError::NoLocks)] {
@@ -926,6 +928,39 @@ fn a_refused_unlock_is_sent_again_until_the_server_confirms_it() {
     mount.unlock(2, process(1), bytes(0, 9));
     mount.reply(LockReply::Refused(LockError::Failed(Fault::Stale)));
     assert_eq!((mount.answers(), mount.agent.is_idle()), (vec![(2, OK)], true));
+}
+
+// SEMANTICS: lock-8.
+#[test]
+fn what_a_copy_of_a_lock_may_have_locked_and_its_owner_has_not_is_unlocked_a_minute_later() {
+    let id = LockCallId { file: FILE, request: LockRequestId(500), owner: process(1) };
+    for (unlocked, expected) in [
+        (None, vec![]),
+        (Some(bytes(0, 4)), vec![(process(1), bytes(0, 4), LockProcedure::Unlock)]),
+        (Some(ByteRange::WHOLE), vec![(process(1), bytes(0, 9), LockProcedure::Unlock)]),
+    ] {
+        let mut mount = mount();
+        mount.lock(1, process(1), WRITE, bytes(0, 9));
+        let actions = mount.agent.sent_again(id, bytes(0, 9), WRITE);
+        mount.act(actions);
+        mount.serve();
+        if let Some(range) = unlocked {
+            mount.unlock(2, process(1), range);
+            mount.serve();
+        }
+        mount.answers();
+        // Another process does not wait for that, and keeps what it gets.
+        if unlocked.is_some() {
+            mount.holds(3, process(2), READ, bytes(0, 4));
+        }
+        let held = [1, 2].map(|number| mount.held(process(number)));
+        assert_eq!(mount.timers.iter().map(|(_, after)| after.as_secs()).collect::<Vec<_>>(), [60]);
+        mount.fire();
+        assert_eq!(mount.asked(), expected);
+        mount.serve();
+        assert_eq!([1, 2].map(|number| mount.held(process(number))), held);
+        assert_eq!((mount.answers(), mount.timers.len()), (vec![], 0), "once");
+    }
 }
 
 #[test]

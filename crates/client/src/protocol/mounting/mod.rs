@@ -90,27 +90,38 @@ impl fmt::Debug for MountedExport {
 pub(in crate::protocol) fn first_of<R>(
     server: &ServerName,
     family: AddressFamily,
-    mut ask: impl FnMut(IpAddr) -> Result<R, MountError>,
+    ask: impl FnMut(IpAddr) -> Result<R, MountError>,
 ) -> Result<R, MountError> {
-    let mut last = MountError::UnknownHost(server.to_string());
-    for address in addresses(server, family) {
-        match ask(address) {
-            Ok(found) => return Ok(found),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
+    let unknown = MountError::UnknownHost(server.to_string());
+    first_of_addresses(addresses(server), family, ask).unwrap_or(Err(unknown))
 }
 
-fn addresses(server: &ServerName, family: AddressFamily) -> Vec<IpAddr> {
-    let all: Vec<IpAddr> = match server {
+/// `None`: there is no address of the family.
+fn first_of_addresses<R>(
+    all: Vec<IpAddr>,
+    family: AddressFamily,
+    mut ask: impl FnMut(IpAddr) -> Result<R, MountError>,
+) -> Option<Result<R, MountError>> {
+    let mut last = None;
+    for address in all.into_iter().filter(|address| family.has(*address)) {
+        let asked = ask(address);
+        let is_found = asked.is_ok();
+        last = Some(asked);
+        if is_found {
+            break;
+        }
+    }
+    last
+}
+
+fn addresses(server: &ServerName) -> Vec<IpAddr> {
+    match server {
         ServerName::Address(address) => vec![*address],
         ServerName::Name(name) => {
             let found = (name.as_str(), 0).to_socket_addrs();
             found.map(|found| found.map(|address| address.ip()).collect()).unwrap_or_default()
         }
-    };
-    all.into_iter().filter(|address| family.has(*address)).collect()
+    }
 }
 
 /// The READ or WRITE size in bytes: the requested one (`rsize=`, `wsize=`) or the one preferred by
@@ -149,6 +160,25 @@ mod tests {
         ] {
             assert_eq!(transfer_size(asked, preferred, max), expected, "{asked:?} of {max}");
         }
+    }
+
+    // SEMANTICS: lock-20.
+    #[test]
+    fn the_first_address_of_the_family_that_can_be_reached_is_used() {
+        let all = ["10.0.0.1", "2001:db8::1", "10.0.0.2", "2001:db8::2"];
+        let all = all.map(|address| address.parse::<IpAddr>().expect("it is an address"));
+        let refused = MountError::UnknownHost("unreachable".into());
+        let first = |family, reachable: &[usize]| {
+            let reached = |address| reachable.iter().any(|index| all[*index] == address);
+            let ask = |address| if reached(address) { Ok(address) } else { Err(refused.clone()) };
+            first_of_addresses(all.to_vec(), family, ask)
+        };
+        assert_eq!(first(AddressFamily::Any, &[0, 1, 2, 3]), Some(Ok(all[0])));
+        assert_eq!(first(AddressFamily::Any, &[1, 2]), Some(Ok(all[1])));
+        assert_eq!(first(AddressFamily::V4, &[1, 2, 3]), Some(Ok(all[2])));
+        assert_eq!(first(AddressFamily::V6, &[0, 1, 2]), Some(Ok(all[1])));
+        assert_eq!(first(AddressFamily::V6, &[0, 2]), Some(Err(refused.clone())));
+        assert_eq!(first_of_addresses::<()>(Vec::new(), AddressFamily::Any, |_| unreachable!()), None);
     }
 
     #[test]

@@ -42,7 +42,7 @@ use curt_xdr::{Decode, DecodeError, decode_all};
 
 use super::{
     Answer, BatchOperations, CreateRequest, CreatedObject, DelegationOperations, FileOperations, Fsinfo,
-    FsstatReply, LinkAttributes, ListRequest, LockAnswer, LockEvents, LockMode, LockOperations,
+    FsstatReply, IsLost, LinkAttributes, ListRequest, LockAnswer, LockEvents, LockMode, LockOperations,
     LockTestReply, LookupReply, NfsReply, OpenCaller, OpenOperations, Pathconf, Protocol, ReadData, ReadSink,
     ReaddirEntry, ReaddirPage, RenameAttributes, RpcCaller, RpcClient, WireLock, WireOwner, WriteReply,
     WriteRequest,
@@ -328,12 +328,13 @@ impl FileOperations for NfsV3 {
         file: &FileHandle,
         write: WriteRequest<'_>,
     ) -> Answer<WriteReply, Wcc> {
-        let WriteRequest { offset, stability, bytes, set: _, is_lost: _ } = write;
+        let WriteRequest { offset, stability, bytes, set: _, is_lost } = write;
         let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let head = WriteHead { file: nfs_fh3(file)?, offset, count, stable: stability.into() };
         let procedure = NfsProcedure::Write;
         let arguments = BulkAtEnd { head: &head, bytes };
-        let incoming = self.send(open.rpc(), procedure, &arguments, RESULTS_SMALL)?;
+        let spec = call_spec(procedure, &arguments, RESULTS_SMALL);
+        let incoming = self.rpc.call_until_lost(open.rpc(), spec, is_lost)?;
         let outcome: NfsResult<WriteOk, WccData> = self.results(procedure, incoming.reply.results())?;
         if let NfsResult::Ok(ok) = &outcome
             && (ok.count > count || (ok.count == 0 && count > 0))
@@ -374,7 +375,22 @@ impl FileOperations for NfsV3 {
 
 impl BatchOperations for NfsV3 {}
 
-impl OpenOperations for NfsV3 {}
+impl OpenOperations for NfsV3 {
+    fn set_through_open(
+        &self,
+        open: OpenCaller<'_>,
+        file: &FileHandle,
+        set: &SetAttributes,
+        is_lost: IsLost<'_>,
+    ) -> Answer<(), Wcc> {
+        let procedure = NfsProcedure::Setattr;
+        let arguments = SetattrArguments { object: nfs_fh3(file)?, attributes: (*set).into(), guard: None };
+        let spec = call_spec(procedure, &arguments, RESULTS_SMALL);
+        let incoming = self.rpc.call_until_lost(open.rpc(), spec, is_lost)?;
+        let outcome = self.results(procedure, incoming.reply.results())?;
+        Ok(reply(&incoming, outcome, |data| ((), wcc(data)), wcc))
+    }
+}
 
 impl DelegationOperations for NfsV3 {}
 
@@ -631,19 +647,7 @@ impl NfsV3 {
         results_max: usize,
         sink: Option<&Arc<dyn ReplySink>>,
     ) -> Result<CallResult, CallError> {
-        let outgoing = CallSpec {
-            program: PROGRAM,
-            version: VERSION,
-            procedure: procedure.number(),
-            arguments,
-            results_max,
-            jukebox: Some(NfsStat3::Jukebox.number()),
-            status_at: 0,
-            transport: None,
-            operation: None,
-            sink,
-        };
-        self.rpc.call(caller, outgoing)
+        self.rpc.call(caller, CallSpec { sink, ..call_spec(procedure, arguments, results_max) })
     }
 
     fn results<'a, T: Decode<'a>>(&self, procedure: NfsProcedure, results: &'a [u8]) -> Result<T, CallError> {
@@ -662,6 +666,21 @@ impl NfsV3 {
     /// A local refusal, for a request that cannot be encoded.
     fn refusal<R, A: Default>(&self, fault: Fault) -> NfsReply<R, A> {
         NfsReply { sent_at: self.rpc.now(), lost_at: None, outcome: Err(fault), attributes: A::default() }
+    }
+}
+
+fn call_spec(procedure: NfsProcedure, arguments: &dyn CallArguments, results_max: usize) -> CallSpec<'_> {
+    CallSpec {
+        program: PROGRAM,
+        version: VERSION,
+        procedure: procedure.number(),
+        arguments,
+        results_max,
+        jukebox: Some(NfsStat3::Jukebox.number()),
+        status_at: 0,
+        transport: None,
+        operation: None,
+        sink: None,
     }
 }
 

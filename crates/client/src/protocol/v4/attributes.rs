@@ -285,6 +285,16 @@ mod tests {
         assert_eq!(directory_step(Some(info), None), Wcc::default());
     }
 
+    // SEMANTICS: sessions-5.
+    #[test]
+    fn a_change_of_a_file_by_others_between_two_getattrs_is_taken_for_ours() {
+        for after in [5, 6] {
+            let step = file_step(Some(4), Some(attributes(after)));
+            assert_eq!(step.before, Some(PreOpState::new(0, ChangeStamp::Change(4))));
+            assert_eq!(step.after, Some(attributes(after)));
+        }
+    }
+
     #[test]
     fn attributes_that_were_not_asked_for_are_refused() {
         let encoded = EncodedAttributes::new(&SetAttributes::with_mode(0o600));

@@ -1,16 +1,21 @@
 //! Intents on many objects in one compound, whose operations the session's size limits.
 
+use std::time::Instant;
+
 use curt_proto::nfs4::{
     ChangeInfo, Component, CompoundEncoder, GetfhOk4, LookupArgs4, Nfs4Operation, NverifyArgs4, ReadArgs4,
     RemoveArgs4, RemoveOk4, Stateid,
 };
 use curt_types::{Fault, FileHandle, Wcc};
 use curt_xdr::DecodeError;
+use parking_lot::Mutex;
 
 use super::{
     NfsV4,
     attributes::{self, EncodedAttributes, directory_step},
-    compound::request::{CompoundRequest, OWN_OPERATIONS_MAX, RESULTS_SMALL, get_attributes, put_fh},
+    compound::request::{
+        CompoundRequest, Execution, OWN_OPERATIONS_MAX, RESULTS_SMALL, get_attributes, put_fh,
+    },
     read_results::{as_length, decode_optional_read},
     remove::compared,
     results::CompoundResultReader,
@@ -42,6 +47,14 @@ const FRAME_OPERATIONS: usize = 4;
 /// The most removals of one compound, whose reply the server keeps.
 const REMOVALS_MAX: usize = 32;
 
+/// A request that may have been executed, and whose reply is lost.
+#[derive(Clone, Copy)]
+struct EarlierRequest {
+    sent_at: Instant,
+    /// By then it was executed, if it was.
+    lost_at: Instant,
+}
+
 /// One path, whose names can be encoded.
 type Names<'a> = Vec<Component<'a>>;
 
@@ -63,7 +76,8 @@ impl BatchOperations for NfsV4 {
         directory: &FileHandle,
         names: &[&[u8]],
     ) -> Option<Answer<Vec<Result<(), Fault>>, Wcc>> {
-        let remove = || self.remove_first_names(caller, directory, names).transpose();
+        let earlier = Mutex::default();
+        let remove = || self.remove_first_names(caller, directory, names, &earlier).transpose();
         self.as_session_allows(remove).transpose()
     }
 }
@@ -135,12 +149,14 @@ impl NfsV4 {
         }))
     }
 
-    /// As [`BatchOperations::remove_names`], of as many names as the session allows now.
+    /// As [`BatchOperations::remove_names`], of as many names as the session allows now. `earlier`:
+    /// what may have been executed of the request, which is made again for another session.
     fn remove_first_names(
         &self,
         caller: RpcCaller<'_>,
         directory: &FileHandle,
         names: &[&[u8]],
+        earlier: &Mutex<Option<EarlierRequest>>,
     ) -> Option<Answer<Vec<Result<(), Fault>>, Wcc>> {
         if !self.server.has(ServerFeature::TypeComparison) {
             return None;
@@ -162,8 +178,15 @@ impl NfsV4 {
         let request = CompoundRequest::non_idempotent(caller, Nfs4Operation::Remove, 5, &append);
         let operations = FRAME_OPERATIONS + REMOVAL_OPERATIONS * names.len();
         let operations = u32::try_from(operations).unwrap_or(u32::MAX).max(OWN_OPERATIONS_MAX + 1);
-        let request = CompoundRequest { operations, ..request };
-        let answer = self.ask(&request, |results| {
+        let (before, sent_at) = (*earlier.lock(), self.rpc.now());
+        let again = |execution| {
+            if execution == Execution::Possible {
+                let sent_at = before.map_or(sent_at, |before| before.sent_at);
+                *earlier.lock() = Some(EarlierRequest { sent_at, lost_at: self.rpc.now() });
+            }
+        };
+        let request = CompoundRequest { operations, again: Some(&again), ..request };
+        let mut answer = self.ask(&request, |results| {
             let start = results.pass(Nfs4Operation::Putfh)?.and(results.pass(Nfs4Operation::Savefh)?);
             if let Err(fault) = start {
                 return Ok((Ok(vec![Err(fault)]), Wcc::default()));
@@ -187,6 +210,10 @@ impl NfsV4 {
             let after = if removed.len() == names.len() { results.attributes()? } else { None };
             Ok((Ok(removed), directory_step(steps, after)))
         });
+        if let (Ok(answer), Some(before)) = (&mut answer, before) {
+            answer.sent_at = before.sent_at;
+            answer.lost_at = answer.lost_at.or(Some(before.lost_at));
+        }
         let first = answer.as_ref().ok().and_then(|answer| answer.outcome.as_ref().ok()?.first());
         match first {
             Some(Ok(())) => self.server.accepted(&[ServerFeature::TypeComparison]),

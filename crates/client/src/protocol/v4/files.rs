@@ -67,7 +67,7 @@ impl FileOperations for NfsV4 {
 
     /// If the size is set, the stateid is the anonymous one, which respects the denials of others.
     fn set(&self, caller: RpcCaller<'_>, object: &FileHandle, set: &SetAttributes) -> Answer<(), Wcc> {
-        self.set_by(caller, object, set, None)
+        self.set_by(caller, object, set, None, &|| false)
     }
 
     fn readlink(&self, caller: RpcCaller<'_>, link: &FileHandle) -> Answer<Box<[u8]>, Option<Attributes>> {

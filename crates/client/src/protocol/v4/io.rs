@@ -29,8 +29,8 @@ use super::{
     results::{CompoundSink, done},
 };
 use crate::protocol::{
-    Answer, NfsReply, OpenCaller, ReadData, ReadSink, RpcCaller, ShareAccess, WriteReply, WriteRequest,
-    read_data::bytes_of,
+    Answer, IsLost, NfsReply, OpenCaller, ReadData, ReadSink, RpcCaller, ShareAccess, WriteReply,
+    WriteRequest, read_data::bytes_of,
 };
 
 /// Bytes of a READ reply beside the data.
@@ -161,6 +161,7 @@ impl NfsV4 {
         object: &FileHandle,
         set: &SetAttributes,
         open: Option<&OpenKey>,
+        is_lost: IsLost<'_>,
     ) -> Answer<(), Wcc> {
         let encoded = EncodedAttributes::new(set);
         let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
@@ -174,6 +175,7 @@ impl NfsV4 {
         let required = if open.is_some() { 1 } else { 2 };
         let request = CompoundRequest {
             open: open.map(|key| (key, ShareAccess::Write)),
+            is_lost: Some(is_lost),
             ..CompoundRequest::non_idempotent(caller, Nfs4Operation::Setattr, required, &append)
         };
         let reply = self.send_io(&request, set.size.unwrap_or(0)..u64::MAX)?;
@@ -195,16 +197,7 @@ impl NfsV4 {
         bytes: Range<u64>,
     ) -> Result<CompoundReply, CallError> {
         let range = bytes.end.checked_sub(1).and_then(|last| ByteRange::new(bytes.start, last));
-        let (Some((open, _)), Some(range)) = (request.open, range) else { return self.send(request) };
-        let request = CompoundRequest { io: Some(range), ..*request };
-        if request.operation != Nfs4Operation::Setattr {
-            // A WRITE under a lost lock fails by `WriteRequest::is_lost`. A READ is sent: the
-            // reader may be another process.
-            return self.send(&request);
-        }
-        let watched = self.locks.watch(open, range);
-        let is_lost = || watched.as_ref().is_some_and(|watched| watched.is_lost());
-        self.send(&CompoundRequest { is_lost: Some(&is_lost), ..request })
+        self.send(&CompoundRequest { io: range, ..*request })
     }
 
     /// The lock whose stateid a request uses instead of its open's.

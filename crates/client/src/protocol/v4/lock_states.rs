@@ -18,7 +18,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
 };
 
@@ -68,8 +68,6 @@ pub(super) struct LockStateTable {
 #[derive(Debug, Default)]
 struct LockStates {
     epoch: u64,
-    /// Locked bytes that requests in progress change.
-    watched: Vec<Weak<WatchedLock>>,
     last_name: u64,
     files: HashMap<FileHandle, Vec<ClientLockState>>,
 }
@@ -158,22 +156,10 @@ pub(super) enum LockOfIo {
     Forgotten,
 }
 
-/// Locked bytes that a request in progress changes.
-#[derive(Debug)]
-pub(super) struct WatchedLock {
-    open: OpenKey,
-    range: ByteRange,
-    /// Relaxed accesses: the mutex of the table, which each attempt of the request takes before,
-    /// orders them.
-    is_lost: AtomicBool,
-}
-
 /// Locks that the server holds no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LostLocks {
     pub(super) file: FileHandle,
-    /// The owner of the open.
-    open: u32,
     name: LockOwnerName,
     pub(super) owner: Option<WireOwner>,
     pub(super) ranges: LockRanges,
@@ -229,7 +215,6 @@ impl ClientLockState {
         self.is_forgotten = false;
         Some(LostLocks {
             file: file.clone(),
-            open: self.open,
             name: self.name,
             owner: self.user,
             ranges: self.held.clone(),
@@ -271,13 +256,6 @@ impl<'a> Weakening<'a> {
     }
 }
 
-impl WatchedLock {
-    /// Whether a lock of the bytes was lost since the request began.
-    pub(super) fn is_lost(&self) -> bool {
-        self.is_lost.load(Ordering::Relaxed)
-    }
-}
-
 impl LockStates {
     /// The states that hold a lock of these bytes through an open.
     fn locking<'a>(
@@ -288,15 +266,6 @@ impl LockStates {
         let of_file = self.files.get(&open.file).into_iter().flatten();
         of_file
             .filter(move |state| state.open == open.owner && state.held.overlapping(range).next().is_some())
-    }
-
-    fn note_lost(&self, file: &FileHandle, open: u32, lost: &LockRanges) {
-        for watched in self.watched.iter().filter_map(Weak::upgrade) {
-            let is_its = watched.open.file == *file && watched.open.owner == open;
-            if is_its && lost.overlapping(watched.range).next().is_some() {
-                watched.is_lost.store(true, Ordering::Relaxed);
-            }
-        }
     }
 
     fn state(&mut self, file: &FileHandle, name: LockOwnerName) -> Option<&mut ClientLockState> {
@@ -510,21 +479,6 @@ impl LockStateTable {
         stateid.map_or(LockOfIo::Forgotten, |stateid| LockOfIo::Stateid(Stateid { seqid: 0, ..stateid }))
     }
 
-    /// A request that changes these bytes begins: it is not sent after a lock of them was lost.
-    /// `None`: they are not locked.
-    pub(super) fn watch(&self, open: &OpenKey, range: ByteRange) -> Option<Arc<WatchedLock>> {
-        if self.is_empty() {
-            return None;
-        }
-        let states = &mut *self.states.lock();
-        states.locking(open, range).next()?;
-        let watched = Arc::new(WatchedLock { open: open.clone(), range, is_lost: AtomicBool::new(false) });
-        // Those of requests that have ended.
-        states.watched.retain(|watched| watched.strong_count() > 0);
-        states.watched.push(Arc::downgrade(&watched));
-        Some(watched)
-    }
-
     /// The waiter that the server notifies: its file is known, and the owner waits.
     pub(super) fn waiter(&self, file: &FileHandle, name: &[u8]) -> Option<WireOwner> {
         let name = LockOwnerName::of_bytes(name)?;
@@ -543,7 +497,6 @@ impl LockStateTable {
     /// The loss of locks was reported: what was written under them is not sent any more.
     pub(super) fn loss_reported(&self, lost: &LostLocks) {
         let states = &mut *self.states.lock();
-        states.note_lost(&lost.file, lost.open, &lost.ranges);
         if let Some(state) = states.state(&lost.file, lost.name).filter(|state| state.is_lost) {
             (state.stateid, state.is_lost) = (None, false);
             state.clear(ByteRange::WHOLE);
@@ -600,7 +553,6 @@ impl LockStateTable {
     /// Ends the reclaim of a state. `lost`: ranges that were not reclaimed, which was reported.
     pub(super) fn reclaim_ended(&self, state_ref: &LockStateRef, lost: &LockRanges) {
         let states = &mut *self.states.lock();
-        states.note_lost(&state_ref.open.file, state_ref.open.owner, lost);
         let Some(state) = states.state(&state_ref.open.file, state_ref.name) else { return };
         state.is_forgotten = false;
         for (range, _) in lost.iter() {

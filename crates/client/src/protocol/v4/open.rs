@@ -19,7 +19,7 @@ use super::{
     server_traits::{ServerFeature, UsedFeatures, suspects_of_open},
 };
 use crate::protocol::{
-    Answer, FileOperations, LookupOpenReply, LookupOpenRequest, LookupReply, NfsReply, OpenCaller,
+    Answer, FileOperations, IsLost, LookupOpenReply, LookupOpenRequest, LookupReply, NfsReply, OpenCaller,
     OpenExtras, OpenOperations, OpenOwner, OpenReply, RpcCaller, ShareAccess, SiblingOpenRequest,
 };
 
@@ -63,9 +63,10 @@ impl OpenOperations for NfsV4 {
         open: OpenCaller<'_>,
         file: &FileHandle,
         set: &SetAttributes,
+        is_lost: IsLost<'_>,
     ) -> Answer<(), Wcc> {
         let key = OpenKey { file: file.clone(), owner: open.open.owner };
-        self.set_by(open.rpc(), file, set, Some(&key))
+        self.set_by(open.rpc(), file, set, Some(&key), is_lost)
     }
 
     fn delay_open(&self, file: &FileHandle, owner: OpenOwner<'_>) -> bool {

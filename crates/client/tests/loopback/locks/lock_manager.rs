@@ -162,6 +162,12 @@ impl LockManager {
         state.held.entry((file.to_vec(), OTHER)).or_default().set(range, lock_type);
     }
 
+    /// A copy of a LOCK is executed that the first owner of this mount has sent before.
+    pub(crate) fn execute_copy(&self, file: &[u8], range: ByteRange) {
+        let ranges = LockRanges::of(range, LockType::Write);
+        self.state.lock().held.insert((file.to_vec(), self.first_svid()), ranges);
+    }
+
     /// Whether anything of this mount is locked.
     pub(crate) fn holds_something(&self) -> bool {
         self.state.lock().held.iter().any(|((_, svid), ranges)| *svid != OTHER && !ranges.is_empty())

@@ -4,10 +4,13 @@
 mod lock_manager;
 mod nfs4;
 
-use std::sync::{Arc, Barrier, mpsc};
+use std::{
+    sync::{Arc, Barrier, mpsc},
+    time::Duration,
+};
 
 use curt_client::{
-    Caller, ClientOptions, LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops,
+    Background, Caller, ClientOptions, LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops,
     threads::BackgroundThreads,
 };
 use curt_observe::ClientCounter;
@@ -22,7 +25,9 @@ use curt_types::{ByteRange, LockType, SetAttributes};
 use rustix::io::Errno;
 
 use self::lock_manager::{LockManager, SOON};
+use crate::delegations::Timers;
 use crate::failures::{Kind, Trouble};
+use crate::scripted_server::bytes;
 use crate::world::{BenchMount, World, root, user};
 
 /// A mount whose locks are those of a lock manager, and one open file.
@@ -56,11 +61,20 @@ impl LockingMount {
     }
 
     fn over(world: World, transport: Arc<dyn Transport>, locks: LockOptions) -> Self {
+        Self::working_on(world, transport, locks, Arc::new(BackgroundThreads::new(8)))
+    }
+
+    /// Also with an executor for delayed work.
+    fn working_on(
+        world: World,
+        transport: Arc<dyn Transport>,
+        locks: LockOptions,
+        background: Arc<dyn Background>,
+    ) -> Self {
         let manager = Arc::new(LockManager::default());
         let options = ClientOptions { locks, ..ClientOptions::default() };
-        let threads = Arc::new(BackgroundThreads::new(8));
         let client = lock_manager::client(&manager);
-        let mounted = world.mount_locking(options, transport, client, threads);
+        let mounted = world.mount_locking(options, transport, client, background);
         mounted.put(&root(), mounted.client.root(), "f", 0o666, b"0123456789");
         let file = open(&mounted, "f", OpenFlags::writing());
         mounted.sent();
@@ -576,6 +590,36 @@ fn refusals_have_the_errnos_of_linux_and_the_end_of_the_grace_period_is_awaited(
     assert_eq!(mount.manager.calls(), ["LOCK w 0..=9"; 3]);
 }
 
+// SEMANTICS: lock-8.
+#[test]
+fn what_a_late_copy_of_a_lock_may_have_locked_is_unlocked_once_more() {
+    const LATE: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(84)];
+    for has_reply in [true, false] {
+        let (world, timers) = (World::new(), Arc::<Timers>::default());
+        let (way, background) = (world.way(), Arc::<Timers>::clone(&timers));
+        let mount = LockingMount::working_on(world, way, LockOptions::default(), background);
+        if has_reply {
+            mount.manager.lose_connection();
+            assert_eq!(mount.lock(1, range(0, 9), W, false), Ok(()));
+            assert_eq!(mount.unlock(1, range(0, 9)), Ok(()));
+            assert_eq!(mount.manager.calls(), ["LOCK w 0..=9", "LOCK w 0..=9", "UNLOCK 0..=9"]);
+        } else {
+            mount.manager.mix_up_cookies(true);
+            assert_eq!(mount.lock(1, range(0, 9), W, false), Err(Errno::IO));
+            mount.manager.mix_up_cookies(false);
+            timers.pass(Duration::from_secs(1));
+            assert_eq!(mount.manager.calls(), ["LOCK w 0..=9", "UNLOCK 0..=9", "UNLOCK 0..=9"]);
+        }
+        mount.manager.execute_copy(&mount.handle(), range(0, 9));
+        let is_late = |delay: &Duration| (LATE[0]..=LATE[1]).contains(delay);
+        assert_eq!(timers.delays().iter().filter(|delay| is_late(delay)).count(), 1);
+        assert!(mount.manager.holds_something(), "other clients wait");
+        timers.pass(LATE[1]);
+        assert_eq!(mount.manager.calls(), ["UNLOCK 0..=9"]);
+        assert!(!mount.manager.holds_something());
+    }
+}
+
 #[test]
 fn a_reply_with_another_cookie_is_no_reply_and_what_it_may_have_locked_is_unlocked() {
     let mount = LockingMount::new();
@@ -863,6 +907,65 @@ fn what_was_written_under_a_lock_that_is_not_reclaimed_is_not_sent_and_fails_onc
     let reader = mount.world.mount(CacheOptions::default());
     let found = reader.lookup(&root(), reader.client.root(), "f").unwrap();
     assert_eq!(reader.cat(&root(), found.id), Ok(b"01234fgh89".to_vec()));
+}
+
+/// A mount over NFSv3 with a lock of the first bytes of its file, which is lost while the next
+/// request of this procedure is delayed.
+fn losing_while_delayed(procedure: NfsProcedure) -> LockingMount {
+    const JUKEBOX_WITHOUT_WCC: [u32; 3] = [10_008, 0, 0];
+    let world = World::new();
+    let trouble = Trouble::before(world.way());
+    let mount = LockingMount::over(world, trouble.clone(), LockOptions::default());
+    assert_eq!(mount.lock(1, range(0, 4), W, true), Ok(()));
+    trouble.plan(procedure, Kind::Nonsense(bytes(&JUKEBOX_WITHOUT_WCC)));
+    mount.manager.script(&[NlmStat4::DeniedGracePeriod]);
+    let (manager, told) = (Arc::clone(&mount.manager), Arc::clone(&mount.mounted.told));
+    let file = mount.file.id();
+    told.contents.lock().clear();
+    mount.world.clock.in_next_pause(move |_| {
+        manager.restart();
+        // The kernel's pages are dropped when the loss was noted.
+        while !told.contents.lock().contains(&file) {
+            std::thread::yield_now();
+        }
+    });
+    mount
+}
+
+/// Bytes of the file as a mount without locks reads them.
+fn contents(world: &World) -> Vec<u8> {
+    let reader = world.mount(CacheOptions::default());
+    let found = reader.lookup(&root(), reader.client.root(), "f").unwrap();
+    reader.cat(&root(), found.id).unwrap()
+}
+
+// SEMANTICS: lock-10.
+#[test]
+fn a_delayed_write_is_not_sent_again_once_its_lock_is_lost() {
+    let mount = losing_while_delayed(NfsProcedure::Write);
+    let op = || mount.mounted.client.op(&root());
+    assert_eq!(ops::write(&op(), &mount.file, 0, b"abcdefgh"), Ok(8));
+    assert_eq!(ops::fsync(&op(), &mount.file, false), Err(Errno::IO));
+    assert_eq!(mount.mounted.counter(ClientCounter::LockLost), 1);
+    assert_eq!(ops::fsync(&op(), &mount.file, false), Ok(()), "once");
+    assert_eq!(contents(&mount.world), b"01234fgh89", "the rest was not locked");
+}
+
+// SEMANTICS: lock-10.
+#[test]
+fn a_delayed_truncation_is_not_sent_again_once_the_lock_of_what_it_cuts_off_is_lost() {
+    for (size, expected) in [(4, Err(Errno::IO)), (5, Ok(()))] {
+        let mount = losing_while_delayed(NfsProcedure::Setattr);
+        let op = || mount.mounted.client.op(&root());
+        let size = SetAttributes { size: Some(size), ..SetAttributes::default() };
+        let other = open(&mount.mounted, "f", OpenFlags::writing());
+        let truncate = || ops::setattr_open(&op(), &other, &size).map(drop);
+        assert_eq!(truncate(), expected);
+        assert_eq!(mount.mounted.counter(ClientCounter::LockLost), 1);
+        let left: &[u8] = if expected.is_ok() { b"01234" } else { b"0123456789" };
+        assert_eq!(contents(&mount.world), left);
+        assert_eq!(truncate(), Ok(()), "once");
+    }
 }
 
 // SEMANTICS: lock-11.

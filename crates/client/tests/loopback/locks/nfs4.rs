@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use curt_client::{ClientOptions, LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops};
+use curt_client::{
+    ClientOptions, LocalLockOwner, LockArguments, OpenFile, OpenFlags, ops, protocol::Protocol as _,
+};
 use curt_observe::ClientCounter;
 use curt_policy::{CacheOptions, locks::LockOptions};
 use curt_rpc::client::{CallError, RecoveryMode, Transport};
@@ -294,6 +296,30 @@ fn a_file_is_not_truncated_under_a_lost_lock_and_that_fails_once() {
     assert_eq!(contents(&world), b"0123456789");
     assert_eq!(truncate(), Ok(()), "once");
     assert_eq!(contents(&world), b"012");
+}
+
+// SEMANTICS: lock-10, sessions-10.
+#[test]
+fn a_size_is_set_while_a_lock_is_lost_that_is_none_for_writing_of_what_is_cut_off() {
+    for (first, last, lock_type, expected) in
+        [(0, 9, R, Ok(())), (0, 2, W, Ok(())), (0, 3, W, Err(Errno::IO)), (90, 99, W, Err(Errno::IO))]
+    {
+        let world = World::new();
+        let way = ScriptedServer::new(&world);
+        let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&way));
+        // Of another process of the same user.
+        assert_eq!(one.try_lock(1, range(first, last), lock_type), Ok(()));
+        let op = || one.mounted.client.op(&root());
+        let file = ops::open(&op(), one.file.id(), OpenFlags::writing()).unwrap().file;
+        // This server knows no client, so that it lets nobody reclaim.
+        way.replace(world.way_after_restart());
+        let size = SetAttributes { size: Some(3), ..SetAttributes::default() };
+        assert_eq!(ops::setattr_open(&op(), &file, &size).map(drop), expected, "{first} {lock_type:?}");
+        assert_eq!(one.mounted.counter(ClientCounter::LockLost), 1);
+        let left: &[u8] = if expected.is_ok() { b"012" } else { b"0123456789" };
+        assert_eq!(contents(&world), left);
+        assert_eq!(ops::setattr_open(&op(), &file, &size).map(drop), Ok(()), "once");
+    }
 }
 
 // SEMANTICS: sessions-10.
@@ -745,6 +771,49 @@ fn an_error_of_the_server_is_not_taken_for_a_lost_lock() {
     assert_eq!(ops::write(&op(), &one.file, 2, b"cd"), Ok(2));
     assert_eq!(ops::fsync(&op(), &one.file, false), Ok(()));
     assert_eq!(contents(&world), b"01cd456789");
+}
+
+// SEMANTICS: sessions-22.
+#[test]
+fn locks_are_unlocked_one_by_one_before_a_mount_ends_for_a_limited_time() {
+    let limit = Duration::from_secs(1);
+    for is_silent in [false, true] {
+        let world = World::new();
+        let server = ScriptedServer::new(&world);
+        let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server));
+        for owner in 1..=3 {
+            assert_eq!(one.try_lock(owner, range(owner, owner), W), Ok(()));
+        }
+        one.mounted.sent();
+        let timers = Arc::clone(&one.timers);
+        server.script(move |asked| {
+            (is_silent && asked.main() == op::LOCKU).then(|| {
+                timers.pass(limit);
+                asked.keep_silent()
+            })
+        });
+        one.mounted.client.release_locks(limit);
+        let sent = one.mounted.sent();
+        assert!(sent.contains(if is_silent { "NFSv4.LOCKU 1" } else { "NFSv4.LOCKU 3" }), "{sent}");
+        one.mounted.v4.as_ref().unwrap().end(SOON);
+        let sent = one.mounted.sent();
+        assert!(sent.contains("NFSv4.DESTROY_CLIENTID 1") && !sent.contains("LOCKU"), "{sent}");
+        let two = Locking::new(&world, "two", LockOptions::default());
+        assert_eq!(two.try_lock(9, ByteRange::WHOLE, W), Ok(()), "the rest ends with the mount");
+    }
+}
+
+// SEMANTICS: sessions-22.
+#[test]
+fn the_end_of_a_mount_does_not_wait_for_a_silent_server_which_keeps_what_it_has() {
+    let world = World::new();
+    let server = ScriptedServer::new(&world);
+    let one = Locking::over(&world, "one", LockOptions::default(), Arc::<ScriptedServer>::clone(&server));
+    assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
+    server.script(|asked| Some(asked.keep_silent()));
+    one.mounted.v4.as_ref().unwrap().end(Duration::from_millis(1));
+    let two = Locking::new(&world, "two", LockOptions::default());
+    assert_eq!(two.try_lock(9, range(9, 9), W), Err(Errno::AGAIN));
 }
 
 // SEMANTICS: sessions-3.

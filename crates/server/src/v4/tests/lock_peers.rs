@@ -378,7 +378,7 @@ fn a_host_reserves_what_a_reader_does_not_know_of_when_its_delegation_is_back() 
     }
 }
 
-// SEMANTICS: stateful-9.
+// SEMANTICS: sessions-22, stateful-9.
 #[test]
 fn an_expired_client_keeps_its_locks_until_somebody_wants_one() {
     for who in 0..5 {

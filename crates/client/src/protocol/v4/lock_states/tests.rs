@@ -192,48 +192,18 @@ fn nothing_is_written_without_its_lock_before_the_loss_of_the_lock_is_reported()
     drop(used);
     let locked = LockOfIo::Stateid(Stateid { seqid: 0, ..stateid(1) });
     assert_eq!(io(), locked);
-    let watched = rig.table.watch(&key, range(5, 15)).unwrap();
     let lost = rig.table.stateid_refused(&rig.file, stateid(1)).unwrap();
     assert_eq!(io(), locked, "the server refuses it");
     rig.table.loss_reported(&lost);
-    assert!(io() == LockOfIo::None && watched.is_lost());
-    assert!(rig.table.watch(&key, range(5, 15)).is_none());
+    assert_eq!(io(), LockOfIo::None);
     let (state, used) = rig.lock(1);
     assert!(rig.table.granted(&state, stateid(2), &wire(1, 0, 9)));
     drop(used);
-    let watched = rig.table.watch(&key, range(5, 15)).unwrap();
     rig.table.forgotten_by_server();
     assert_eq!(io(), LockOfIo::Forgotten, "it waits for recovery");
-    assert!(!watched.is_lost());
     let reclaim = rig.table.to_reclaim().remove(0);
     rig.table.reclaim_ended(&reclaim.state, &reclaim.ranges);
-    assert!(io() == LockOfIo::None && watched.is_lost());
-}
-
-// SEMANTICS: sessions-10.
-#[test]
-fn a_size_is_set_although_the_lock_of_other_bytes_is_lost_meanwhile() {
-    let rig = LockRig::new();
-    let key = OpenKey { file: rig.file.clone(), owner: 1 };
-    for (number, bytes) in [(1, (0, 9)), (2, (10, 19))] {
-        let (state, _used) = rig.lock(number);
-        let lock = wire(number, bytes.0, bytes.1);
-        assert!(rig.table.granted(&state, stateid(u8::try_from(number).unwrap()), &lock));
-    }
-    let other = FileHandle::new(b"other").unwrap();
-    let (state, _used, _) = rig.table.begin(&other, &rig.open, WireOwner(3), ByteRange::WHOLE);
-    assert!(rig.table.granted(&state, stateid(3), &wire(3, 0, 9)));
-    let watched = rig.table.watch(&key, range(0, 9)).unwrap();
-    // Its own lock is unlocked, and those of others are lost.
-    let UnlockTarget::State(held) = rig.table.unlockable(&rig.file, WireOwner(1), ByteRange::WHOLE) else {
-        panic!("it is held")
-    };
-    assert!(rig.table.unlocked(&held, stateid(1), ByteRange::WHOLE));
-    for (file, number) in [(&other, 3), (&rig.file, 2)] {
-        let lost = rig.table.stateid_refused(file, stateid(number)).unwrap();
-        rig.table.loss_reported(&lost);
-    }
-    assert!(rig.table.for_io(&key, range(0, 9)) == LockOfIo::None && !watched.is_lost());
+    assert_eq!(io(), LockOfIo::None);
 }
 
 /// The end of a request that gives up a lock.

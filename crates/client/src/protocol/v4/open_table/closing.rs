@@ -54,15 +54,23 @@ impl Opens {
             && is_needed(open)
         {
             (open.may_be_wider, open.postponement) = (true, operation.postponement);
-            self.narrow_later(operation.key.clone());
+            self.narrow_later(&operation.key);
         }
     }
 
     /// An open waits to be narrowed. Beyond the bound it stays as wide as it is until it is closed.
-    pub(super) fn narrow_later(&mut self, key: OpenKey) {
-        if self.to_downgrade.len() < IDLE_MAX && !self.to_downgrade.contains(&key) {
-            self.to_downgrade.push_back(key);
+    /// `false`: so it does, or waits already.
+    pub(super) fn narrow_later(&mut self, key: &OpenKey) -> bool {
+        let is_added = self.to_downgrade.len() < IDLE_MAX && !self.to_downgrade.contains(key);
+        if is_added {
+            self.to_downgrade.push_back(key.clone());
         }
+        is_added
+    }
+
+    /// Whether an open that is used has accesses that no user has.
+    fn is_too_wide(&self, key: &OpenKey) -> bool {
+        self.opens.get(key).is_some_and(|open| open.is_used() && open.narrower().is_some())
     }
 
     /// An operation waits for another compound.
@@ -211,23 +219,18 @@ impl OpenTable {
     /// An OPEN was executed for nobody: accesses that no user has are given up.
     pub(in crate::protocol::v4) fn narrow(&self, key: &OpenKey) {
         let opens = &mut *self.0.lock();
-        if opens.opens.get(key).is_some_and(|open| open.is_used() && open.narrower().is_some()) {
-            opens.narrow_later(key.clone());
+        if opens.is_too_wide(key) {
+            opens.narrow_later(key);
         }
     }
 
-    /// Accesses that no user of a file's opens has any more are given up. Returns these opens.
+    /// Accesses that no user of a file's opens has any more are given up. Returns those of these
+    /// opens that wait for that from now on.
     pub(in crate::protocol::v4) fn narrow_all(&self, file: &FileHandle) -> Vec<OpenKey> {
-        let Opens { opens, owners, to_downgrade, .. } = &mut *self.0.lock();
-        let owners = owners.get(file).into_iter().flatten();
-        let is_too_wide = |key: &OpenKey| {
-            opens.get(key).is_some_and(|open| open.is_used() && open.narrower().is_some())
-                && !to_downgrade.contains(key)
-        };
-        let keys = owners.map(|owner| OpenKey { file: file.clone(), owner: *owner });
-        let wide: Vec<_> = keys.filter(is_too_wide).collect();
-        to_downgrade.extend(wide.iter().cloned());
-        wide
+        let opens = &mut *self.0.lock();
+        let owners = opens.owners.get(file).cloned().unwrap_or_default();
+        let keys = owners.into_iter().map(|owner| OpenKey { file: file.clone(), owner });
+        keys.filter(|key| opens.is_too_wide(key) && opens.narrow_later(key)).collect()
     }
 
     /// The operations that are piggybacked on a compound of this credential, at most this number.

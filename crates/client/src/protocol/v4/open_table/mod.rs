@@ -262,7 +262,7 @@ impl OpenTable {
         if open.is_used() {
             let is_too_wide = open.narrower().is_some();
             if is_too_wide {
-                opens.narrow_later(key.clone());
+                opens.narrow_later(key);
             }
             return is_too_wide;
         }

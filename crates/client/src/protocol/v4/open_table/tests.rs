@@ -636,6 +636,33 @@ fn a_server_that_delays_each_close_makes_no_more_opens_wait_than_the_bound() {
 }
 
 #[test]
+fn no_more_opens_wait_to_be_narrowed_than_the_bound() {
+    let rig = Rig::new();
+    let most = u32::try_from(IDLE_MAX).unwrap();
+    let file = |number: u32| FileHandle::new(&number.to_be_bytes()).unwrap();
+    let key = |number| OpenKey { file: file(number), owner: 1 };
+    for number in 0..=most {
+        let owner = OpenOwner { number: 1, credential: &rig.credential };
+        let mut other = [1; 12];
+        other[..4].copy_from_slice(&number.to_be_bytes());
+        for (seqid, access) in [(1, ShareAccess::Read), (2, ShareAccess::Both)] {
+            rig.opened_by(&file(number), owner, Stateid { seqid, other }, access);
+            assert!(rig.table.share(&key(number), access));
+        }
+        // The last lock through it is unlocked.
+        rig.table.begin_lock(&key(number), true);
+        assert!(!rig.table.release(&key(number), ShareAccess::Both, rig.now));
+        rig.table.note_locks(&key(number), false);
+        let narrowed = rig.table.narrow_all(&file(number));
+        let expected = if number < most { vec![key(number)] } else { Vec::new() };
+        assert_eq!(narrowed, expected);
+        assert_eq!(rig.table.narrow_all(&file(number)), [], "it waits already, or never does");
+    }
+    assert!(!rig.table.release(&key(most), ShareAccess::Read, rig.now), "a lock state is based on it");
+    assert!(rig.table.unpin(&key(most), rig.now), "it is closed");
+}
+
+#[test]
 fn an_idle_open_is_found_behind_one_that_was_delegated_since() {
     let rig = Rig::new();
     let held = HeldDelegation::new(&Arc::default());
