@@ -112,6 +112,8 @@ pub(super) struct SessionState {
     /// The session that the server may still have for this client.
     at_server: Option<SessionId>,
     slots: Vec<Slot>,
+    /// No slot after this one is busy.
+    busy_to: usize,
     /// How many of them the server wants to be used.
     usable: usize,
     /// How many of them the server accepts requests in; `usable` at least.
@@ -234,6 +236,7 @@ impl Default for SessionMonitor {
             session: SessionId([0; 16]),
             at_server: None,
             slots: Vec::new(),
+            busy_to: 0,
             usable: 0,
             accepted: 0,
             taken: 0,
@@ -330,7 +333,7 @@ impl SessionMonitor {
         let slot = &mut state.slots[index];
         slot.is_busy = true;
         let (sequence, is_doubtful) = (slot.sequence, slot.is_doubtful());
-        let highest = state.slots.iter().rposition(|slot| slot.is_busy).unwrap_or(index);
+        let highest = state.highest_busy(index);
         let id = |index: usize| SlotId(u32::try_from(index).unwrap_or(u32::MAX));
         let (session, slot, highest_slot) = (state.session, id(index), id(highest));
         SlotGuard {
@@ -631,6 +634,14 @@ impl SessionState {
                 slot.doubt = SlotDoubt::Past;
             }
         }
+    }
+
+    /// The highest busy slot; `taken` is busy. Searched for from the last one on, because a session
+    /// has many slots and few are busy.
+    fn highest_busy(&mut self, taken: usize) -> usize {
+        let to = self.busy_to.max(taken).saturating_add(1).min(self.slots.len());
+        self.busy_to = self.slots[..to].iter().rposition(|slot| slot.is_busy).unwrap_or(taken);
+        self.busy_to
     }
 
     fn slot(&mut self, guard: &SlotGuard<'_>) -> Option<&mut Slot> {
