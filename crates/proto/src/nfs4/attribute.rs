@@ -1,6 +1,7 @@
 //! The attributes of NFSv4: one table of number, name, type, minor version and use, with the reason
 //! why the server does not have one (RFC 8881 section 5, RFC 7862 section 12, RFC 8275, RFC 8276).
-//! The table makes the type of their values, its encoder and its decoder.
+//! The table makes the type of their values, its encoder and its decoder: code without a loop, one
+//! test for each attribute, in the order of their numbers.
 
 use curt_xdr::{DecodeError, Decoder, Encode, Opaque, Xdr};
 
@@ -179,25 +180,34 @@ macro_rules! attributes {
                 present
             }
 
-            /// Appends an attribute's value. It is false if there is none.
-            #[inline]
-            fn encode_value(&self, number: u32, out: &mut Vec<u8>) -> bool {
-                match number {
-                    $($number => match &self.$field {
+            /// Those that have a value here.
+            const VALUED: Bitmap4 = Bitmap4::EMPTY $(.with($number))*;
+
+            /// Appends the values of the attributes in `mask`, without mask and length. Returns
+            /// those of them that have no value.
+            pub fn encode_values(&self, mask: Bitmap4, out: &mut Vec<u8>) -> Bitmap4 {
+                let mut missing = mask.without(Self::VALUED);
+                $(if mask.contains($number) {
+                    match &self.$field {
                         Some(value) => value.encode(out),
-                        None => return false,
-                    },)*
-                    _ => return false,
-                }
-                true
+                        None => missing = missing.with($number),
+                    }
+                })*
+                missing
             }
 
-            #[inline]
-            fn decode_value(&mut self, number: u32, decoder: &mut Decoder<'a>) -> Result<(), DecodeError> {
-                match number {
-                    $($number => self.$field = Some(decoder.get()?),)*
-                    value => return Err(DecodeError::BadValue { name: "attribute", value }),
-                }
+            /// Decodes the values of the attributes that are in both sets. If `asked` is constant,
+            /// nothing is left of the others.
+            #[inline(always)]
+            fn decode_values(
+                &mut self,
+                asked: Bitmap4,
+                mask: Bitmap4,
+                decoder: &mut Decoder<'a>,
+            ) -> Result<(), DecodeError> {
+                $(if asked.contains($number) && mask.contains($number) {
+                    self.$field = Some(decoder.get()?);
+                })*
                 Ok(())
             }
         }
@@ -369,31 +379,45 @@ impl<'a> AttributeValues<'a> {
     /// The errors of the values; [`DecodeError::BadValue`] for an attribute that has no value here;
     /// [`DecodeError::Trailing`] for bytes after the last.
     pub fn decode(fattr: &Fattr4<'a>) -> Result<Self, DecodeError> {
+        Self::decode_of(fattr, Self::VALUED)
+    }
+
+    /// As [`Self::decode`], of these attributes alone, which are best constant: others have no
+    /// value here.
+    ///
+    /// # Errors
+    /// As [`Self::decode`].
+    #[inline(always)]
+    pub fn decode_of(fattr: &Fattr4<'a>, asked: Bitmap4) -> Result<Self, DecodeError> {
+        let others = fattr.mask.without(asked);
+        if !others.is_empty() {
+            let value = others.numbers().next().unwrap_or(u32::MAX);
+            return Err(DecodeError::BadValue { name: "attribute", value });
+        }
         let mut values = AttributeValues::default();
         let mut decoder = Decoder::new(fattr.values.bytes());
-        for number in fattr.mask.numbers() {
-            values.decode_value(number, &mut decoder)?;
-        }
+        values.decode_values(asked, fattr.mask, &mut decoder)?;
         decoder.finish()?;
         Ok(values)
     }
 
     /// Appends a `fattr4` of the attributes in `mask` that have a value.
-    #[inline]
     pub fn encode(&self, mask: Bitmap4, out: &mut Vec<u8>) {
-        mask.common(self.present()).encode(out);
-        let length_at = out.len();
-        0u32.encode(out);
-        self.encode_values(mask, out);
-        let length = u32::try_from(out.len() - length_at - 4).expect("a message is shorter than 4 GiB");
-        out[length_at..length_at + 4].copy_from_slice(&length.to_be_bytes());
-    }
-
-    /// Appends the values of the attributes in `mask` that have one, without mask and length.
-    #[inline]
-    pub fn encode_values(&self, mask: Bitmap4, out: &mut Vec<u8>) {
-        for number in mask.numbers() {
-            self.encode_value(number, out);
+        let (start, mut mask) = (out.len(), mask.common(Self::VALUED));
+        loop {
+            mask.encode(out);
+            let length_at = out.len();
+            0u32.encode(out);
+            let missing = self.encode_values(mask, out);
+            if missing.is_empty() {
+                let length = out.len() - length_at - 4;
+                let length = u32::try_from(length).expect("a message is shorter than 4 GiB");
+                out[length_at..length_at + 4].copy_from_slice(&length.to_be_bytes());
+                return;
+            }
+            // Few objects lack an attribute that is asked for.
+            out.truncate(start);
+            mask = mask.without(missing);
         }
     }
 }

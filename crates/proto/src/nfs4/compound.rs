@@ -83,12 +83,14 @@ impl<'b> CompoundEncoder<'b> {
     }
 
     /// Appends an operation without arguments.
+    #[inline]
     pub fn bare(&mut self, operation: Nfs4Operation) {
         operation.encode(self.out);
         self.operations += 1;
     }
 
     /// Appends an operation.
+    #[inline]
     pub fn push<A: OperationArguments>(&mut self, arguments: &A) {
         self.bare(A::OPERATION);
         arguments.encode(self.out);
@@ -170,6 +172,7 @@ impl<'a> CompoundResults<'a> {
     ///
     /// # Errors
     /// Any [`ResultError`] but [`ResultError::Failed`].
+    #[inline]
     pub fn status(&mut self, operation: Nfs4Operation) -> Result<NfsStat4, ResultError> {
         self.left = self.left.checked_sub(1).ok_or(ResultError::NotExecuted(self.header.status))?;
         let answered: Nfs4Operation = self.decoder.get()?;
@@ -184,6 +187,7 @@ impl<'a> CompoundResults<'a> {
     ///
     /// # Errors
     /// Any [`ResultError`].
+    #[inline]
     pub fn next<T: Decode<'a>>(&mut self, operation: Nfs4Operation) -> Result<T, ResultError> {
         match self.status(operation)? {
             NfsStat4::Ok => Ok(self.decoder.get()?),

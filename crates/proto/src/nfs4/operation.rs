@@ -120,12 +120,14 @@ macro_rules! operations {
 
             /// The operation with this number, in any minor version.
             #[must_use]
+            #[inline]
             pub const fn from_number(number: u32) -> Option<Self> {
                 match number { $($number => Some(Self::$variant),)* _ => None }
             }
 
             /// The properties of the operation.
             #[must_use]
+            #[inline]
             #[allow(unused_mut, reason = "a row may have no flag")]
             pub const fn properties(self) -> OperationProperties {
                 match self {
@@ -231,12 +233,14 @@ operations! {
 impl Nfs4Operation {
     /// The number on the wire.
     #[must_use]
+    #[inline]
     pub const fn number(self) -> u32 {
         self as u32
     }
 
     /// Its place among all operations: numbers are dense but for the first three and ILLEGAL.
     #[must_use]
+    #[inline]
     pub const fn index(self) -> usize {
         match self {
             Self::Illegal => Self::ALL.len() - 1,
@@ -246,6 +250,7 @@ impl Nfs4Operation {
 
     /// Whether a minor version that the server speaks has it.
     #[must_use]
+    #[inline]
     pub const fn availability(self, minor_version: u32) -> Availability {
         let properties = self.properties();
         if matches!(self, Self::Illegal) || minor_version < properties.first_minor {
@@ -274,6 +279,7 @@ impl Encode for Nfs4Operation {
 impl Decode<'_> for Nfs4Operation {
     /// For the client: a reply's operation. A server looks numbers up itself, because an unknown
     /// one is answered.
+    #[inline]
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let value = decoder.u32()?;
         Self::from_number(value).ok_or(DecodeError::BadValue { name: "nfs_opnum4", value })

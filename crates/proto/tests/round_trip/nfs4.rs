@@ -371,6 +371,8 @@ fn the_tables_of_operations_and_attributes_are_consistent() {
         assert_eq!(Attribute::READABLE.contains(attribute.number()), readable);
         assert_eq!(Attribute::SETTABLE.contains(attribute.number()), settable);
     }
+    let valued = Attribute::ALL.iter().filter(|attribute| attribute.type_name().is_some());
+    assert!(valued.is_sorted_by_key(|attribute| attribute.number()), "values are encoded in this order");
     assert_eq!(Attribute::ALL.len(), 83, "the attributes of RFC 8881, 7862, 8275 and 8276");
     assert!(!Attribute::supported(1).contains(Attribute::XattrSupport.number()));
 }

@@ -368,8 +368,8 @@ fn number(wire: u32) -> usize {
     usize::try_from(wire).unwrap_or(usize::MAX)
 }
 
-/// A part of the sessions.
-type SessionShard = RwLock<HashMap<SessionId, Arc<Session>>>;
+/// A part of the sessions. All ids in it were made by this server.
+type SessionShard = RwLock<HashMap<SessionId, Arc<Session>, foldhash::fast::RandomState>>;
 
 /// The sessions of all clients.
 pub(super) struct SessionTable {
@@ -387,7 +387,7 @@ impl SessionTable {
     }
 
     /// The shard of an id, by a byte of the tag, or of whatever a client sent.
-    fn shard(&self, id: &SessionId) -> &RwLock<HashMap<SessionId, Arc<Session>>> {
+    fn shard(&self, id: &SessionId) -> &SessionShard {
         &self.shards[usize::from(id.0[15]) % SHARDS]
     }
 

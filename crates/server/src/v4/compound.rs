@@ -168,7 +168,7 @@ pub(super) fn end_failed(operation: Nfs4Operation, failure: OpFailure, at: usize
     reply[at + 4..at + 8].copy_from_slice(&failure.status().number().to_be_bytes());
 }
 
-impl<'r> Compound<'r, '_> {
+impl<'r, 'c> Compound<'r, 'c> {
     /// Executes the operations until one fails. Returns the status of the last, and the number of
     /// results.
     fn run(&mut self, arguments: &mut Decoder<'r>, reply: &mut Vec<u8>) -> (NfsStat4, u32) {
@@ -297,6 +297,12 @@ impl<'r> Compound<'r, '_> {
     /// The current filehandle's object.
     pub(crate) fn current(&self) -> Result<Object<'r>, OpFailure> {
         self.current.clone().ok_or(OpFailure::Status(NfsStat4::Nofilehandle))
+    }
+
+    /// As [`Self::current`], with the context, for an operation that keeps neither.
+    pub(crate) fn current_in_request(&mut self) -> Result<(&Object<'r>, &mut NfsRequest<'r, 'c>), OpFailure> {
+        let current = self.current.as_ref().ok_or(OpFailure::Status(NfsStat4::Nofilehandle))?;
+        Ok((current, &mut self.request))
     }
 
     /// The saved filehandle's object.

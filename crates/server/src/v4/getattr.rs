@@ -12,12 +12,11 @@ pub(super) fn getattr<'r>(
     reply: &mut Vec<u8>,
 ) -> Outcome {
     let GetattrArgs4 { attributes } = decoded(arguments)?;
-    let object = compound.current()?;
     let wanted = RequestedAttributes::new(attributes, compound.minor_version)?;
-    let known = match compound.kept_attributes() {
-        Some(known) => known,
-        None => names::attributes(&mut compound.request, &object)?,
-    };
+    let known = compound.kept_attributes();
+    let (object, request) = compound.current_in_request()?;
+    let known = known.map_or_else(|| names::attributes(request, object), Ok)?;
+    attributes::append(request, object, Some(known), wanted, reply)?;
     compound.keep_attributes(Some(known));
-    attributes::append(&mut compound.request, &object, Some(known), wanted, reply)
+    Ok(())
 }

@@ -9,7 +9,7 @@ pub(super) fn getfh<'r>(
     _arguments: &mut Decoder<'r>,
     reply: &mut Vec<u8>,
 ) -> Outcome {
-    let object = compound.current()?;
+    let (object, _) = compound.current_in_request()?;
     put_opaque(reply, object.handle().as_bytes());
     Ok(())
 }

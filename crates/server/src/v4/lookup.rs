@@ -13,14 +13,14 @@ pub(super) fn lookup<'r>(
     _reply: &mut Vec<u8>,
 ) -> Outcome {
     let LookupArgs4 { name } = decoded(arguments)?;
-    let directory = compound.current()?;
     let is_directory = compound.kept_attributes().is_some_and(|known| names::is_directory(&known));
     // Before a removal the type is compared.
     let wanted = match compound.next_operation(arguments) {
         Some(Nfs4Operation::Verify | Nfs4Operation::Nverify) => LookupUse::Name,
         _ => LookupUse::Object,
     };
-    let found = names::find(&mut compound.request, &directory, name.bytes(), wanted, is_directory)?;
+    let (directory, request) = compound.current_in_request()?;
+    let found = names::find(request, directory, name.bytes(), wanted, is_directory)?;
     let FoundName { object, attributes } = found;
     enter(compound, object)?;
     compound.keep_attributes(attributes);

@@ -43,8 +43,7 @@ fn has(compound: &mut Compound<'_, '_>, given: &Fattr4<'_>) -> Result<bool, OpFa
     let mut own = Vec::new();
     let known = compound.kept_attributes();
     let missing = attributes::values(&mut compound.request, &object, known, wanted, |values| {
-        values.encode_values(wanted.mask(), &mut own);
-        wanted.mask().without(values.present())
+        values.encode_values(wanted.mask(), &mut own)
     })?;
     // Not every file system has it.
     if !missing.is_empty() {

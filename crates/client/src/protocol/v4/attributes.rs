@@ -114,7 +114,7 @@ pub(super) fn object(values: &AttributeValues<'_>) -> Option<Attributes> {
 /// The attributes of a GETATTR that asked for those of an object.
 pub(super) fn object_of(fattr: &Fattr4<'_>) -> Result<Attributes, DecodeError> {
     let missing = DecodeError::BadValue { name: "an attribute that every object has", value: 0 };
-    object(&values(fattr, OBJECT)?).ok_or(missing)
+    object(&AttributeValues::decode_of(fattr, OBJECT)?).ok_or(missing)
 }
 
 /// Combines the two numbers of a file system into one. Servers use small or random numbers.
@@ -127,9 +127,11 @@ const fn fsid(fsid: Fsid4) -> u64 {
 
 /// The number of a user or group.
 fn id(owner: OpaqueLimited<'_>) -> u32 {
-    let digits = std::str::from_utf8(owner.bytes()).ok();
-    let digits = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
-    digits.and_then(|digits| digits.parse().ok()).unwrap_or(UNKNOWN_ID)
+    let number = owner.bytes().iter().try_fold(0_u32, |number, byte| {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        number.checked_mul(10)?.checked_add(digit.into())
+    });
+    number.filter(|_| !owner.bytes().is_empty()).unwrap_or(UNKNOWN_ID)
 }
 
 /// A directory before and after an operation. `before` is used only if the server declares the

@@ -111,6 +111,9 @@ impl NfsV4 {
 /// The status with which the server refuses the SEQUENCE of a compound.
 fn refusal_of_sequence(result: &CallResult) -> Option<NfsStat4> {
     let mut results = CompoundResults::new(result.reply.results()).ok()?;
+    if results.header().status == NfsStat4::Ok {
+        return None;
+    }
     match results.next::<SequenceOk4>(Nfs4Operation::Sequence) {
         Err(ResultError::Failed(status)) => Some(status),
         _ => None,

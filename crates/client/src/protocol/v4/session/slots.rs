@@ -13,6 +13,8 @@ pub(in crate::protocol::v4) const SLOTS_MAX: u32 = 128;
 #[derive(Debug, Default)]
 pub(in crate::protocol::v4) struct Slots {
     slots: Vec<Slot>,
+    /// No slot after this one is busy.
+    busy_to: usize,
     /// How many of them the server wants to be used.
     usable: usize,
     /// How many of them the server accepts requests in; `usable` at least.
@@ -98,7 +100,7 @@ impl Slots {
         let slot = &mut self.slots[index];
         slot.is_busy = true;
         let (sequence, is_doubtful) = (slot.sequence, slot.is_doubtful());
-        let highest = self.slots.iter().rposition(|slot| slot.is_busy).unwrap_or(index);
+        let highest = self.highest_busy(index);
         let id = |index: usize| SlotId(u32::try_from(index).unwrap_or(u32::MAX));
         let (id, highest) = (id(index), id(highest));
         TakenSlot { index, number: self.taken, id, sequence, highest, is_doubtful }
@@ -107,6 +109,14 @@ impl Slots {
     /// The number of requests that are outstanding.
     pub(super) fn busy(&self) -> usize {
         self.slots.iter().filter(|slot| slot.is_busy).count()
+    }
+
+    /// The highest busy slot; `taken` is busy. Searched for from the last one on, because a session
+    /// has many slots and few are busy.
+    fn highest_busy(&mut self, taken: usize) -> usize {
+        let to = self.busy_to.max(taken).saturating_add(1).min(self.slots.len());
+        self.busy_to = self.slots[..to].iter().rposition(|slot| slot.is_busy).unwrap_or(taken);
+        self.busy_to
     }
 
     /// The server wants no more slots than these to be used.

@@ -58,6 +58,25 @@ fn a_server_that_has_no_confirmed_record_of_a_client_has_lost_its_state() {
 }
 
 #[test]
+fn a_request_names_the_highest_slot_in_use() {
+    let monitor = monitor(Instant::now());
+    let highest = |guard: &SlotGuard<'_>| guard.arguments.highest_slot.0;
+    let (first, second, third) = (slot(&monitor), slot(&monitor), slot(&monitor));
+    assert_eq!([&first, &second, &third].map(highest), [0, 1, 2]);
+    first.refused();
+    let first = slot(&monitor);
+    assert_eq!(highest(&first), 2);
+    first.refused();
+    third.refused();
+    assert_eq!(highest(&slot(&monitor)), 1, "the second is in use");
+    let mut fewer = session();
+    fewer.fore.requests_max = 1;
+    monitor.lock().created(&fewer, Instant::now());
+    assert_eq!(highest(&slot(&monitor)), 0, "of the new session");
+    drop(second);
+}
+
+#[test]
 fn slots_in_doubt_are_used_last_and_recalled_ones_not_at_all() {
     let monitor = monitor(Instant::now());
     let index = |guard: &SlotGuard<'_>| guard.arguments.slot.0;
