@@ -13,12 +13,10 @@ use parking_lot::Mutex;
 use super::{
     NfsV4,
     attributes::{self, EncodedAttributes, directory_step},
-    compound::request::{
-        CompoundRequest, Execution, OWN_OPERATIONS_MAX, RESULTS_SMALL, get_attributes, put_fh,
-    },
+    compound::request::{CompoundRequest, OWN_OPERATIONS_MAX, RESULTS_SMALL, get_attributes, put_fh},
     read_results::{as_length, decode_optional_read},
     remove::compared,
-    results::CompoundResultReader,
+    results::{CompoundResultReader, Execution},
     server_traits::ServerFeature,
 };
 use crate::protocol::{Answer, BatchOperations, LookupReply, PathReply, RpcCaller};

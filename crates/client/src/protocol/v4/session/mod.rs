@@ -1,8 +1,9 @@
 //! The session of a client, and what must be done before requests can be sent (RFC 8881 section
 //! 2.10).
 //!
-//! Owns the `slots` and their numbers, and that of the next session. The flags in replies to SEQUENCE are about the `lease`, the
-//! `backchannel` and `revoked_states`. Sends nothing.
+//! Owns the `slots` and their numbers, and that of the next session (`create_sequence`). The flags
+//! in replies to SEQUENCE are about the `lease`, the `backchannel` and `revoked_states`. Sends
+//! nothing.
 
 mod backchannel;
 mod create_sequence;
