@@ -142,8 +142,15 @@ impl RpcServerInner {
         if sent == SendOutcome::Queued {
             // If a thread reads the connection, it checks for unsent bytes before each wait.
             self.idle_set.arm_for_room(connection);
-        } else if last && self.stopping.load(Ordering::SeqCst) {
-            // The server that stops has left a connection with a call in progress idle.
+        } else if last {
+            self.close_after_last_call(connection);
+        }
+    }
+
+    /// When the server stops, closes a connection whose last call has ended: it was left idle, or
+    /// no thread reads it any more.
+    pub(super) fn close_after_last_call(&self, connection: &ServerConnection) {
+        if self.stopping.load(Ordering::SeqCst) {
             if let Some(receive_buffer) = self.idle_set.reclaim(connection) {
                 self.make_idle(connection, receive_buffer);
             } else if matches!(*connection.reading.lock(), ReaderState::Closed) {

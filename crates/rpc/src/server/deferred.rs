@@ -87,8 +87,14 @@ impl RpcServerInner {
         let answered = self.handler.answer(&call.message.bytes, &mut context, &mut own.reply, &log);
         let piece = match answered {
             Ok(Answered::Reply(piece)) => piece,
-            // It waits again. What was no call the first time is none either.
-            Ok(Answered::Nothing) | Err(_) => return,
+            // It waits again, or gets no reply. What was no call the first time is none either.
+            Ok(Answered::Nothing) | Err(_) => {
+                drop(call);
+                if connection.in_flight.load(Ordering::Acquire) == 0 {
+                    self.close_after_last_call(connection);
+                }
+                return;
+            }
         };
         // It is in progress until its reply is sent.
         connection.in_flight.fetch_add(1, Ordering::Relaxed);
