@@ -46,7 +46,7 @@ pub(super) struct LimitArguments {
     unsent_timeout: u32,
 
     /// Maximum MiB of received calls that are incomplete, or wait for a thread or for a delegation;
-    /// a connection that would exceed it is closed
+    /// a connection whose incomplete call would exceed it is closed
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     max_half_records: u32,
 

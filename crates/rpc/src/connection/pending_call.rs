@@ -131,6 +131,11 @@ impl PendingCalls {
         self.count > 0
     }
 
+    /// Whether no call waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     pub(crate) fn take_outcome(&mut self, xid: u32) -> Option<Result<CallReply, CallError>> {
         self.pending.get_mut(&xid)?.outcome.take()
     }

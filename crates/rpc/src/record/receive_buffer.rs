@@ -133,6 +133,11 @@ impl ReceiveBuffer {
         Some(*self.incomplete_since.get_or_insert_with(now))
     }
 
+    /// Lets the record at the front be incomplete from the next [`Self::incomplete_since`] on.
+    pub(crate) const fn restart_timeout(&mut self) {
+        self.incomplete_since = None;
+    }
+
     /// Returns the complete record at the front, if there is one. `limit` returns the maximum
     /// length of the record, given its first bytes.
     ///

@@ -10,10 +10,11 @@ use curt_observe::stages;
 
 use super::{
     backchannel::ConnectionBackchannel,
-    connection::{ReaderState, ServerConnection},
+    connection::{ReadJob, ReaderState, ServerConnection, ServerJob},
     deferred::DeferredServerCall,
     inner::{BATCH_MAX, RpcServerInner, WorkerBuffers},
     limits::ResourceLimit,
+    received_bytes::ReceivedBytes,
     sending::SendOutcome,
     worker_pool::PoolPressure,
 };
@@ -141,8 +142,15 @@ impl RpcServerInner {
         if sent == SendOutcome::Queued {
             // If a thread reads the connection, it checks for unsent bytes before each wait.
             self.idle_set.arm_for_room(connection);
-        } else if last && self.stopping.load(Ordering::SeqCst) {
-            // The server that stops has left a connection with a call in progress idle.
+        } else if last {
+            self.close_after_last_call(connection);
+        }
+    }
+
+    /// When the server stops, closes a connection whose last call has ended: it was left idle, or
+    /// no thread reads it any more.
+    pub(super) fn close_after_last_call(&self, connection: &ServerConnection) {
+        if self.stopping.load(Ordering::SeqCst) {
             if let Some(receive_buffer) = self.idle_set.reclaim(connection) {
                 self.make_idle(connection, receive_buffer);
             } else if matches!(*connection.reading.lock(), ReaderState::Closed) {
@@ -177,16 +185,28 @@ impl HandOverReading for ConnectionReader<'_> {
             pressing.note(ResourceLimit::InFlight, String::new);
             return;
         }
+        let mut rest = self.receive_buffer.after(self.record);
+        let is_incomplete = matches!(rest.complete_record(|_| shared.limits.record), Ok(None));
+        let count = if is_incomplete {
+            rest.shrink();
+            rest.held()
+        } else {
+            shared.waiting_bytes(connection, &rest)
+        };
+        let (total_usage, client) = (&connection.total_usage, &connection.client_ref.client);
+        let Ok(counted) = ReceivedBytes::within_half(total_usage, client, count, &shared.limits) else {
+            return;
+        };
         connection.in_flight.fetch_add(1, Ordering::Relaxed);
         self.handed_over = true;
-        let mut rest = self.receive_buffer.after(self.record);
-        let more = rest.complete_record(|_| shared.limits.record);
-        if matches!(more, Ok(None)) {
-            shared.make_idle(connection, rest);
+        if is_incomplete {
+            shared.idle_set.insert_counted(connection, rest, counted);
         } else {
-            shared.dispatch(connection, rest);
+            let job = ReadJob { connection: Arc::clone(connection), receive_buffer: rest, counted };
+            shared.dispatch_job(ServerJob::Read(job), connection);
         }
     }
+
     fn defer(&self) -> Option<Box<dyn DeferredCall>> {
         DeferredServerCall::of(self.shared, self.connection, self.receive_buffer.body(self.record))
     }

@@ -37,14 +37,15 @@ impl DeferredServerCall {
             return None;
         }
         let (total_usage, client) = (&connection.total_usage, &connection.client_ref.client);
-        let counted = ReceivedBytes::of_deferred(total_usage, client, message.len(), &server.limits);
+        let counted = ReceivedBytes::within_half(total_usage, client, message.len(), &server.limits);
         let note = |limit: &ResourceLimit| {
             let peer = connection.peer;
             let what =
                 || format!("a call from {peer} cannot wait: too many bytes do (limit {})", limit.name());
             total_usage.limit_log.note(*limit, what);
         };
-        let message = DeferredMessage { bytes: message.into(), _counted: counted.inspect_err(note).ok()? };
+        let counted = counted.inspect_err(note).ok()?;
+        let message = DeferredMessage { bytes: message.into(), _counted: counted };
         let call = CountedCall::new(connection, Arc::new(message));
         Some(Box::new(Self { server: Arc::downgrade(server), call }))
     }
@@ -86,8 +87,14 @@ impl RpcServerInner {
         let answered = self.handler.answer(&call.message.bytes, &mut context, &mut own.reply, &log);
         let piece = match answered {
             Ok(Answered::Reply(piece)) => piece,
-            // It waits again. What was no call the first time is none either.
-            Ok(Answered::Nothing) | Err(_) => return,
+            // It waits again, or gets no reply. What was no call the first time is none either.
+            Ok(Answered::Nothing) | Err(_) => {
+                drop(call);
+                if connection.in_flight.load(Ordering::Acquire) == 0 {
+                    self.close_after_last_call(connection);
+                }
+                return;
+            }
         };
         // It is in progress until its reply is sent.
         connection.in_flight.fetch_add(1, Ordering::Relaxed);

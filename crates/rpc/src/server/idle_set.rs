@@ -150,32 +150,31 @@ impl IdleSet {
         limits: &Limits,
     ) {
         receive_buffer.shrink();
+        let client = &connection.client_ref.client;
+        match ReceivedBytes::of_connection(&self.total_usage, client, receive_buffer.held(), limits) {
+            Ok(counted) => self.insert_counted(connection, receive_buffer, counted),
+            Err(limit) => {
+                connection.close_for(limit, "too many bytes of calls that are incomplete or wait");
+                self.remove(connection);
+            }
+        }
+    }
+
+    /// As [`Self::insert`], with bytes that are counted already.
+    pub(super) fn insert_counted(
+        &self,
+        connection: &ServerConnection,
+        mut receive_buffer: ReceiveBuffer,
+        counted: Option<ReceivedBytes<ServerJob>>,
+    ) {
         // Its timeouts start here.
         receive_buffer.incomplete_since(|| self.clock().now());
-        let Some(counted) = self.count_received(connection, receive_buffer.held(), limits) else { return };
         let mut reading = connection.reading.lock();
         if matches!(*reading, ReaderState::Closed) {
             return;
         }
         *reading = ReaderState::Idle { receive_buffer, since: self.clock().now(), counted };
         self.arm(connection);
-    }
-
-    /// Counts received bytes of a connection that no thread executes; closes it and returns `None`
-    /// if they would exceed a limit.
-    pub(super) fn count_received(
-        &self,
-        connection: &ServerConnection,
-        count: usize,
-        limits: &Limits,
-    ) -> Option<Option<ReceivedBytes<ServerJob>>> {
-        let client = &connection.client_ref.client;
-        let counted = ReceivedBytes::of_connection(&self.total_usage, client, count, limits);
-        if let Err(limit) = counted {
-            connection.close_for(limit, "too many bytes of calls that are incomplete or wait");
-            self.remove(connection);
-        }
-        counted.ok()
     }
 
     /// Sets the epoll events of an idle connection. Called under the lock of `reading`.

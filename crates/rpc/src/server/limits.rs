@@ -33,8 +33,9 @@ pub struct Limits {
     /// Unsent replies of one client.
     pub unsent_per_client: usize,
     /// Maximum number of bytes of calls that are incomplete, or that wait for a thread or for
-    /// another client, of all connections. A connection that would exceed it is closed. Half of it
-    /// is for calls that wait for another client; beyond that they are told to come again.
+    /// another client, of all connections. A connection whose incomplete call would exceed it is
+    /// closed. Half of it is for calls that wait: beyond that nothing more is received for a
+    /// thread that is not free, and calls that wait for another client are told to come again.
     pub half_records: usize,
     /// Bytes of such calls of one client.
     pub half_records_per_client: usize,

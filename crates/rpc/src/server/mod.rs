@@ -133,7 +133,14 @@ impl RpcServer {
             }
         }
         self.shared.worker_pool.stop();
-        while self.shared.worker_pool.threads() > 0 {
+        // Calls may wait of which the connection is removed, or begin to wait until the last
+        // thread has ended.
+        loop {
+            let had_ended = self.shared.worker_pool.threads() == 0;
+            self.shared.handler.service.resume_deferred();
+            if had_ended && self.shared.worker_pool.threads() == 0 {
+                return;
+            }
             std::thread::sleep(LOOK_INTERVAL);
         }
     }

@@ -30,9 +30,27 @@ impl<J> ReceivedBytes<J> {
         Self::within(total_usage, client, count, limits.half_records_per_client, limits.half_records)
     }
 
-    /// As [`Self::of_connection`], for a deferred call. These leave half of the limits to calls
-    /// that are being received, which otherwise cost their connection.
-    pub(super) fn of_deferred(
+    /// Counts bytes of a ready connection that waits for a thread, whatever the limits. Nothing
+    /// more is received for such connections while [`Self::are_many`], so they exceed half of the
+    /// limits by at most a record.
+    pub(super) fn of_ready(
+        total_usage: &Arc<TotalUsage>,
+        client: &Arc<ClientUsage<J>>,
+        count: usize,
+    ) -> Option<Self> {
+        Self::within(total_usage, client, count, usize::MAX, usize::MAX).ok().flatten()
+    }
+
+    /// Whether more than half of a limit is used.
+    pub(super) fn are_many(total_usage: &TotalUsage, client: &ClientUsage<J>, limits: &Limits) -> bool {
+        client.half_records.load(Ordering::Relaxed) > limits.half_records_per_client / 2
+            || total_usage.half_records.load(Ordering::Relaxed) > limits.half_records / 2
+    }
+
+    /// As [`Self::of_connection`], for bytes that can be refused without closing the connection.
+    /// These leave half of the limits to calls that are being received, which otherwise cost their
+    /// connection.
+    pub(super) fn within_half(
         total_usage: &Arc<TotalUsage>,
         client: &Arc<ClientUsage<J>>,
         count: usize,

@@ -20,7 +20,7 @@ use rustix::{
 
 use super::{
     adaptive_polling::AdaptivePolling, connection::ServerConnection, idle_set::IDLE_MAX,
-    inner::RpcServerInner, sending::SendOutcome, worker_pool::PoolPressure,
+    inner::RpcServerInner, received_bytes::ReceivedBytes, sending::SendOutcome, worker_pool::PoolPressure,
 };
 use crate::record::receive_buffer::ReceiveBuffer;
 
@@ -76,7 +76,10 @@ impl RpcServerInner {
         mut receive_buffer: ReceiveBuffer,
     ) {
         let stops = self.stopping.load(Ordering::SeqCst);
-        if !stops && !connection.has_backlog() {
+        if self.stays_unread(&connection) {
+            // The client is not to blame for the wait.
+            receive_buffer.restart_timeout();
+        } else if !stops && !connection.has_backlog() {
             let received = receive_now(&connection, &mut receive_buffer, RecvFlags::DONTWAIT);
             let limit = |_: &[u8]| self.limits.record;
             match received {
@@ -92,6 +95,15 @@ impl RpcServerInner {
             }
         }
         self.dispatch(&connection, receive_buffer);
+    }
+
+    /// Whether a ready connection waits for a thread with its bytes in the socket, because many
+    /// bytes wait already. The replies that the server's own calls wait for are read all the same.
+    fn stays_unread(&self, connection: &ServerConnection) -> bool {
+        let client = &connection.client_ref.client;
+        self.worker_pool.pressure(&client.quota) == PoolPressure::Short
+            && ReceivedBytes::are_many(&self.idle_set.total_usage, client, &self.limits)
+            && connection.calls.lock().is_empty()
     }
 
     pub(super) fn receive(

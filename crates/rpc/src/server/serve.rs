@@ -14,6 +14,7 @@ use super::{
     connection::{ReadJob, ServerConnection, ServerJob},
     inner::{RpcServerInner, WorkerBuffers},
     limits::ResourceLimit,
+    received_bytes::ReceivedBytes,
     receiving::{ReceiveOutcome, RestOfRecordTimeout, receive_more},
     sending::SendOutcome,
     worker_pool::{JobHandler, PoolPressure},
@@ -75,20 +76,28 @@ impl Drop for CloseOnPanic<'_> {
 }
 
 impl RpcServerInner {
-    /// Has a thread read a connection, unless too many bytes wait for threads.
+    /// Has a thread read a ready connection.
     pub(super) fn dispatch(
         self: &Arc<Self>,
         connection: &Arc<ServerConnection>,
         receive_buffer: ReceiveBuffer,
     ) {
-        // Without calls that wait already, a thread takes it soon.
-        let waits = self.worker_pool.pressure(&connection.client_ref.client.quota) == PoolPressure::Short;
-        let count = if waits { receive_buffer.held() } else { 0 };
-        let counted = self.idle_set.count_received(connection, count, &self.limits);
-        if let Some(counted) = counted {
-            let job = ReadJob { connection: Arc::clone(connection), receive_buffer, counted };
-            self.dispatch_job(ServerJob::Read(job), connection);
-        }
+        let count = self.waiting_bytes(connection, &receive_buffer);
+        let counted =
+            ReceivedBytes::of_ready(&self.idle_set.total_usage, &connection.client_ref.client, count);
+        let job = ReadJob { connection: Arc::clone(connection), receive_buffer, counted };
+        self.dispatch_job(ServerJob::Read(job), connection);
+    }
+
+    /// The received bytes that count while a connection waits for a thread. Without calls that wait
+    /// already, a thread takes it soon.
+    pub(super) fn waiting_bytes(
+        &self,
+        connection: &ServerConnection,
+        receive_buffer: &ReceiveBuffer,
+    ) -> usize {
+        let pressure = self.worker_pool.pressure(&connection.client_ref.client.quota);
+        if pressure == PoolPressure::Short { receive_buffer.held() } else { 0 }
     }
 
     /// Has a thread do a job of a connection.

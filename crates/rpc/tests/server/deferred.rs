@@ -3,7 +3,11 @@
 use std::{
     io::Write,
     net::TcpStream,
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
     time::Duration,
 };
@@ -21,9 +25,18 @@ use crate::{
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Defers slow calls; one that cannot be deferred is answered at once.
+/// A call that begins to wait when the server stops.
+const LATE: u32 = 20;
+/// A call that waits, and gets no reply.
+const UNANSWERED: u32 = 21;
+
+/// Defers calls other than `ECHO`; one that cannot be deferred is answered at once.
 #[derive(Default)]
-struct Defers(Mutex<Vec<Box<dyn DeferredCall>>>);
+struct Defers {
+    waiting: Mutex<Vec<Box<dyn DeferredCall>>>,
+    has_begun: AtomicBool,
+    is_stopping: AtomicBool,
+}
 
 impl RpcService for Defers {
     fn call(
@@ -32,11 +45,19 @@ impl RpcService for Defers {
         context: &mut CallContext<'_>,
         reply: &mut Vec<u8>,
     ) -> Result<(), CallFailure> {
-        if call.procedure == SLOW
-            && context.resumed::<()>().is_none()
+        let resumed = context.resumed::<()>().is_some();
+        if resumed && call.procedure == UNANSWERED {
+            return Err(CallFailure::NoReply);
+        }
+        if call.procedure != ECHO
+            && !resumed
             && let Some(deferred) = context.defer()
         {
-            self.0.lock().push(deferred);
+            if call.procedure == LATE {
+                self.has_begun.store(true, Ordering::SeqCst);
+                eventually("the server stops", || self.is_stopping.load(Ordering::SeqCst));
+            }
+            self.waiting.lock().push(deferred);
             return Err(CallFailure::NoReply);
         }
         reply.extend_from_slice(&call.arguments[..4]);
@@ -44,8 +65,9 @@ impl RpcService for Defers {
     }
 
     fn resume_deferred(&self) {
-        let waiting = std::mem::take(&mut *self.0.lock());
+        let waiting = std::mem::take(&mut *self.waiting.lock());
         waiting.into_iter().for_each(|call| call.resume(Box::new(())));
+        self.is_stopping.store(true, Ordering::SeqCst);
     }
 }
 
@@ -77,7 +99,7 @@ fn a_server_that_stops_answers_calls_that_wait_and_ends() {
     let mut world = world(Limits { shutdown_timeout: 60 * LONG, ..Limits::default() });
     let client = &mut world.client;
     client.write_all(&call_record(1, SLOW, &[1; 4])).unwrap();
-    eventually("the call waits", || world.service.0.lock().len() == 1);
+    eventually("the call waits", || world.service.waiting.lock().len() == 1);
     client.write_all(&call_record(2, ECHO, &[2; 4])).unwrap();
     expect_echo(client, 2, &[2; 4]);
     world.handle.shutdown();
@@ -87,10 +109,35 @@ fn a_server_that_stops_answers_calls_that_wait_and_ends() {
 }
 
 #[test]
+fn a_call_that_begins_to_wait_while_the_server_stops_is_answered() {
+    let mut world = world(Limits { shutdown_timeout: 60 * LONG, ..Limits::default() });
+    let client = &mut world.client;
+    client.write_all(&call_record(1, LATE, &[1; 4])).unwrap();
+    eventually("the call has begun", || world.service.has_begun.load(Ordering::SeqCst));
+    world.handle.shutdown();
+    expect_echo(client, 1, &[1; 4]);
+    expect_end(client);
+    assert_eq!(world.ended.recv_timeout(LONG), Ok(()));
+}
+
+#[test]
+fn a_server_that_stops_closes_the_connection_of_a_call_that_waited_and_gets_no_reply() {
+    let mut world = world(Limits { shutdown_timeout: 60 * LONG, ..Limits::default() });
+    let client = &mut world.client;
+    client.write_all(&call_record(1, UNANSWERED, &[1; 4])).unwrap();
+    eventually("the call waits", || world.service.waiting.lock().len() == 1);
+    client.write_all(&call_record(2, ECHO, &[2; 4])).unwrap();
+    expect_echo(client, 2, &[2; 4]);
+    world.handle.shutdown();
+    expect_end(client);
+    assert_eq!(world.ended.recv_timeout(LONG), Ok(()));
+}
+
+#[test]
 fn the_bytes_of_calls_that_wait_are_bounded() {
     // Half of it is for calls that wait.
     let mut world = world(Limits { half_records_per_client: 1_000_000, ..Limits::default() });
-    let (client, waiting) = (&mut world.client, || world.service.0.lock().len());
+    let (client, waiting) = (&mut world.client, || world.service.waiting.lock().len());
     for xid in 1..5 {
         client.write_all(&call_record(xid, SLOW, &[7; 100_000])).unwrap();
     }

@@ -33,6 +33,18 @@ fn connect_from(running: &Running, last: u8) -> TcpStream {
     stream
 }
 
+/// The number of a server's connections with bytes that it has not received.
+fn unread(running: &Running) -> usize {
+    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let local = format!(":{:04X}", running.address.port());
+    let is_unread = |socket: &&str| {
+        let fields: Vec<_> = socket.split_whitespace().collect();
+        // Its number, both addresses, the state (1 is connected), and the queues.
+        fields[1].ends_with(&local) && fields[3] == "01" && !fields[4].ends_with(":00000000")
+    };
+    sockets.lines().filter(is_unread).count()
+}
+
 #[test]
 fn a_record_above_the_bound_is_refused_before_its_bytes_come_and_one_below_it_is_answered() {
     let running = serve(Limits::default());
@@ -152,17 +164,34 @@ fn one_clients_calls_that_wait_for_a_thread_are_bounded() {
     let mut greedy: Vec<_> = (0..6).map(|_| connect_from(&running, 3)).collect();
     let call = call_record(2, ECHO, &[3; 8000]);
     greedy.iter_mut().for_each(|stream| stream.write_all(&call).unwrap());
-    // The first is not counted: it is the next to get the thread.
-    eventually("three of them wait for it", || {
-        met(&running, ResourceLimit::HalfRecordsPerClient) == 3 && running.handle.connections() == 4
+    // The first is not counted: it is the next to get the thread. Two others use more than half of
+    // the limit.
+    eventually("three of them stay in their sockets", || {
+        unread(&running) == 3 && running.handle.connections() == 7
     });
     running.answers.release(1);
     expect_echo(&mut slow, 1, &[1; 4]);
-    assert_eq!(greedy.iter_mut().filter_map(crate::fake::read_record).count(), 3);
+    greedy.iter_mut().for_each(|stream| expect_echo(stream, 2, &[3; 8000]));
     // What has waited is not counted any more.
     let mut again = connect_from(&running, 3);
-    again.write_all(&call).unwrap();
-    expect_echo(&mut again, 2, &[3; 8000]);
+    let call = call_record(3, ECHO, &[3; 40_000]);
+    again.write_all(&call[..30_000]).unwrap();
+    expect_unharmed(&running);
+    again.write_all(&call[30_000..]).unwrap();
+    expect_echo(&mut again, 3, &[3; 40_000]);
+    assert_eq!(met(&running, ResourceLimit::HalfRecordsPerClient), 0);
+}
+
+#[test]
+fn a_call_that_waits_keeps_reading_its_connection_if_the_bytes_after_it_exceed_the_limit() {
+    let running = serve(Limits { half_records_per_client: 8 << 10, ..Limits::default() });
+    let mut stream = running.connect();
+    let calls = [call_record(1, SLOW, &[1; 4]), call_record(2, ECHO, &[2; 60_000])];
+    stream.write_all(&calls.concat()).unwrap();
+    eventually("the call is begun", || running.answers.slow_begun.load(Ordering::SeqCst) == 1);
+    running.answers.release(1);
+    expect_echo(&mut stream, 1, &[1; 4]);
+    expect_echo(&mut stream, 2, &[2; 60_000]);
 }
 
 #[test]

@@ -477,8 +477,9 @@ impl ServerState {
         Ok(OpenGranted { stateid: self.stateid(number, 1), before: None })
     }
 
-    /// Whether a client may have another state. An OPEN asks before it creates a file, so that the
-    /// limit is exceeded by at most the number of requests in progress.
+    /// Whether a client may have another state, whatever it counts as. An OPEN asks before it
+    /// creates a file, so that the limit is exceeded by at most the states that the requests in
+    /// progress add, and each of these counts as a few ([`owner_weight`]).
     pub(crate) fn has_room(&self, client: &Client) -> Result<(), StateFault> {
         let used = self.states.load(Ordering::Relaxed);
         if has_room(client.of_address.states.load(Ordering::Relaxed), used, self.limits.states) {

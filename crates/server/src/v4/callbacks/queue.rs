@@ -2,9 +2,10 @@
 //!
 //! Some threads are for clients that have answered last time, and no client occupies all of these.
 //! Some others are not for clients that have not answered. The clients of one address occupy half
-//! of the threads, and those of them that have not answered a part of the others: a host can make
-//! any number of clients, which answer only as long as it likes. So clients that do not answer
-//! delay each other, and others of their own address.
+//! of the threads, and at most as many as are free; those of them that have not answered occupy
+//! fewer: a host can make any number of clients, which answer only as long as it likes, and has
+//! several addresses. So clients that do not answer delay each other, and others of their own
+//! address.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -66,7 +67,8 @@ type AddressGroup = (IpAddr, bool);
 struct AddressClients {
     /// Threads that call them.
     threads: usize,
-    /// Those that wait until one of these threads has ended its call; none without threads.
+    /// Clients of the address, of this group or the other, that wait until one of these threads has
+    /// ended its call; none without threads.
     waiting: VecDeque<Clientid>,
 }
 
@@ -136,8 +138,8 @@ impl<C> CallbackQueue<C> {
         }
     }
 
-    /// Begins a callback to a client at this address. None, if too many threads call clients there:
-    /// it waits until one of them has ended.
+    /// Begins a callback to a client at this address. None, if too many threads call clients there,
+    /// or as many as are free: it waits until one of them has ended.
     pub(super) fn begin(&self, taken: DequeuedCallback<C>, address: IpAddr) -> Option<DequeuedCallback<C>> {
         self.waiting.lock().begin(taken, address)
     }
@@ -232,12 +234,16 @@ impl<C> Waiting<C> {
         let client = taken.turn.client;
         let is_unproven = taken.turn.is_unproven();
         let max = if is_unproven { THREADS_FOR_UNPROVEN_OF_ADDRESS } else { THREADS_FOR_ADDRESS };
-        let of_address = self.addresses.entry(taken.turn.group(address)).or_default();
-        if of_address.threads < max {
-            of_address.threads += 1;
+        let threads = |is_unproven| self.addresses.get(&(address, is_unproven)).map_or(0, |of| of.threads);
+        let (of_group, of_address) = (threads(is_unproven), threads(true) + threads(false));
+        let in_progress: usize = self.addresses.values().map(|of| of.threads).sum();
+        if of_group < max && (of_address == 0 || of_address < THREADS - in_progress) {
+            self.addresses.entry(taken.turn.group(address)).or_default().threads += 1;
             taken.turn.address = Some(address);
             return Some(taken);
         }
+        // It waits in a group with a call in progress, whose end wakes it.
+        let group = (address, is_unproven == (of_group > 0));
         if let Some(own) = self.callbacks.get_mut(&client) {
             own.waiting.push_front(taken.callback);
             // It may have become ready for another callback, since this one was taken, or wait for
@@ -247,7 +253,7 @@ impl<C> Waiting<C> {
                 self.ready.remove(at);
             }
             if at.is_some() || !own.is_ready {
-                of_address.waiting.push_back(client);
+                self.addresses.entry(group).or_default().waiting.push_back(client);
             }
             own.is_ready = true;
         }
@@ -406,6 +412,44 @@ mod tests {
             }
         }
         assert_eq!(ended, (clients.count() + 1) * 3);
+        assert!(waiting.callbacks.is_empty() && waiting.ready.is_empty() && waiting.addresses.is_empty());
+    }
+
+    #[test]
+    fn two_addresses_of_one_host_leave_threads_to_others() {
+        let mut waiting = Waiting::default();
+        let addresses = [IpAddr::from([10, 0, 0, 1]), "2001:db8::1".parse().unwrap()];
+        let address = |client: u64| addresses[usize::try_from(client % 2).unwrap()];
+        // Some have answered, and others are new.
+        for client in 1..=20 {
+            add(&mut waiting, client);
+            assert_eq!(take(&mut waiting), Some(client));
+            finish(&mut waiting, client, Unknown, true);
+        }
+        let clients = 1..=40;
+        clients.clone().for_each(|client| add(&mut waiting, client));
+        let mut begun = Vec::new();
+        let begin_all = |waiting: &mut Waiting<u64>, begun: &mut Vec<_>| {
+            while let Some(taken) = waiting.take() {
+                let address = address(taken.callback);
+                begun.extend(waiting.begin(taken, address));
+            }
+            assert!(begun.len() < THREADS - 1, "{begun:?}");
+        };
+        begin_all(&mut waiting, &mut begun);
+        assert_eq!(begun.len(), THREADS / 4 * 3);
+        add(&mut waiting, 100);
+        let taken = waiting.take().unwrap();
+        let of_other = waiting.begin(taken, IpAddr::from([10, 0, 0, 2])).unwrap();
+        waiting.finish(of_other.turn, true);
+        // All are called in the end.
+        let mut ended = 0;
+        while let Some(taken) = begun.pop() {
+            waiting.finish(taken.turn, true);
+            ended += 1;
+            begin_all(&mut waiting, &mut begun);
+        }
+        assert_eq!(ended, clients.count());
         assert!(waiting.callbacks.is_empty() && waiting.ready.is_empty() && waiting.addresses.is_empty());
     }
 
