@@ -968,10 +968,12 @@ fn a_confirmed_client_creates_a_session_although_the_server_returns_no_next_numb
     const SEQUENCE: usize = 7;
     const EXCHANGED_FLAGS: usize = 8;
     // As RFC 8881 says, a server counts those that it refuses; others do not.
-    for is_counted in [false, true] {
+    for (is_counted, is_soft) in [(false, false), (true, false), (false, true), (true, true)] {
         let world = World::new();
         let server = ScriptedServer::new(&world);
-        let mounted = mounted(&world, &server);
+        let recovery = if is_soft { RecoveryMode::Soft } else { RecoveryMode::Hard };
+        let transport = Some(Arc::<ScriptedServer>::clone(&server) as Arc<dyn Transport>);
+        let mounted = world.mount_v4_as(V4Setup { transport, recovery, ..V4Setup::default() });
         let (is_lost, is_full) = (times(1), times(2));
         server.script(move |asked| match asked.main() {
             op::EXCHANGE_ID => Some(asked.spoil(|reply| {
@@ -988,7 +990,11 @@ fn a_confirmed_client_creates_a_session_although_the_server_returns_no_next_numb
             }
             _ => is_lost().then(|| Ok(refused(op::SEQUENCE, status::BADSESSION))),
         });
-        assert_eq!(statfs(&world, &mounted), Ok(()), "counted: {is_counted}");
+        // Each refusal is an error of a soft mount.
+        for _ in 0..if is_soft { 2 } else { 0 } {
+            assert_eq!(statfs(&world, &mounted), Err(Errno::IO));
+        }
+        assert_eq!(statfs(&world, &mounted), Ok(()), "counted: {is_counted}, soft: {is_soft}");
     }
 }
 
@@ -1180,15 +1186,20 @@ fn a_restarted_server_that_has_kept_the_session_gets_the_opens_again() {
     let flags = OpenFlags::writing();
     let op = || mounted.client.op(&root());
     let (_, opened) = ops::create(&op(), mounted.client.root(), b"file", 0o644, flags).unwrap();
-    let (is_first, opened_before) = (times(1), server.executed(op::OPEN));
-    server.script(move |asked| {
-        is_first().then(|| asked.spoil(|reply| set_word(reply, word::FLAGS, RESTART_RECLAIM_NEEDED)))
-    });
-    assert_eq!(statfs(&world, &mounted), Ok(()));
-    mounted.sent();
-    assert_eq!(statfs(&world, &mounted), Ok(()));
-    assert!(mounted.sent().contains("NFSv4.RECLAIM_COMPLETE 1"));
-    assert_eq!(server.executed(op::OPEN), opened_before + 1, "the open is reclaimed before");
+    let opened_before = server.executed(op::OPEN);
+    // It may restart again soon.
+    for _ in 0..2 {
+        let is_first = times(1);
+        server.script(move |asked| {
+            is_first().then(|| asked.spoil(|reply| set_word(reply, word::FLAGS, RESTART_RECLAIM_NEEDED)))
+        });
+        assert_eq!(statfs(&world, &mounted), Ok(()));
+        mounted.sent();
+        assert_eq!(statfs(&world, &mounted), Ok(()));
+        assert!(mounted.sent().contains("NFSv4.RECLAIM_COMPLETE 1"));
+    }
+    // This server has refused the reclaim.
+    assert_eq!(server.executed(op::OPEN), opened_before + 1);
     ops::write(&op(), &opened.file, 0, b"x").unwrap();
     assert_eq!(ops::fsync(&op(), &opened.file, false), Ok(()));
 }

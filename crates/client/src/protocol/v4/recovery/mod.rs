@@ -98,6 +98,11 @@ impl NfsV4 {
                 RecoveryStep::Reclaim => self.reclaim(caller),
                 RecoveryStep::TestStates => self.test_states(caller),
             };
+            if need == RecoveryStep::Session
+                && matches!(progress, Err(StepError::Failed(RecoveryError::Refused(_))))
+            {
+                self.session.lock().not_created();
+            }
             match progress {
                 Ok(StepProgress::Done) | Err(StepError::SessionLost) => {
                     steps += 1;
@@ -111,9 +116,6 @@ impl NfsV4 {
                         tracing::warn!(%status, "the server refuses this client: it is asked again");
                     }
                     steps = 0;
-                    if need == RecoveryStep::Session {
-                        self.session.lock().not_created();
-                    }
                 }
                 Err(StepError::Failed(error)) => return Err(error),
             }

@@ -8,7 +8,7 @@ use curt_proto::nfs4::{
     CreateSessionFlags, CreateSessionOk4, ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, ImplementationId,
     Nfs4Operation, NfsStat4, OpaqueLimited, SequenceId, StateProtectArgs,
 };
-use curt_rpc::client::{CallError, Interrupt};
+use curt_rpc::client::{CallError, Interrupt, Wake as _};
 use curt_xdr::{Opaque, VarArray};
 
 use super::{RecoveryError, StepError, StepProgress};
@@ -135,7 +135,11 @@ impl NfsV4 {
                     session.created(&ok, self.rpc.now())
                 };
                 if let Some(replaced) = replaced {
-                    self.destroy_replaced(caller, replaced)?;
+                    // Requests need not wait for its end.
+                    self.session.wake();
+                    if let Err(error) = self.destroy_replaced(caller, replaced) {
+                        tracing::debug!(%error, "a session that is replaced is left to the server");
+                    }
                 }
                 Ok(StepProgress::Done)
             }

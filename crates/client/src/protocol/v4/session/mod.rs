@@ -450,14 +450,14 @@ impl SlotGuard<'_> {
             // sent before RECLAIM_COMPLETE. A server that goes on setting it gets all state again
             // once in a lease.
             let is_recent = |at: Instant| sent_at.saturating_duration_since(at) < lease;
-            if flags & SequenceStatusFlags::RESTART_RECLAIM_NEEDED != 0
-                && !state.must_reclaim
-                && state.reclaims == self.reclaims
-                && !state.forgotten_at.is_some_and(is_recent)
-            {
-                (state.must_reclaim, state.has_forgotten) = (true, true);
-                state.forgotten_at = Some(sent_at);
-                state.need = state.need.max(RecoveryStep::Reclaim);
+            if !state.must_reclaim && state.reclaims == self.reclaims {
+                if flags & SequenceStatusFlags::RESTART_RECLAIM_NEEDED == 0 {
+                    state.forgotten_at = None;
+                } else if !state.forgotten_at.is_some_and(is_recent) {
+                    (state.must_reclaim, state.has_forgotten) = (true, true);
+                    state.forgotten_at = Some(sent_at);
+                    state.need = state.need.max(RecoveryStep::Reclaim);
+                }
             }
         }
         let is_unbound = state.backchannel.is_unbound;
