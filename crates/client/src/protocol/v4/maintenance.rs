@@ -32,6 +32,9 @@ const RETURN_ATTEMPTS: u32 = 8;
 /// Compounds in a row that close no open before the rest is left for later.
 const CLOSE_ATTEMPTS: u32 = 8;
 
+/// The pause of a task that closes opens while another one does.
+const CLOSING_PAUSE: Duration = Duration::from_millis(250);
+
 /// Maximum interval between checks whether the lease is to be renewed: the lease may become
 /// shorter.
 const CHECK_PERIOD_MAX: Duration = Duration::from_secs(5);
@@ -100,8 +103,8 @@ impl NfsV4 {
     fn perform(&self, task: MaintenanceTask) {
         let never = Interrupt::never();
         match task {
-            MaintenanceTask::Close => self.close_in_turn(task, ClosedOpens::All, KEPT_FOR),
-            MaintenanceTask::CloseWriters => self.close_in_turn(task, ClosedOpens::Due, WRITER_KEPT_FOR),
+            MaintenanceTask::Close => self.close_in_turn(task, ClosedOpens::All),
+            MaintenanceTask::CloseWriters => self.close_in_turn(task, ClosedOpens::Due),
             MaintenanceTask::Closing => unreachable!("it is not scheduled"),
             MaintenanceTask::Return => {
                 while self.send_returns(&never) {
@@ -132,6 +135,10 @@ impl NfsV4 {
                     tracing::debug!(%error, "the server is not told of the slots in use");
                 }
                 self.tasks.end(task);
+                // Its own reply may have said so.
+                if self.session.lock().must_replace() {
+                    self.replace_session_soon();
+                }
             }
             MaintenanceTask::Bind => loop {
                 let replacements = || self.rpc.transport().replacements();
@@ -148,14 +155,14 @@ impl NfsV4 {
         }
     }
 
-    /// Closes opens, unless another thread does: then again after this pause.
-    fn close_in_turn(&self, task: MaintenanceTask, closed: ClosedOpens, pause: Duration) {
+    /// Closes opens, unless another thread does: then again after a pause.
+    fn close_in_turn(&self, task: MaintenanceTask, closed: ClosedOpens) {
         self.tasks.end(task);
         if self.tasks.begin(MaintenanceTask::Closing) {
             self.close_unused(closed, &Interrupt::never());
             self.tasks.end(MaintenanceTask::Closing);
         } else {
-            self.schedule(task, Some(pause));
+            self.schedule(task, Some(CLOSING_PAUSE));
         }
     }
 
