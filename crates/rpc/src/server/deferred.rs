@@ -27,7 +27,8 @@ pub(super) struct DeferredServerCall {
 }
 
 impl DeferredServerCall {
-    /// None if the connection has too many calls in progress, or too many bytes wait.
+    /// None if the connection has too many calls in progress, too many bytes wait, or the server
+    /// stops.
     pub(super) fn of(
         server: &Arc<RpcServerInner>,
         connection: &Arc<ServerConnection>,
@@ -51,7 +52,8 @@ impl DeferredServerCall {
     }
 }
 
-/// Whether one call more may be in progress. Two threads may exceed the limit by one.
+/// Whether one call more may wait: the server does not stop, and the connection has few enough in
+/// progress. Two threads may exceed the limit by one.
 fn may_defer(server: &RpcServerInner, connection: &ServerConnection) -> bool {
     let in_flight = connection.in_flight.load(Ordering::Relaxed);
     in_flight + 1 < server.limits.in_flight && !server.stopping.load(Ordering::Relaxed)

@@ -1,7 +1,7 @@
 //! Idle connections: one epoll set, and the one thread that waits on it.
 //!
 //! It has the listeners and the registry of connections. An idle connection costs a descriptor and
-//! no thread; when it becomes ready, a serving thread reads it.
+//! no thread; when a call has arrived completely, a serving thread takes the connection.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -1,4 +1,5 @@
-//! Requests that maintain opens, delegations and the lease, and the delegation in an OPEN reply.
+//! Work in the background: opens are closed, delegations returned, slots settled, connections
+//! bound, sessions replaced, and the lease renewed. And the delegation in the reply to an OPEN.
 
 use std::{
     sync::{Arc, Weak, atomic::Ordering::Relaxed},

@@ -17,7 +17,7 @@ pub(super) enum MaintenanceTask {
     ReturnLater,
     /// Slots in doubt are settled.
     Settle,
-    /// A SEQUENCE reports the slots in use.
+    /// A SEQUENCE alone reports the slots in use, or has the session replaced.
     ReportSlots,
     /// A connection is bound. The last one: it determines the number of flags.
     Bind,

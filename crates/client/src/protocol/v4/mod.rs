@@ -4,9 +4,9 @@
 //! `compound` sends a compound until it is answered, `session` has the slots, `recovery` does what
 //! the session needs, `open_table` has the opens, `abandoned_opens` the OPENs without a reply,
 //! `delegation_table` the read delegations, `lock_states` the locks, `callback` answers the server,
-//! `maintenance` is for opens, delegations and the lease, `attributes` converts.
-//! The compounds of the intents are in `files`, `lookup`, `create`, `remove`, `listing`, `io`,
-//! `open`, `batch` and `lock`.
+//! `maintenance` works in the background for opens, delegations and the lease, `attributes`
+//! converts. The compounds of the intents are in `files`, `lookup`, `create`, `remove`, `listing`,
+//! `io`, `open`, `batch` and `lock`.
 //!
 //! In a compound, attributes that are to show a change come after it; those that label a result
 //! (names, rights, data) come before it. So a change of another client between the two is seen as a

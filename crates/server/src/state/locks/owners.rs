@@ -22,7 +22,7 @@ pub struct ClientLimits {
     /// Maximum number of locks.
     pub locks: u32,
     /// Maximum number of owners that have locks or wait. An owner counts once for each table that
-    /// it is in, and one with a long name as several ([`owner_weight`]).
+    /// it is in, and one with a long name as several (`owner_weight`).
     pub owners: u32,
     /// Maximum number of requests that wait.
     pub waiters: u32,

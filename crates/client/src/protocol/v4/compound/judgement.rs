@@ -175,8 +175,8 @@ impl NfsV4 {
         }
     }
 
-    /// SEQUENCE was executed. A connection is bound for the server's calls in the background if it
-    /// has none, or has lost one.
+    /// SEQUENCE was executed. If the server has no connection for its calls, or has lost one, a
+    /// connection is bound in the background; if the session is at fault, it is replaced.
     pub(super) fn sequence_executed(&self, slot: SlotGuard<'_>, ok: &SequenceOk4, sent_at: Instant) {
         let replacements = self.rpc.transport().replacements();
         // Relaxed: that of another thread may be seen later, which asks once more.

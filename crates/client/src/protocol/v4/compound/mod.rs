@@ -1,7 +1,8 @@
-//! One compound: a SEQUENCE, operations for opens that are added to it, and those of an intent.
+//! One compound: a SEQUENCE, operations for opens and delegations that are added to it
+//! (`piggybacking`), and those of an intent.
 //!
-//! A compound that uses an open begins with PUTFH of its file, and with the OPEN if that is
-//! delayed.
+//! If the intent uses an open, its operations follow PUTFH of the file, and the OPEN if that is
+//! delayed (`prefix`).
 //!
 //! Owns the retries. A compound is sent again in its slot while the server refuses SEQUENCE with
 //! DELAY (`retransmission`). It is sent again, in another slot or session, if the server has
@@ -38,7 +39,8 @@ use super::{
 };
 use crate::protocol::rpc_client::JUKEBOX_DELAY_MIN;
 
-/// How often in all, before it fails in a hard mount: after some minutes.
+/// How often a compound is sent again in all, [`REPAIRS_AT_ONCE`] included, because of lost
+/// sessions and stateids. Then it fails in a hard mount, too: after some minutes.
 const REPAIRS_MAX: u32 = 80;
 
 /// Bytes of the reply to a change of a name or of attributes: SEQUENCE, piggybacked operations, a

@@ -11,7 +11,7 @@ use crate::protocol::v4::{
 };
 
 impl NfsV4 {
-    /// The operations for opens that are added to this compound.
+    /// Takes the operations for opens and delegations that are added to this compound.
     pub(super) fn take_piggybacked(
         &self,
         request: &CompoundRequest<'_>,

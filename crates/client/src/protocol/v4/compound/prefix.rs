@@ -36,7 +36,7 @@ pub(super) struct CompoundPrefix<'a> {
 pub(super) struct UsedOpen<'a> {
     pub(super) key: &'a OpenKey,
     pub(super) stateid: Stateid,
-    /// An OPEN for reading precedes.
+    /// The OPEN for reading before the operations of the intent.
     pub(super) delayed: Option<DelayedOpen>,
 }
 

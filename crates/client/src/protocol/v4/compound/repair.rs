@@ -1,5 +1,5 @@
 //! What is done about a refusal before a compound is sent again: a pause, recovery, another
-//! stateid, or the request for a smaller reply.
+//! stateid, or a reply that the server need not keep.
 
 use std::time::Duration;
 

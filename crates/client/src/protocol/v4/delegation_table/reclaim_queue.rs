@@ -18,7 +18,7 @@ pub(in crate::protocol::v4) struct DelegationToReclaim {
 }
 
 /// The delegations that the server has forgotten, until they are reclaimed. Those that are
-/// reclaimed with their opens stay in the queue until they are found.
+/// reclaimed with their opens stay in `queue`, and are passed over when it is read.
 #[derive(Debug, Default)]
 pub(in crate::protocol::v4) struct ReclaimQueue {
     queue: VecDeque<DelegationToReclaim>,

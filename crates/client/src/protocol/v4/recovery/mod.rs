@@ -3,6 +3,8 @@
 //! the states that the server has revoked are found and freed (`revoked_states`). RFC 8881 sections
 //! 8.4, 10.2.1 and 18.51.
 //!
+//! A session that was replaced is ended (`session_end`), and the last one at the end of the mount.
+//!
 //! One thread does it, with the interrupt of its own request; the others wait. If it is
 //! interrupted, the next one continues. Opens of before a restart of the server are reclaimed
 //! before any other request. What cannot be reclaimed is opened again when it is used (`reopen`);

@@ -30,7 +30,7 @@ const OPERATIONS_TO_RECLAIM: u32 = 3;
 /// The most OPENs of one compound that reclaims.
 const RECLAIMS_MAX: usize = 16;
 
-/// Bytes of these operations, and of their results, each.
+/// Bytes of the operations that reclaim one open, and as many of their results.
 const RECLAIM_BYTES: usize = 512;
 
 /// An OPEN that reclaims.
@@ -72,7 +72,8 @@ fn push_reclaims(operations: &mut CompoundEncoder<'_>, batch: &[Reclaim<'_>], cl
 }
 
 impl NfsV4 {
-    /// Reclaims the opens and then the locks, and says that this is all.
+    /// Reclaims the opens, the delegations without opens, and then the locks, and says that this is
+    /// all.
     pub(super) fn reclaim(&self, caller: RpcCaller<'_>) -> Result<StepProgress, StepError> {
         let forgotten = {
             let mut session = self.session.lock();
@@ -192,7 +193,7 @@ impl NfsV4 {
         }
     }
 
-    /// Sends OPENs of one owner that reclaim in one compound.
+    /// Sends OPENs that reclaim, all of one owner, in one compound.
     fn reclaim_some(
         &self,
         credential: &Arc<RpcCredential>,

@@ -24,7 +24,8 @@ use crate::protocol::{
 /// Stateids of one TEST_STATEID.
 const TESTS_MAX: usize = 128;
 
-/// The most FREE_STATEIDs of one compound: the smallest session has room for these.
+/// The most FREE_STATEIDs of one compound: the smallest requests and replies have room for these. A
+/// session may allow fewer operations.
 const FREES_MAX: u32 = OPERATIONS_MAX - 1;
 
 /// The state that a stateid stands for.

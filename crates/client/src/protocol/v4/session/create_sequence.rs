@@ -35,7 +35,7 @@ impl CreateSequence {
         (self.uncounted, self.is_misordered) = (self.next, false);
     }
 
-    /// CREATE_SESSION was refused, perhaps for a time.
+    /// CREATE_SESSION was refused, for another reason than its number.
     pub(super) const fn refused(&mut self) {
         self.next = self.next.next();
         self.is_misordered = false;

@@ -81,7 +81,7 @@ pub(super) struct SessionState {
     must_reclaim: bool,
     /// The server has kept the session, but nothing else.
     has_forgotten: bool,
-    /// When a reply has last shown that.
+    /// When a reply has last shown that, unless a later one is without the flag.
     forgotten_at: Option<Instant>,
     /// How often opens were reclaimed.
     reclaims: u64,
@@ -337,7 +337,8 @@ impl SessionState {
         self.create_sequence.executed();
     }
 
-    /// CREATE_SESSION was refused, perhaps for a time. Recovery begins with EXCHANGE_ID.
+    /// CREATE_SESSION was refused, for another reason than its number. Recovery begins with
+    /// EXCHANGE_ID.
     pub(super) const fn not_created(&mut self) {
         self.create_sequence.refused();
         self.client_unknown();
