@@ -115,7 +115,7 @@ for number in range(processes):
                 rows += 1
             except sqlite3.OperationalError as error:
                 waited = time.monotonic() - begun
-                print(error, f"after {waited:.1f} s", flush=True)
+                print(error, error.sqlite_errorname, f"after {waited:.1f} s", flush=True)
                 if waited < patience * 0.98:
                     refused += 1
                 else:
