@@ -132,13 +132,13 @@ impl NfsV4 {
             }
             MaintenanceTask::ReportSlots => {
                 let caller = RpcCaller { credential: &self.machine, interrupt: &never };
-                if let Err(error) = self.send_sequence(caller) {
-                    tracing::debug!(%error, "the server is not told of the slots in use");
-                }
+                let sent = self.send_sequence(caller);
                 self.tasks.end(task);
-                // Its own reply may have said so.
-                if self.session.lock().must_replace() {
-                    self.replace_session_soon();
+                match sent {
+                    // Its own reply may have said so.
+                    Ok(_) if self.session.lock().must_replace() => self.replace_session_soon(),
+                    Ok(_) => {}
+                    Err(error) => tracing::debug!(%error, "the server is not told of the slots in use"),
                 }
             }
             MaintenanceTask::Bind => loop {
